@@ -1,5 +1,6 @@
-//! `WEIR_WITHOUT_METRICS` makes a build that counts no exchanges: `tools/bench.py --without-metrics` measures the cost
-//! of counting with it.
+//! Sets `cfg(without_metrics)` if `WEIR_WITHOUT_METRICS` is set: a build that does not count exchanges.
+//!
+//! `tools/bench.py --without-metrics` uses it to measure the cost of counting.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,6 +1,6 @@
-//! Parser for addresses, ports and listeners.
+//! Parses addresses, ports and listeners.
 //!
-//! Returns a value, or a message and a fix; the caller adds the position.
+//! The functions return a value, or an error with a message and a fix; the caller adds the position.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -8,15 +8,15 @@ use weir_model::{Family, Listener, Mark, Network, Ports, Protocol};
 
 use crate::code::Code;
 
-/// Why a text is not a valid address, port or listener.
+/// Why a text is not a valid address, port or listener, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct AddressError {
     pub(crate) code: Code,
     pub(crate) message: String,
     pub(crate) fix: Option<String>,
 }
 
-impl Refusal {
+impl AddressError {
     fn new(code: Code, message: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             code,
@@ -29,7 +29,7 @@ impl Refusal {
 const ZONE: &str = "remove the zone; addresses that need one are not supported";
 
 /// Parses `ADDRESS` or `ADDRESS:PORT`; IPv6 addresses with a port need brackets.
-pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
+pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), AddressError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return usable(text, address).map(|address| (address, None));
     }
@@ -41,7 +41,7 @@ pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), Refusal> {
     }
 }
 
-/// Host name and port, if the text is a host name.
+/// Returns the host name and the port, if the text begins with a host name instead of an address.
 pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = text
         .split_once(':')
@@ -54,49 +54,49 @@ pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
 }
 
 /// Parses a listener of a proxy service, which may be an unspecified address. The caller checks the other restrictions.
-pub(crate) fn proxy_listener(text: &str) -> Result<Listener, Refusal> {
+pub(crate) fn proxy_listener(text: &str) -> Result<Listener, AddressError> {
     listener_at(text, true)
 }
 
 /// Parses `ADDRESS` or `ADDRESS/LENGTH`.
-pub(crate) fn network(text: &str) -> Result<Network, Refusal> {
+pub(crate) fn network(text: &str) -> Result<Network, AddressError> {
     let (host, length) = text
         .split_once('/')
         .map_or((text, None), |(host, length)| (host, Some(length)));
     let address = ip(host)?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max_length = if address.is_ipv4() { 32 } else { 128 };
     let prefix = match length {
-        None => Some(most),
-        Some(length) => length.parse().ok().filter(|prefix| *prefix <= most),
+        None => Some(max_length),
+        Some(length) => length.parse().ok().filter(|prefix| *prefix <= max_length),
     };
     let prefix = prefix.ok_or_else(|| {
-        Refusal::new(
+        AddressError::new(
             Code::BadAddress,
             format!("invalid prefix length in `{text}`"),
-            format!("write \"{host}/N\" with N from 0 to {most}"),
+            format!("write \"{host}/N\" with N from 0 to {max_length}"),
         )
     })?;
     Ok(Network { address, prefix })
 }
 
-/// Listener of a layer 4 service.
-pub(crate) enum Listening {
+/// A listener of a layer 4 service: an address, or a firewall mark.
+pub(crate) enum LayerFourListener {
     Address(Listener),
     Mark(Mark),
 }
 
 /// Parses `[tcp/|udp/]ADDRESS:PORT`, with `A-B` or `*` for PORT; `fwmark/N`, `fwmark6/N`.
-pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
+pub(crate) fn layer_4_listener(text: &str) -> Result<LayerFourListener, AddressError> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
         Some(("fwmark6", _)) => Family::V6,
-        _ => return listener_at(text, false).map(Listening::Address),
+        _ => return listener_at(text, false).map(LayerFourListener::Address),
     };
     let number = text.split_once('/').map_or("", |(_, number)| number);
     let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse() {
-        Ok(mark) if plain => Ok(Listening::Mark(Mark { mark, family })),
-        _ => Err(Refusal::new(
+        Ok(mark) if plain => Ok(LayerFourListener::Mark(Mark { mark, family })),
+        _ => Err(AddressError::new(
             Code::BadListener,
             format!("invalid firewall mark in `{text}`"),
             "write a number from 1 to 4294967295 after the slash",
@@ -104,7 +104,7 @@ pub(crate) fn listening(text: &str) -> Result<Listening, Refusal> {
     }
 }
 
-fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
+fn listener_at(text: &str, all: bool) -> Result<Listener, AddressError> {
     let (protocol, rest) = protocol_of(text)?;
     if let Ok(bare) = rest.parse::<IpAddr>() {
         let example = SocketAddr::new(bare, 80);
@@ -127,7 +127,7 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
             let message = format!(
                 "`{text}` is the unspecified address, and layer 4 forwarding needs a specific one"
             );
-            return Err(Refusal::new(
+            return Err(AddressError::new(
                 Code::BadAddress,
                 message,
                 "list each VIP; only forward = \"proxy\" can listen on all addresses",
@@ -142,12 +142,12 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, Refusal> {
     })
 }
 
-fn without_port(text: &str, fix: impl Into<String>) -> Refusal {
-    Refusal::new(Code::BadListener, format!("`{text}` has no port"), fix)
+fn without_port(text: &str, fix: impl Into<String>) -> AddressError {
+    AddressError::new(Code::BadListener, format!("`{text}` has no port"), fix)
 }
 
-/// `:80` and `*:80`, as in other programs.
-fn without_address(text: &str, port: &str, all: bool) -> Refusal {
+/// Returns the error for `:80` and `*:80`, which other programs accept.
+fn without_address(text: &str, port: &str, all: bool) -> AddressError {
     let fix = match all {
         true => {
             format!("write \"0.0.0.0:{port}\" for all IPv4 addresses, \"[::]:{port}\" for IPv6")
@@ -158,11 +158,11 @@ fn without_address(text: &str, port: &str, all: bool) -> Refusal {
             )
         }
     };
-    Refusal::new(Code::BadAddress, format!("`{text}` has no address"), fix)
+    AddressError::new(Code::BadAddress, format!("`{text}` has no address"), fix)
 }
 
-/// Splits a listener into protocol and address.
-fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
+/// Splits a listener into the protocol and the remaining text.
+fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
     let (code, message, fix) = match text.split_once('/') {
         None => return Ok((Protocol::Tcp, text)),
         Some(("tcp", rest)) => return Ok((Protocol::Tcp, rest)),
@@ -192,13 +192,13 @@ fn protocol_of(text: &str) -> Result<(Protocol, &str), Refusal> {
             "write ADDRESS:PORT, without a prefix length".to_owned(),
         ),
     };
-    Err(Refusal::new(code, message, fix))
+    Err(AddressError::new(code, message, fix))
 }
 
-/// Parses `A-B` or `A`; returns first and last port.
-pub(crate) fn port_range(text: &str) -> Result<(u16, u16), Refusal> {
+/// Parses `A-B` or `A` and returns the first and the last port.
+pub(crate) fn port_range(text: &str) -> Result<(u16, u16), AddressError> {
     match ports(text)? {
-        Ports::Any => Err(Refusal::new(
+        Ports::Any => Err(AddressError::new(
             Code::BadPort,
             "`*` is not allowed here",
             "write \"20000-32767\"",
@@ -207,7 +207,7 @@ pub(crate) fn port_range(text: &str) -> Result<(u16, u16), Refusal> {
     }
 }
 
-fn ports(text: &str) -> Result<Ports, Refusal> {
+fn ports(text: &str) -> Result<Ports, AddressError> {
     if text == "*" {
         return Ok(Ports::Any);
     }
@@ -220,7 +220,7 @@ fn ports(text: &str) -> Result<Ports, Refusal> {
         std::cmp::Ordering::Equal => Ok(Ports::One(first)),
         std::cmp::Ordering::Greater => {
             let message = format!("the range `{text}` ends before it begins");
-            Err(Refusal::new(
+            Err(AddressError::new(
                 Code::BadPort,
                 message,
                 format!("write {last}-{first}"),
@@ -229,26 +229,26 @@ fn ports(text: &str) -> Result<Ports, Refusal> {
     }
 }
 
-fn port(text: &str) -> Result<u16, Refusal> {
+fn port(text: &str) -> Result<u16, AddressError> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
-        Ok(0) => Err(Refusal::new(
+        Ok(0) => Err(AddressError::new(
             Code::BadPort,
             "port 0 is not allowed",
             "ports are 1 to 65535",
         )),
         Ok(port) if plain => Ok(port),
-        _ if text.is_empty() => Err(Refusal::new(
+        _ if text.is_empty() => Err(AddressError::new(
             Code::BadPort,
             "missing port after the colon",
             "ports are 1 to 65535",
         )),
-        _ if plain => Err(Refusal::new(
+        _ if plain => Err(AddressError::new(
             Code::BadPort,
             format!("port {text} is out of range"),
             "ports are 1 to 65535",
         )),
-        _ => Err(Refusal::new(
+        _ => Err(AddressError::new(
             Code::BadPort,
             format!("`{text}` is not a port number"),
             "write a number from 1 to 65535",
@@ -257,11 +257,11 @@ fn port(text: &str) -> Result<u16, Refusal> {
 }
 
 /// Splits `HOST[:PORT]`; brackets around the host are removed.
-fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
+fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((host, tail)) = rest.split_once(']') else {
             let message = format!("missing `]` in `{text}`");
-            return Err(Refusal::new(
+            return Err(AddressError::new(
                 Code::BadAddress,
                 message,
                 "write \"[2001:db8::1]:80\"",
@@ -272,7 +272,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
             None if tail.is_empty() => Ok((host, None)),
             None => {
                 let message = format!("unexpected `{tail}` after the bracket");
-                Err(Refusal::new(
+                Err(AddressError::new(
                     Code::BadAddress,
                     message,
                     format!("write \"[{host}]:80\""),
@@ -286,7 +286,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
             .split_once(':')
             .map_or((text, None), |(host, port)| (host, Some(port)))),
         _ => {
-            // If the part before the last colon is an address, only the brackets are missing.
+            // If the text before the last colon is an address, only the brackets are missing.
             let fix = match text.rsplit_once(':') {
                 _ if text.contains('%') => ZONE.to_owned(),
                 Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() => {
@@ -294,7 +294,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
                 }
                 _ => "an IPv6 address with a port is written \"[2001:db8::1]:80\"".to_owned(),
             };
-            Err(Refusal::new(
+            Err(AddressError::new(
                 Code::BadAddress,
                 format!("`{text}` is not an IPv6 address"),
                 fix,
@@ -303,7 +303,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), Refusal> {
     }
 }
 
-fn ip(host: &str) -> Result<IpAddr, Refusal> {
+fn ip(host: &str) -> Result<IpAddr, AddressError> {
     host.parse().map_err(|_| {
         let message = format!("`{host}` is not an IP address");
         let name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
@@ -314,14 +314,14 @@ fn ip(host: &str) -> Result<IpAddr, Refusal> {
         } else {
             "an IPv4 address has four numbers from 0 to 255, as in 192.0.2.10"
         };
-        Refusal::new(Code::BadAddress, message, fix)
+        AddressError::new(Code::BadAddress, message, fix)
     })
 }
 
-/// Rejects addresses that no single machine can own, and those that need an interface.
-fn usable(text: &str, address: IpAddr) -> Result<IpAddr, Refusal> {
-    let refuse = |what: &str, fix: String| {
-        Err(Refusal::new(
+/// Rejects addresses that cannot belong to a single machine, and addresses that need an interface.
+fn usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
+    let reject = |what: &str, fix: String| {
+        Err(AddressError::new(
             Code::BadAddress,
             format!("`{text}` is {what}"),
             fix,
@@ -329,15 +329,15 @@ fn usable(text: &str, address: IpAddr) -> Result<IpAddr, Refusal> {
     };
     let unicast = || "write the address of one machine".to_owned();
     match address {
-        address if address.is_unspecified() => refuse("the unspecified address", unicast()),
-        address if address.is_multicast() => refuse("a multicast address", unicast()),
-        IpAddr::V4(v4) if v4.is_broadcast() => refuse("the broadcast address", unicast()),
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => refuse(
+        address if address.is_unspecified() => reject("the unspecified address", unicast()),
+        address if address.is_multicast() => reject("a multicast address", unicast()),
+        IpAddr::V4(v4) if v4.is_broadcast() => reject("the broadcast address", unicast()),
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => reject(
             "a link-local address, which requires an interface",
             "use a global or unique local address".to_owned(),
         ),
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => refuse("an IPv4-mapped IPv6 address", format!("write {v4}")),
+            Some(v4) => reject("an IPv4-mapped IPv6 address", format!("write {v4}")),
             None => Ok(address),
         },
         IpAddr::V4(_) => Ok(address),
@@ -350,10 +350,10 @@ mod tests {
 
     use super::*;
 
-    fn listener(text: &str) -> Result<Listener, Refusal> {
-        match listening(text)? {
-            Listening::Address(listener) => Ok(listener),
-            Listening::Mark(mark) => panic!("{mark}"),
+    fn listener(text: &str) -> Result<Listener, AddressError> {
+        match layer_4_listener(text)? {
+            LayerFourListener::Address(listener) => Ok(listener),
+            LayerFourListener::Mark(mark) => panic!("{mark}"),
         }
     }
 
@@ -370,9 +370,9 @@ mod tests {
 
     #[test]
     fn missing_ipv6_brackets_are_suggested() {
-        let refusal = listener("2001:db8:0:0:0:0:0:1:80").unwrap_err();
+        let error = listener("2001:db8:0:0:0:0:0:1:80").unwrap_err();
         assert_eq!(
-            refusal.fix.as_deref(),
+            error.fix.as_deref(),
             Some("write \"[2001:db8:0:0:0:0:0:1]:80\"")
         );
     }

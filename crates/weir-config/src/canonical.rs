@@ -1,7 +1,9 @@
-//! The canonical form of a TOML configuration, as `weir fmt` writes it: layout only, comments and order are kept.
+//! The canonical form of a TOML configuration, as `weir fmt` writes it. Only the layout changes; comments and order are
+//! kept.
 //!
-//! One space around `=`, one empty line in front of every table, at most one elsewhere, no indentation. Lists and
-//! inline tables on one line if they fit into [`WIDTH`] columns and contain no comments, otherwise one item per line.
+//! The form has one space around `=`, one empty line before every table, at most one elsewhere, and no indentation. A
+//! list or an inline table is on one line if it fits into [`WIDTH`] columns and contains no comments; otherwise it has
+//! one item per line.
 
 use std::ops::Range;
 
@@ -10,13 +12,13 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, Value};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 
-/// Width up to which a list is written on one line.
+/// Maximum width of a list on one line, in columns.
 const WIDTH: usize = 100;
 
 /// Returns the canonical form of a TOML text.
 ///
 /// # Errors
-/// The first syntax error.
+/// Returns the first syntax error.
 pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
     let text = text
         .strip_prefix('\u{feff}')
@@ -30,8 +32,8 @@ pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
         Box::new(diagnostic)
     })?;
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
-    table(document.as_table_mut());
-    let end = lead(&trailing);
+    format_table(document.as_table_mut());
+    let end = leading_comments(&trailing);
     document.set_trailing(end.trim_end().to_owned());
     let out = document.to_string();
     let out = out.trim_matches('\n');
@@ -41,61 +43,61 @@ pub fn canonical(text: &str) -> Result<String, Box<Diagnostic>> {
     })
 }
 
-fn table(of: &mut Table) {
-    let keys: Vec<String> = of.iter().map(|(key, _)| key.to_owned()).collect();
+fn format_table(table: &mut Table) {
+    let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
     for name in keys {
-        let Some((mut key, item)) = of.get_key_value_mut(&name) else {
+        let Some((mut key, item)) = table.get_key_value_mut(&name) else {
             continue;
         };
         match item {
             Item::None => {}
             Item::Value(it) => {
                 let before = key.leaf_decor().prefix().and_then(|it| it.as_str());
-                let before = lead(before.unwrap_or_default());
+                let before = leading_comments(before.unwrap_or_default());
                 let decor = key.leaf_decor_mut();
                 decor.set_prefix(before);
                 decor.set_suffix(" ");
-                dotted(&mut key);
-                value(it, width(&name) + 3);
+                remove_space_around_dots(&mut key);
+                format_value(it, width(&name) + 3);
             }
             Item::Table(inner) => {
                 if inner.is_dotted() {
-                    dotted(&mut key);
+                    remove_space_around_dots(&mut key);
                 }
-                header(inner);
-                table(inner);
+                format_header(inner);
+                format_table(inner);
             }
             Item::ArrayOfTables(tables) => {
                 for inner in tables.iter_mut() {
-                    header(inner);
-                    table(inner);
+                    format_header(inner);
+                    format_table(inner);
                 }
             }
         }
     }
 }
 
-/// No space around the dots of `a.b`.
-fn dotted(key: &mut toml_edit::KeyMut<'_>) {
+/// Removes the space around the dots of `a.b`.
+fn remove_space_around_dots(key: &mut toml_edit::KeyMut<'_>) {
     let decor = key.dotted_decor_mut();
     decor.set_prefix("");
     decor.set_suffix("");
 }
 
-fn header(of: &mut Table) {
-    if of.is_dotted() {
+fn format_header(table: &mut Table) {
+    if table.is_dotted() {
         return;
     }
-    let before = of.decor().prefix().and_then(|it| it.as_str());
-    let before = lead(before.unwrap_or_default());
-    let behind = comment(of.decor().suffix().and_then(|it| it.as_str()));
-    let decor = of.decor_mut();
+    let before = table.decor().prefix().and_then(|it| it.as_str());
+    let before = leading_comments(before.unwrap_or_default());
+    let comment = trailing_comment(table.decor().suffix().and_then(|it| it.as_str()));
+    let decor = table.decor_mut();
     decor.set_prefix(format!("\n{}", before.trim_start_matches('\n')));
-    decor.set_suffix(behind);
+    decor.set_suffix(comment);
 }
 
-/// Comments in front of a key, each on its line, with at most one empty line between them.
-fn lead(text: &str) -> String {
+/// Returns the comments before a key, one per line, with at most one empty line between them.
+fn leading_comments(text: &str) -> String {
     let mut out = String::new();
     // The text ends where the key begins.
     let lines: Vec<&str> = text.split('\n').collect();
@@ -115,8 +117,8 @@ fn lead(text: &str) -> String {
     out
 }
 
-/// A comment behind a value.
-fn comment(text: Option<&str>) -> String {
+/// Formats a comment after a value.
+fn trailing_comment(text: Option<&str>) -> String {
     match text.unwrap_or_default().trim() {
         "" => String::new(),
         comment => format!(" {comment}"),
@@ -127,75 +129,75 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// `at` is the column of the value.
-fn value(of: &mut Value, at: usize) {
-    let behind = comment(of.decor().suffix().and_then(|it| it.as_str()));
-    bare(of, at);
-    let decor = of.decor_mut();
+/// Formats a value; `at` is its column.
+fn format_value(value: &mut Value, at: usize) {
+    let comment = trailing_comment(value.decor().suffix().and_then(|it| it.as_str()));
+    format_bare_value(value, at);
+    let decor = value.decor_mut();
     decor.set_prefix(" ");
-    decor.set_suffix(behind);
+    decor.set_suffix(comment);
 }
 
-/// A value without the space around it.
-fn bare(of: &mut Value, at: usize) {
-    match of {
-        Value::Array(list) => array(list, at),
-        Value::InlineTable(table) => inline(table, at),
+/// Formats a value without the space around it.
+fn format_bare_value(value: &mut Value, at: usize) {
+    match value {
+        Value::Array(list) => format_array(list, at),
+        Value::InlineTable(table) => format_inline_table(table, at),
         _ => {}
     }
 }
 
-fn inline(of: &mut InlineTable, at: usize) {
-    if has_comments(&of.to_string()) {
+fn format_inline_table(table: &mut InlineTable, at: usize) {
+    if has_comments(&table.to_string()) {
         return;
     }
-    of.set_trailing("");
-    of.set_trailing_comma(false);
-    entries(of, at, " ");
+    table.set_trailing("");
+    table.set_trailing_comma(false);
+    format_entries(table, at, " ");
 }
 
-/// `end` is the space behind the last value.
-fn entries(of: &mut InlineTable, at: usize, end: &str) {
-    let count = of.len();
-    for (index, (mut key, it)) in of.iter_mut().enumerate() {
+/// Formats the entries of an inline table; `end` is the space after the last value.
+fn format_entries(table: &mut InlineTable, at: usize, end: &str) {
+    let count = table.len();
+    for (index, (mut key, it)) in table.iter_mut().enumerate() {
         let end = if index + 1 == count { end } else { "" };
-        dotted(&mut key);
+        remove_space_around_dots(&mut key);
         let decor = key.leaf_decor_mut();
         decor.set_prefix(" ");
         decor.set_suffix(" ");
         match it {
-            Value::InlineTable(inner) if inner.is_dotted() => entries(inner, at, end),
+            Value::InlineTable(inner) if inner.is_dotted() => format_entries(inner, at, end),
             _ => {
-                bare(it, at);
+                format_bare_value(it, at);
                 *it.decor_mut() = toml_edit::Decor::new(" ", end);
             }
         }
     }
 }
 
-fn array(of: &mut Array, at: usize) {
-    let commented = has_comments(&of.to_string());
+fn format_array(array: &mut Array, at: usize) {
+    let commented = has_comments(&array.to_string());
     if !commented {
-        for (index, it) in of.iter_mut().enumerate() {
-            bare(it, at);
+        for (index, it) in array.iter_mut().enumerate() {
+            format_bare_value(it, at);
             *it.decor_mut() = toml_edit::Decor::new(if index == 0 { "" } else { " " }, "");
         }
-        of.set_trailing("");
-        of.set_trailing_comma(false);
-        *of.decor_mut() = toml_edit::Decor::default();
-        let line = of.to_string();
+        array.set_trailing("");
+        array.set_trailing_comma(false);
+        *array.decor_mut() = toml_edit::Decor::default();
+        let line = array.to_string();
         if !line.contains('\n') && at + width(&line) <= WIDTH {
             return;
         }
     }
     let mut carried = String::new();
-    for it in of.iter_mut() {
+    for it in array.iter_mut() {
         let before = it
             .decor()
             .prefix()
             .and_then(|it| it.as_str())
             .unwrap_or_default();
-        let before = indented(&format!("{carried}{before}"));
+        let before = text_between_items(&format!("{carried}{before}"));
         carried = it
             .decor()
             .suffix()
@@ -203,28 +205,28 @@ fn array(of: &mut Array, at: usize) {
             .unwrap_or_default()
             .to_owned();
         if !carried.trim().is_empty() {
-            // A comment between a value and its comma is moved behind the comma.
+            // A comment between a value and its comma is moved after the comma.
             carried = format!("{}\n", carried.trim_end());
         } else {
             carried.clear();
         }
-        bare(it, 4);
+        format_bare_value(it, 4);
         *it.decor_mut() = toml_edit::Decor::new(before, "");
     }
-    let end = of.trailing().as_str().unwrap_or_default();
-    let end = indented(&format!("{carried}{end}"));
+    let end = array.trailing().as_str().unwrap_or_default();
+    let end = text_between_items(&format!("{carried}{end}"));
     let end = end.trim_end().to_owned();
-    of.set_trailing_comma(!of.is_empty());
-    of.set_trailing(format!("{end}\n"));
+    array.set_trailing_comma(!array.is_empty());
+    array.set_trailing(format!("{end}\n"));
 }
 
-/// The text between two items of a list that is written on several lines: comments, and the indentation of the item.
-fn indented(text: &str) -> String {
+/// Returns the text between two items of a list with one item per line: comments, and the indentation of the next item.
+fn text_between_items(text: &str) -> String {
     let mut out = String::new();
     let mut lines = text.split('\n');
-    // The rest of the line of the item before.
+    // The rest of the previous item's line.
     if let Some(first) = lines.next() {
-        out += &comment(Some(first));
+        out += &trailing_comment(Some(first));
     }
     for line in lines.map(str::trim).filter(|line| !line.is_empty()) {
         out += "\n    ";
@@ -233,7 +235,7 @@ fn indented(text: &str) -> String {
     out + "\n    "
 }
 
-/// Whether TOML contains a comment outside of strings.
+/// Whether a TOML text contains a comment outside strings.
 fn has_comments(text: &str) -> bool {
     let mut rest = text;
     while let Some(at) = rest.find(['#', '"', '\'']) {
@@ -241,9 +243,9 @@ fn has_comments(text: &str) -> bool {
         if quote == "#" {
             return true;
         }
-        let long = quote.repeat(3);
-        let end = if rest[at..].starts_with(&long) {
-            long
+        let triple = quote.repeat(3);
+        let end = if rest[at..].starts_with(&triple) {
+            triple
         } else {
             quote.to_owned()
         };
@@ -253,13 +255,13 @@ fn has_comments(text: &str) -> bool {
                 return false;
             };
             let position = from + found;
-            let slashes = rest[..position]
+            let backslashes = rest[..position]
                 .bytes()
                 .rev()
                 .take_while(|byte| *byte == b'\\')
                 .count();
             from = position + end.len();
-            if quote == "'" || slashes % 2 == 0 {
+            if quote == "'" || backslashes % 2 == 0 {
                 break;
             }
         }
@@ -296,7 +298,7 @@ not . path="/x"
 "##;
 
     #[test]
-    fn layout_is_canonical_and_comments_stay() {
+    fn layout_is_canonical_and_comments_are_kept() {
         insta::assert_snapshot!(canonical(MESSY).unwrap(), @r##"
         # The director.
         [node] # here
@@ -329,7 +331,7 @@ not . path="/x"
 
     proptest! {
         #[test]
-        fn form_is_stable_and_has_the_same_meaning(
+        fn canonical_form_is_stable_and_has_same_meaning(
             text in "(\\[[a-c](\\.[a-c])?\\]\n|\\[\\[[d-f]\\]\\]\n|[g-z]( \\. [a-z])? *= *\
                 (1|\"#\"|'x'|\\[ *1 *,# c\n2 *,?\\]|\
                 \\[(\"abcdefghijklmnopqrstuvwxyz\", *){4}\\]|\\{ *a *=1 *, *b=\\[\\], *c . d=2 *\\}|\\{\\})\

@@ -6,7 +6,7 @@ use crate::code::{Code, Explanation, Severity};
 use crate::key::{Choices, Key, Kind, Presence, Section};
 use crate::when::when;
 
-/// The pages of `docs/manual/configuration/`: file name and Markdown.
+/// Returns the pages of `docs/manual/configuration/`: file name and Markdown.
 pub fn cards() -> Vec<(String, String)> {
     let mut pages = vec![("README.md".to_owned(), index())];
     pages.extend(
@@ -17,7 +17,7 @@ pub fn cards() -> Vec<(String, String)> {
     pages
 }
 
-/// The page of `docs/manual/` that lists every code.
+/// Returns the page of `docs/manual/` that lists every code.
 pub fn codes() -> String {
     let mut out = String::from(
         "# Diagnostic codes\n\n`weir check`, `plan`, `run` and `reload` report problems of a configuration with these \
@@ -69,7 +69,7 @@ fn index() -> String {
     out
 }
 
-/// Line with the keys of a section that are not implemented; may be empty.
+/// Returns a line with the keys of a section that are not implemented, or an empty string.
 fn later(section: &Section) -> String {
     let later: Vec<String> = section
         .keys
@@ -132,7 +132,7 @@ fn choices(kind: &Kind) -> Option<Choices> {
     }
 }
 
-/// As written in TOML.
+/// Formats a default value as TOML.
 fn quoted(kind: &Kind, text: &str) -> String {
     match kind {
         Kind::Integer { .. }

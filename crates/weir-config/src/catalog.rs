@@ -63,7 +63,7 @@ pub(crate) use vrrp::{
 
 use Presence::{Absent, Default, Required};
 
-/// Requests of a client, per second or per minute.
+/// A rate of requests of one client, per second or per minute.
 const RATE: Kind = Kind::Either(
     &Kind::Integer {
         min: 0,
@@ -86,7 +86,7 @@ const TIMEOUT: Kind = Kind::Duration {
     max: Timeouts::MAX,
 };
 
-/// Values of `forward` in a service.
+/// Returns the values of `forward` in a service.
 fn forwards() -> Choices {
     let mut choices = server_forwards();
     choices.now.push(PROXY);
@@ -96,7 +96,7 @@ fn forwards() -> Choices {
 /// The `forward` value of proxy services.
 pub(crate) const PROXY: &str = "proxy";
 
-/// Values of `forward` in a server.
+/// Returns the values of `forward` in a server.
 fn server_forwards() -> Choices {
     Choices {
         now: Forward::ALL
@@ -115,7 +115,7 @@ fn server_forwards() -> Choices {
     }
 }
 
-/// Values of `persistence.client`.
+/// Returns the values of `persistence.client`.
 fn local_clients() -> Choices {
     Choices {
         now: LocalClient::ALL
@@ -233,12 +233,13 @@ pub(crate) static ROOT: Section = Section {
     keys: &[
         Key::new(
             "include",
-            Kind::List(&Kind::DescribedText("the path of a file, with `*` and `?` in its last part")),
+            Kind::List(&Kind::DescribedText("the path of a file, with the wildcards `*` and `?` in its last \
+                                             component")),
             Absent("no other files"),
-            "More configuration files, relative to the file that contains the key. Files that match a pattern are read \
-             in the order of their names, except those that begin with `.`. Their tables are added to those of this \
-             file. It is an error if two files set the same key, or if a file is included twice. All files are read at \
-             start and at each `weir reload`.",
+            "Additional configuration files. Relative paths start at the directory of the file that contains the key. \
+             Files that match a pattern are read in the order of their names; names that begin with `.` do not match. \
+             Their tables are added to those of this file. It is an error if two files set the same key, or if a file \
+             is included twice. All files are read at start and at each `weir reload`.",
             "include = [\"conf.d/*.toml\"]",
         ),
         Key::new(
@@ -251,7 +252,7 @@ pub(crate) static ROOT: Section = Section {
         Key::new(
             "node",
             Kind::Table(&NODE),
-            Absent("every default"),
+            Absent("the defaults of its keys"),
             "The director itself.",
             "",
         )
@@ -259,7 +260,7 @@ pub(crate) static ROOT: Section = Section {
         Key::new(
             "timeouts",
             Kind::Table(&TIMEOUTS),
-            Absent("every default"),
+            Absent("the defaults of its keys"),
             "How long an idle flow is kept.",
             "",
         )
@@ -322,7 +323,7 @@ pub(crate) static ROOT: Section = Section {
             "notify",
             Kind::Named(&NOTIFY),
             Absent("no notifications"),
-            "Notifications of state changes, by a program, a web request or a mail.",
+            "Notifications of state changes through a program, a web request or mail.",
             "",
         )
         .known_as(&["notifications", "mailers"]),
@@ -463,9 +464,9 @@ pub(crate) static NODE: Section = Section {
             "latency",
             Kind::Flag,
             Default("true"),
-            "Estimates the latency of layer 4 servers from the packets of clients, as `weir status --json` shows it. \
-             If `false`, packets have no additional cost, `least-time` behaves as `lc`, and `adapt` and `max_latency` \
-             of pools have no effect at layer 4.",
+            "Estimates the latency of layer 4 servers from the packets of clients; `weir status --json` shows it. If \
+             `false`, packets are processed without this cost, `least-time` behaves as `lc`, and `adapt` and \
+             `max_latency` of pools have no effect at layer 4.",
             "latency = false",
         ),
         Key::new(
@@ -480,8 +481,8 @@ pub(crate) static NODE: Section = Section {
             "socket_mode",
             Kind::OneOf(socket_modes),
             Absent("`0660` with `socket_group`, `0600` without"),
-            "Mode of the control socket. Users outside its group have no access in any case, because the runtime \
-             directory is closed to them.",
+            "Mode of the control socket. Users outside its group have no access in any case, because they cannot enter \
+             the runtime directory.",
             "socket_mode = \"0660\"",
         ),
         Key::new(
@@ -530,9 +531,9 @@ pub(crate) static NODE: Section = Section {
             "metrics",
             Kind::OneOf(metrics),
             Default("default"),
-            "Series of `/metrics`. With `default`, queue, connect, response and total times are histograms per \
-             service, route and pool, and sums, counts and quantiles per server. `full` adds histograms per \
-             server, 52 more series for each.",
+            "Time series in `/metrics`. With `default`, queue, connect, response and total times are histograms per \
+             service, route and pool, and sums, counts and quantiles per server. `full` adds histograms per server: 52 \
+             more series for each server.",
             "metrics = \"full\"",
         ),
     ],
@@ -566,10 +567,10 @@ pub(crate) static ADMIN: Section = Section {
             "tokens",
             Kind::DescribedText("the path of a file"),
             Absent("only `token` in the runtime directory, valid for loopback clients, with role `write`"),
-            "Token file. Each line has a name, a role and the SHA-256 of the token, as printed by `weir token add \
-             NAME --role ROLE`. Roles: `read`; `operate`, which may also drain, ready, maint and change the weight of \
+            "Token file. Each line has a name, a role and the SHA-256 of the token, as printed by `weir token add NAME \
+             --role ROLE`. Roles: `read`; `operate`, which may also drain, ready, maint and change the weight of \
              servers; `write`, which may also plan, reload, add and remove servers, and use ipvsadm. `#` starts a \
-             comment. The file must belong to root or to the user of the daemon and must not be accessible to others \
+             comment. The file must be owned by root or by the daemon's user and must not be accessible to others \
              (mode 0600).",
             "tokens = \"/etc/weir/tokens\"",
         )
@@ -578,8 +579,8 @@ pub(crate) static ADMIN: Section = Section {
             "read_requires_token",
             Kind::Flag,
             Absent("false on loopback, true otherwise"),
-            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too. The page of the dashboard \
-             never does; it reads `/v1/status`.",
+            "Whether `/metrics`, `/v1/status` and `/v1/explain` require a token too. The dashboard page itself never \
+             requires a token, but it reads `/v1/status`.",
             "read_requires_token = true",
         ),
         Key::new(
@@ -627,7 +628,7 @@ pub(crate) static TIMEOUTS: Section = Section {
 };
 
 /// A timeout of a proxy service.
-const WAIT: Kind = Kind::Duration {
+const PROXY_TIMEOUT: Kind = Kind::Duration {
     min: ProxyTimeouts::BOUNDS.0,
     max: ProxyTimeouts::BOUNDS.1,
 };

@@ -16,7 +16,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The prefix of a message.
+    /// Returns the severity as printed before a message, such as `error`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -29,11 +29,11 @@ impl Severity {
 /// Explanation of a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// In one line.
+    /// What the code means, in one line.
     pub title: &'static str,
-    /// Why it is reported.
+    /// Why the code is reported.
     pub cause: &'static str,
-    /// How to fix it.
+    /// How to fix the problem.
     pub fix: &'static str,
 }
 
@@ -47,18 +47,18 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
-            /// The code as printed, `E003`.
+            /// Returns the code as printed, such as `E003`.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
 
-            /// Parses a code, in upper or lower case.
+            /// Parses a code, such as `E003`, in upper or lower case.
             pub fn named(number: &str) -> Option<Self> {
                 let same = |code: &&Self| code.as_str().eq_ignore_ascii_case(number);
                 Self::ALL.iter().find(same).copied()
             }
 
-            /// Explanation for users.
+            /// Returns the explanation for users.
             pub fn explanation(self) -> Explanation {
                 let (title, cause, fix) = match self { $(Self::$name => ($title, $cause, $fix),)+ };
                 Explanation { title: title.trim_ascii(), cause, fix }
@@ -91,7 +91,7 @@ codes! {
         "Use a value in the range given by the message.";
     /// Unknown value.
     UnknownValue = "E006",
-        "The key accepts only a fixed set of values. Equivalent names of other programs are accepted for some keys.",
+        "The key accepts only a fixed set of values. Equivalent names from other programs are accepted for some keys.",
         "Use one of the values listed in the message.";
     /// The feature is not built yet.
     NotBuilt = "E007",
@@ -100,7 +100,7 @@ codes! {
         "Remove it, or use a version that supports it.";
     /// A required key is missing.
     MissingKey = "E008",
-        "The key is required, and there is no default that would be right for everyone.",
+        "The key is required, and no default value is suitable for every installation.",
         "Add the key; the message has an example.";
     /// Invalid IP address, or one that is not allowed here.
     BadAddress = "E009",
@@ -123,8 +123,8 @@ codes! {
         "Write for example \"500ms\", \"30s\" or \"1h\".";
     /// Two listeners have the same address and port with the same precedence.
     DuplicateListener = "E013",
-        "An exact port precedes a range, and a range precedes `*`. Between two listeners with the same precedence the \
-         choice would be ambiguous.",
+        "An exact port takes precedence over a range, and a range over `*`. Between two listeners with the same \
+         precedence the choice would be ambiguous.",
         "Remove one of them, or change its port. Both listeners are shown.";
     /// A list contains a duplicate entry.
     DuplicateEntry = "E014",
@@ -148,7 +148,7 @@ codes! {
          the message.";
     /// Two settings are mutually exclusive.
     Contradiction = "E018",
-        "Each setting is valid alone, but not both together. Both locations are shown.",
+        "Each setting is valid on its own, but not both together. Both locations are shown.",
         "Change or remove one of them.";
     /// A list is empty that needs an entry.
     EmptyList = "E019",
@@ -172,7 +172,7 @@ codes! {
         "Save the file as UTF-8.";
     /// The file contains NUL bytes.
     HasNul = "E024",
-        "Text files contain no NUL bytes. The file was damaged by a crash, or is a binary file.",
+        "Text files contain no NUL bytes. The file was damaged by a crash, or it is a binary file.",
         "Restore the file from a backup.";
     /// The interface does not exist.
     NoInterface = "E025",
@@ -199,7 +199,7 @@ codes! {
     /// Only the owner of the daemon may make this change.
     OwnerOnly = "E061",
         "A configuration that is uploaded as text must not add or change programs, accounts, files, or access control \
-         of the daemon: otherwise anyone who may upload one would gain the rights of the daemon's user.",
+         of the daemon: otherwise every client that may upload one would gain the privileges of the daemon's user.",
         "Reload the file as root or as the user that runs Weir.";
     /// A secret cannot be read.
     NoSecret = "E070",
@@ -208,7 +208,7 @@ codes! {
     /// A list in a file cannot be used.
     NoList = "E075",
         "The file with networks, hosts, users or entries of a map is missing, unreadable or too large, or a line is \
-         invalid. Without the list, the wrong requests would be admitted or refused.",
+         invalid. Without the list, the wrong requests would be admitted or rejected.",
         "Create it where the message indicates, readable by the user that runs Weir, with one entry per line.";
     /// An included file cannot be used.
     NoInclude = "E076",
@@ -313,22 +313,22 @@ codes! {
     /// Directors divide the source ports of `snat`.
     DividedPorts = "N005",
         "With [sync] each director assigns its own part of the ports, so that flows that two directors accept at the \
-         same time never have the same port. The parts follow from the sorted addresses of `listen` and `peers`.",
+         same time never have the same port. The parts are derived from the sorted addresses of `listen` and `peers`.",
         "No change is required. If the part is too small, use more `ports` or `addresses`.";
     /// An interface that a virtual router names does not exist.
     InterfaceAbsent = "N006",
-        "The virtual router is in state fault until the interface exists and has a carrier. It may be created later, \
-         or the file is for another machine.",
+        "The virtual router is in state fault until the interface exists and has a carrier. The interface may be \
+         created later, or the file may be for another machine.",
         "Correct the name, or create the interface.";
     /// A program that the configuration names does not exist, or is not executable.
     ProgramAbsent = "N007",
-        "Programs of checks and notifications are started only when they are needed. One that is missing is reported \
-         in the log then; a check by a missing program fails.",
+        "Programs of checks and notifications are started only when they are needed. A missing program is logged only \
+         at that time; a check that uses it fails.",
         "Install the program, make it executable with `chmod +x`, or correct the path.";
 }
 
 impl Code {
-    /// The severity, given by the first letter.
+    /// Returns the severity, which the first letter of the code determines.
     pub const fn severity(self) -> Severity {
         match self.as_str().as_bytes()[0] {
             b'E' => Severity::Error,
@@ -337,8 +337,8 @@ impl Code {
         }
     }
 
-    /// Whether it reports that something is missing. After a syntax error the rest of the file may be lost, so such
-    /// findings are unreliable.
+    /// Whether the code reports that something is missing. After a syntax error such findings are unreliable, because
+    /// the parser may have skipped the rest of the file.
     pub(crate) const fn is_absence(self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
 //! `[defaults]`: values for services, pools and checks that do not set a key themselves.
 //!
-//! Defaults are added to the tree before it is lowered. They keep their spans, so that a finding about such a value is
-//! reported at the place where it is written.
+//! Defaults are added to the tree before it is lowered. They keep their spans, so that a diagnostic for a default is
+//! reported where the default is written.
 
 use crate::catalog::{self, CheckKind};
 use crate::code::Code;
@@ -11,8 +11,8 @@ use crate::lower::is_key_of_service;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, unknown_key};
 
-/// Keys that name one thing, which several tables cannot share.
-const OWN: [(&str, &[&str]); 3] = [
+/// Keys that cannot have a default, by section: their values belong to a single table.
+const WITHOUT_DEFAULT: [(&str, &[&str]); 3] = [
     ("service", &["listen"]),
     ("pool", &["servers", "servers_file", "servers_dns", "sorry"]),
     ("check", &[]),
@@ -21,20 +21,21 @@ const OWN: [(&str, &[&str]); 3] = [
 /// Tables whose keys have separate defaults.
 const MERGED: [&str; 2] = ["timeouts", "limits"];
 
-/// The tree with defaults in the tables that do not set them; `None` without `[defaults]`.
-pub(crate) fn applied<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'t>> {
+/// Returns the tree with the defaults added to the tables that do not set them; `None` without `[defaults]`.
+pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'t>> {
     let entry = root.entries.iter().find(|entry| entry.key == "defaults")?;
     let Value::Table(defaults) = &entry.item.value else {
         return None;
     };
     View::open(sink, &catalog::DEFAULTS, defaults, &entry.key_span);
-    let of = |name: &str| table(defaults, name);
-    let [service, pool, check] = ["service", "pool", "check"].map(of);
+    let defaults_of = |name: &str| table(defaults, name);
+    let [service, pool, check] = ["service", "pool", "check"].map(defaults_of);
     for ((name, own), section) in
-        OWN.iter()
+        WITHOUT_DEFAULT
+            .iter()
             .zip([&catalog::SERVICE, &catalog::POOL, &catalog::CHECK])
     {
-        if let Some(table) = of(name) {
+        if let Some(table) = defaults_of(name) {
             validate(sink, table, section, own);
         }
     }
@@ -45,33 +46,33 @@ pub(crate) fn applied<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table
         };
         let each = tables.entries.iter_mut().filter_map(as_table);
         match &*entry.key {
-            "service" => each.for_each(|table| add(table, service, is_key_of_service)),
+            "service" => each.for_each(|table| add_defaults(table, service, is_key_of_service)),
             "pool" => each.for_each(|pool_table| {
-                add(pool_table, pool, |_, _| true);
-                in_pool(pool_table, check);
+                add_defaults(pool_table, pool, |_, _| true);
+                add_to_checks_of_pool(pool_table, check);
             }),
-            "check" => each.for_each(|table| add(table, check, is_key_of_check)),
+            "check" => each.for_each(|table| add_defaults(table, check, is_key_of_check)),
             _ => {}
         }
     }
     Some(root)
 }
 
-/// Checks of a pool and of its servers.
-fn in_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
+/// Adds defaults to the checks of a pool and of its servers.
+fn add_to_checks_of_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
     if defaults.is_none() {
         return;
     }
     for entry in &mut pool.entries {
         match (&*entry.key, &mut entry.item.value) {
-            ("check", value) => checks(value, defaults),
+            ("check", value) => add_to_checks(value, defaults),
             ("servers", Value::List(servers)) => {
                 for server in servers {
                     let Value::Table(server) = &mut server.value else {
                         continue;
                     };
                     let own = server.entries.iter_mut().filter(|it| it.key == "check");
-                    own.for_each(|entry| checks(&mut entry.item.value, defaults));
+                    own.for_each(|entry| add_to_checks(&mut entry.item.value, defaults));
                 }
             }
             _ => {}
@@ -79,19 +80,19 @@ fn in_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
     }
 }
 
-fn checks(value: &mut Value<'_>, defaults: Option<&Table<'_>>) {
+fn add_to_checks(value: &mut Value<'_>, defaults: Option<&Table<'_>>) {
     match value {
-        Value::Table(table) => add(table, defaults, is_key_of_check),
+        Value::Table(table) => add_defaults(table, defaults, is_key_of_check),
         Value::List(items) => items
             .iter_mut()
-            .for_each(|item| checks(&mut item.value, defaults)),
+            .for_each(|item| add_to_checks(&mut item.value, defaults)),
         _ => {}
     }
 }
 
 /// Whether the kind of a check has the key.
 fn is_key_of_check(check: &Table<'_>, key: &str) -> bool {
-    if !CheckKind::is_of_some(key) {
+    if !CheckKind::is_kind_specific(key) {
         return true;
     }
     let kind = check.entries.iter().find(|entry| entry.key == "kind");
@@ -103,19 +104,19 @@ fn is_key_of_check(check: &Table<'_>, key: &str) -> bool {
     kind.is_some_and(|kind| kind.allows(key))
 }
 
-fn add(
+fn add_defaults(
     table: &mut Table<'_>,
     defaults: Option<&Table<'_>>,
     is_valid: fn(&Table<'_>, &str) -> bool,
 ) {
-    // The keys that decide which others are valid come first.
-    const FIRST: [&str; 3] = ["kind", "forward", "protocol"];
+    // The keys that decide which other keys are valid are added first.
+    const DECISIVE: [&str; 3] = ["kind", "forward", "protocol"];
     let all = defaults.map_or(&[][..], |defaults| &defaults.entries);
-    let is_first = |entry: &&Entry<'_>| FIRST.contains(&&*entry.key);
+    let is_decisive = |entry: &&Entry<'_>| DECISIVE.contains(&&*entry.key);
     for entry in all
         .iter()
-        .filter(is_first)
-        .chain(all.iter().filter(|it| !is_first(it)))
+        .filter(is_decisive)
+        .chain(all.iter().filter(|it| !is_decisive(it)))
     {
         if !is_valid(table, &entry.key) {
             continue;
@@ -123,7 +124,7 @@ fn add(
         let own = table.entries.iter_mut().find(|own| own.key == entry.key);
         match (own.map(|own| &mut own.item.value), &entry.item.value) {
             (None, _) => {
-                let mut copy = entry_owned(entry);
+                let mut copy = to_owned_entry(entry);
                 if let Value::Table(inner) = &mut copy.item.value
                     && entry.key == "limits"
                 {
@@ -135,7 +136,7 @@ fn add(
             (Some(Value::Table(own)), Value::Table(inner)) if MERGED.contains(&&*entry.key) => {
                 for one in &inner.entries {
                     if !own.entries.iter().any(|it| it.key == one.key) {
-                        own.entries.push(entry_owned(one));
+                        own.entries.push(to_owned_entry(one));
                     }
                 }
             }
@@ -159,7 +160,7 @@ fn is_limit(protocol: Option<&str>, key: &str) -> bool {
     protocol != Some("tcp") || !crate::lower::HTTP_LIMITS.contains(&key)
 }
 
-fn entry_owned(entry: &Entry<'_>) -> Entry<'static> {
+fn to_owned_entry(entry: &Entry<'_>) -> Entry<'static> {
     let copy = Table {
         entries: vec![entry.clone()],
     };
@@ -244,7 +245,7 @@ pool = "web"
 "#;
 
     #[test]
-    fn explicit_values_win_and_invalid_keys_are_left_out() {
+    fn explicit_values_override_defaults_and_invalid_keys_are_skipped() {
         let desired = parse(TEXT, &Host::default()).unwrap().desired;
         let [web, db] = &desired.proxies[..] else {
             panic!("two services");
@@ -263,7 +264,7 @@ pool = "web"
     }
 
     #[test]
-    fn unknown_keys_and_addresses_are_reported() {
+    fn unknown_keys_and_listen_in_defaults_are_reported() {
         let text =
             "[defaults.service]\nlisten = [\"192.0.2.1:80\"]\n[defaults.pool]\nschedule = \"rr\"\n";
         let found = parse(text, &Host::default()).unwrap_err();

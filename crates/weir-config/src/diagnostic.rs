@@ -1,4 +1,4 @@
-//! A diagnostic: code, position, cause and fix, and related positions.
+//! Diagnostics: code, position, cause and fix, and related positions.
 //!
 //! A diagnostic contains byte spans of the text, not the text itself.
 
@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use weir_model::Source;
 
+use crate::bundle_file;
 use crate::code::{Code, Severity};
-use crate::part;
 use crate::tree::shift;
 
 /// A related position.
@@ -58,8 +58,8 @@ pub struct Occurrence {
 }
 
 impl Diagnostic {
-    /// Number of further occurrences to store; the rest is only counted.
-    const MOST_FURTHER: usize = 100_000;
+    /// Maximum number of further occurrences to store; the rest are only counted.
+    const MAX_FURTHER: usize = 100_000;
 
     pub(crate) fn new(code: Code, span: &Range<usize>, message: impl Into<String>) -> Self {
         Self {
@@ -101,14 +101,15 @@ impl Diagnostic {
         self
     }
 
-    /// Merges it with all others of the same code and class, whatever values the messages quote.
+    /// Sets the class: diagnostics with the same code and class are merged, even if their messages quote different
+    /// values.
     pub(crate) fn class(mut self, class: impl Into<String>) -> Self {
         self.class = Some(class.into());
         self
     }
 
-    /// Key for merging occurrences: the class, otherwise all texts and related positions.
-    pub(crate) fn kind(&self) -> String {
+    /// Returns the key for merging occurrences: the class if it is set, otherwise all texts and related positions.
+    pub(crate) fn merge_key(&self) -> String {
         let code = self.code;
         if let Some(class) = &self.class {
             return format!("{code}\0{class}");
@@ -123,7 +124,7 @@ impl Diagnostic {
     }
 
     /// Adds another occurrence; the first one in the text represents both.
-    pub(crate) fn absorb(&mut self, mut other: Self) {
+    pub(crate) fn merge(&mut self, mut other: Self) {
         if other.span == self.span {
             return;
         }
@@ -133,7 +134,7 @@ impl Diagnostic {
             self.further_count = other.further_count;
         }
         self.further_count += 1;
-        if self.further.len() < Self::MOST_FURTHER {
+        if self.further.len() < Self::MAX_FURTHER {
             self.further.push(Occurrence {
                 span: other.span,
                 at: Source::default(),
@@ -141,10 +142,10 @@ impl Diagnostic {
         }
     }
 
-    /// "1999 more on lines 5-2003"; `None` if there is only one occurrence.
-    pub(crate) fn elsewhere(&self) -> Option<String> {
+    /// Returns a text such as "1999 more on lines 5-2003"; `None` if there is only one occurrence.
+    pub(crate) fn further_text(&self) -> Option<String> {
         /// Maximum number of line ranges to list.
-        const MOST_RUNS: usize = 10;
+        const MAX_RUNS: usize = 10;
         let count = self.further_count;
         if count == 0 {
             return None;
@@ -168,15 +169,15 @@ impl Diagnostic {
             true => first.to_string(),
             false => format!("{first}-{last}"),
         };
-        let shown: Vec<String> = runs.iter().take(MOST_RUNS).map(run).collect();
-        let all = runs.len() <= MOST_RUNS && self.further.len() == count;
+        let shown: Vec<String> = runs.iter().take(MAX_RUNS).map(run).collect();
+        let all = runs.len() <= MAX_RUNS && self.further.len() == count;
         let rest = if all { "" } else { ", \u{2026}" };
         let lines = if one { "line" } else { "lines" };
         let shown = shown.join(", ");
         Some(format!("{count} more on {lines} {shown}{rest}"))
     }
 
-    /// Moves all spans, for a text that is a part of a longer one.
+    /// Moves all spans by a number of bytes, for a text that is part of a longer one.
     pub(crate) fn shift(&mut self, by: usize) {
         shift(&mut self.span, by);
         self.related
@@ -187,7 +188,7 @@ impl Diagnostic {
             .for_each(|it| shift(&mut it.span, by));
     }
 
-    /// Severity of the code.
+    /// Returns the severity of the code.
     pub const fn severity(&self) -> Severity {
         self.code.severity()
     }
@@ -197,15 +198,15 @@ impl Diagnostic {
 pub(crate) struct Lines<'t> {
     text: &'t str,
     starts: Vec<usize>,
-    /// Number of characters that start before each multiple of [`STEP`](Self::STEP): a column on a line with thousands
-    /// of servers is not counted from the start of the line.
+    /// Number of characters that start before each multiple of [`STEP`](Self::STEP), so that a column on a line with
+    /// thousands of servers is not counted from the start of the line.
     characters: Vec<usize>,
     /// First line and name of every included file; empty without `include`.
     files: Vec<(usize, &'t str)>,
 }
 
 impl<'t> Lines<'t> {
-    /// Bytes between two stored numbers of characters, which is the most that a conversion has to read.
+    /// Distance between two stored numbers of characters, in bytes: the maximum that a conversion has to read.
     const STEP: usize = 256;
 
     pub(crate) fn new(text: &'t str) -> Self {
@@ -226,8 +227,8 @@ impl<'t> Lines<'t> {
             characters: counted,
             files: Vec::new(),
         };
-        if part::is_bundle(text) {
-            let parts = part::parts(text);
+        if bundle_file::is_bundle(text) {
+            let parts = bundle_file::files_of_bundle(text);
             let included = parts.iter().skip(1);
             lines.files = included
                 .map(|part| (lines.index(part.start), part.name))
@@ -236,32 +237,34 @@ impl<'t> Lines<'t> {
         lines
     }
 
-    /// The file of a line: its number, from 0 for the main file, its name, empty for the main file, and its first line.
+    /// Returns the file that contains a line: its number (0 = the main file), its name (empty for the main file) and
+    /// its first line.
     fn file(&self, line: usize) -> (usize, &'t str, usize) {
         let count = self.files.partition_point(|(first, _)| *first <= line);
         let at = count.checked_sub(1).and_then(|at| self.files.get(at));
         at.map_or((0, "", 0), |(first, name)| (count, name, *first))
     }
 
-    /// Name of the file of a line; `None` = the main file.
+    /// Returns the name of the file that contains a line; `None` = the main file.
     pub(crate) fn file_name(&self, line: usize) -> Option<&'t str> {
         let (number, name, _) = self.file(line);
         (number > 0).then_some(name)
     }
 
-    /// Number of a line in its file, from 1.
+    /// Returns the number of a line in its file, from 1.
     pub(crate) fn number(&self, line: usize) -> usize {
         line - self.file(line).2 + 1
     }
 
-    /// Index of the line, from 0, that contains the offset; the last line for offsets after the text.
+    /// Returns the index, from 0, of the line that contains the offset; the last line for offsets after the end of the
+    /// text.
     pub(crate) fn index(&self, offset: usize) -> usize {
         self.starts
             .partition_point(|start| *start <= offset)
             .saturating_sub(1)
     }
 
-    /// Byte range of a line, without its line break.
+    /// Returns the byte range of a line, without its line break.
     pub(crate) fn range(&self, index: usize) -> Range<usize> {
         let start = self.starts.get(index).copied().unwrap_or(self.text.len());
         let end = self
@@ -272,19 +275,19 @@ impl<'t> Lines<'t> {
         start..start + line.strip_suffix('\r').unwrap_or(line).len()
     }
 
-    /// Number of characters that start before the offset.
+    /// Returns the number of characters that start before the offset.
     fn characters_before(&self, offset: usize) -> usize {
         let counted = self.characters.get(offset / Self::STEP).copied();
         let rest = self.text.as_bytes().get(Self::uncounted(offset));
         counted.unwrap_or(0) + rest.map_or(0, characters)
     }
 
-    /// The bytes before an offset that no stored number covers.
+    /// Returns the range of the bytes before an offset that no stored number covers.
     const fn uncounted(offset: usize) -> Range<usize> {
         offset - offset % Self::STEP..offset
     }
 
-    /// Line and column, both from 1; the column counts characters.
+    /// Returns the line and the column, both from 1; the column counts characters.
     pub(crate) fn source(&self, offset: usize) -> Source {
         let index = self.index(offset);
         let start = self.starts.get(index).copied().unwrap_or(0);
@@ -300,7 +303,7 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// Number of characters that start in these bytes of UTF-8.
+/// Returns the number of characters that start in these bytes of UTF-8.
 fn characters(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     fn columns_of_a_long_line_are_not_counted_from_its_start() {
-        // Characters of one to four bytes, so that they lie across the steps.
+        // Characters of one to four bytes, so that some of them cross a step.
         let text = format!("a = 1\n{}\nb = 2", "x\u{e9}\u{20ac}\u{1f600}".repeat(1_000));
         let lines = Lines::new(&text);
         for (offset, _) in text.char_indices().chain([(text.len(), ' ')]) {

@@ -9,7 +9,7 @@ use crate::unit;
 /// Parses a duration.
 ///
 /// # Errors
-/// The reason why the text is not a duration.
+/// Returns the reason why the text is not a duration.
 pub fn parse(text: &str) -> Result<Duration, String> {
     unit::parse(text, &DURATION_UNITS, "duration too large").map(Duration::from_millis)
 }

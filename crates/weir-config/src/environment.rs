@@ -1,5 +1,6 @@
-//! Environment variables in addresses: `listen = ["0.0.0.0:${PORT}"]`, for containers that get their ports and servers
-//! from outside. Only `listen` of services and addresses of servers are expanded; `$` has no meaning elsewhere.
+//! Environment variables in addresses: `listen = ["0.0.0.0:${PORT}"]`, for containers whose ports and servers are set
+//! from outside, in environment variables. Only `listen` of services and addresses of servers are expanded; `$` has no
+//! meaning elsewhere.
 
 use std::borrow::Cow;
 
@@ -11,8 +12,8 @@ use crate::tree::{Item, Table, Value};
 use crate::verify::Machine;
 use crate::view::Sink;
 
-/// Returns the configuration with the values of the variables; `None` = there are none.
-pub(crate) fn expanded(
+/// Returns the configuration with its environment variables expanded, or `None` if it contains none.
+pub(crate) fn expand_variables(
     sink: &mut Sink<'_>,
     text: &str,
     root: &Table<'_>,
@@ -44,14 +45,14 @@ pub(crate) fn expanded(
     Some(root)
 }
 
-/// Expands a text, the texts of a list, and `address` of a table.
+/// Expands a string, each string in a list, or the `address` key of a table.
 fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, host: &dyn Machine) {
     match &mut item.value {
         Value::Text(text) if text.contains("${") => match expand_text(text, host) {
             Ok(new) => *text = Cow::Owned(new),
             Err((message, fix)) => {
                 sink.push(Diagnostic::new(Code::BadAddress, &item.span, message).fix(fix));
-                // Valid, so that the address is not reported again.
+                // A valid placeholder, so that the address is not reported a second time.
                 *text = Cow::Borrowed("192.0.2.0:1");
             }
         },
@@ -70,7 +71,7 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, host: &dyn Machine) {
     }
 }
 
-/// Replaces `${NAME}` and `${NAME:-DEFAULT}`. An error has a message and a fix; it never contains the value.
+/// Replaces `${NAME}` and `${NAME:-DEFAULT}`. An error is a message and a fix; neither contains the value.
 fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String)> {
     let mut out = String::new();
     let mut rest = text;
@@ -86,28 +87,31 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
         };
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
         if name.is_empty() || !name.bytes().all(is_name) {
-            let message = format!("`{}` is not the name of a variable", name.escape_debug());
+            let message = format!("`{}` is not a valid variable name", name.escape_debug());
             return Err((message, "use letters, digits and `_`".to_owned()));
         }
         let is_first = out.is_empty() || out.ends_with('/');
         out.push_str(&match (value(name, default, host)?, is_first) {
             (Some(value), _) => value,
-            (None, true) if after.is_empty() => format!("{}:{}", stand_in(name), port(name)),
-            (None, true) => stand_in(name),
-            (None, false) => port(name),
+            (None, true) if after.is_empty() => {
+                format!("{}:{}", placeholder_address(name), placeholder_port(name))
+            }
+            (None, true) => placeholder_address(name),
+            (None, false) => placeholder_port(name),
         });
         rest = after;
     }
     out.push_str(rest);
-    // Callers who may not name any socket are recognized by the text.
+    // Whether a caller may use a unix socket is checked on the unexpanded text, so expansion must not produce one.
     if out.starts_with(weir_model::unix_socket::PREFIX) {
-        let message = "a unix socket cannot be named by environment variables".to_owned();
-        return Err((message, "write the whole path".to_owned()));
+        let message = "a unix socket path must not come from an environment variable".to_owned();
+        return Err((message, "write the full path".to_owned()));
     }
     Ok(out)
 }
 
-/// Returns `None` if the machine is unknown and there is no default.
+/// Returns the variable's value or its default; `None` if the environment of the target host is unknown and there is no
+/// default.
 fn value(
     name: &str,
     default: Option<&str>,
@@ -122,38 +126,39 @@ fn value(
         ("", Some(default)) => default.to_owned(),
         _ => found,
     };
-    // Nothing else of the environment gets into messages.
-    let of_address = |byte: u8| byte.is_ascii_hexdigit() || b".:[]*-".contains(&byte);
+    // Only characters of addresses and ports, so that no other content of the environment is shown in messages.
+    let is_address_byte = |byte: u8| byte.is_ascii_hexdigit() || b".:[]*-".contains(&byte);
     if found.is_empty() {
-        let message = format!("the environment variable {name} is not set");
-        let fix = format!("set it where Weir starts, or write `${{{name}:-DEFAULT}}`");
+        let message = format!("the environment variable {name} is not set or is empty");
+        let fix = format!("set it in Weir's environment, or write `${{{name}:-DEFAULT}}`");
         return Err((message, fix));
     }
-    if !found.bytes().all(of_address) {
+    if !found.bytes().all(is_address_byte) {
         let message = format!("the environment variable {name} is neither an address nor a port");
         return Err((
             message,
-            "use numbers: names are not resolved here".to_owned(),
+            "use a numeric address or port: host names are not resolved here".to_owned(),
         ));
     }
     Ok(Some(found))
 }
 
-/// A number that depends on the name, so that stand-ins of different variables do not collide.
-fn sum(name: &str) -> u32 {
-    name.bytes().fold(7_u32, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+/// Returns a hash of the name, so that placeholders for different variables rarely collide.
+fn name_hash(name: &str) -> u32 {
+    name.bytes().fold(7_u32, |hash, byte| {
+        hash.wrapping_mul(31).wrapping_add(u32::from(byte))
     })
 }
 
-/// A port in place of a variable of an unknown machine.
-fn port(name: &str) -> String {
-    (20_000 + sum(name) % 10_000).to_string()
+/// Returns a placeholder port, for a host whose environment is unknown.
+fn placeholder_port(name: &str) -> String {
+    (20_000 + name_hash(name) % 10_000).to_string()
 }
 
-/// An address in place of a variable of an unknown machine, of the network for benchmarks (RFC 2544).
-fn stand_in(name: &str) -> String {
-    let [_, _, third, fourth] = sum(name).to_be_bytes();
+/// Returns a placeholder address from the benchmarking range 198.18.0.0/15 (RFC 2544), for a host whose environment is
+/// unknown.
+fn placeholder_address(name: &str) -> String {
+    let [_, _, third, fourth] = name_hash(name).to_be_bytes();
     format!("198.18.{third}.{}", fourth.max(1))
 }
 
@@ -192,7 +197,7 @@ mod tests {
                         \"proxy\"\nprotocol = \"tcp\"\npool = \"a\"\n";
 
     #[test]
-    fn addresses_get_values_of_variables() {
+    fn variables_in_addresses_are_expanded() {
         let machine = WithVariables(&[("SERVER", "10.0.0.5"), ("PORT", "8080")]);
         let parsed = crate::parse(TEXT, &machine).expect("valid");
         assert_eq!(parsed.desired.pools[0].servers[0].name, "10.0.0.5:8080");
@@ -202,19 +207,22 @@ mod tests {
     }
 
     #[test]
-    fn variables_name_no_unix_socket() {
+    fn unix_socket_from_variable_is_rejected() {
         for text in ["unix${A:-:}/run/a.sock", "unix:/run/${A:-a}.sock"] {
             let text = format!("[pool.a]\nservers = [\"{text}\"]\n");
             let found = crate::parse(&text, &WithVariables(&[])).expect_err("invalid");
-            let message = "a unix socket cannot be named by environment variables";
+            let message = "a unix socket path must not come from an environment variable";
             assert!(found.iter().any(|it| it.message == message), "{found:?}");
         }
     }
 
     #[test]
-    fn wrong_variables_are_reported_without_their_values() {
+    fn error_for_invalid_variable_omits_its_value() {
         for (variables, message) in [
-            (&[][..], "the environment variable SERVER is not set"),
+            (
+                &[][..],
+                "the environment variable SERVER is not set or is empty",
+            ),
             (
                 &[("SERVER", "secret word")][..],
                 "the environment variable SERVER is neither an address nor a port",

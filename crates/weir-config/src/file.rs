@@ -1,4 +1,4 @@
-//! From bytes to text: checks of a file before it is parsed.
+//! Checks the bytes of a file before it is parsed.
 //!
 //! The caller opens and reads the file; this module checks the content and provides the error messages.
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::code::Code;
 
-/// Maximum file size; sufficient for two hundred thousand servers.
+/// Maximum file size in bytes; sufficient for two hundred thousand servers.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Why a file is not a configuration.
@@ -26,13 +26,13 @@ pub enum FileError {
         /// Error message of the system.
         reason: String,
     },
-    /// Larger than [`MAX_FILE_BYTES`].
+    /// The file is larger than [`MAX_FILE_BYTES`].
     #[error("the file has {bytes} bytes; the maximum is {MAX_FILE_BYTES}")]
     TooLarge {
         /// Size of the file, or of the part that was read.
         bytes: u64,
     },
-    /// Not UTF-8.
+    /// The file is not UTF-8.
     #[error("the file is not UTF-8: invalid byte at offset {offset}, line {line}")]
     NotUtf8 {
         /// Offset of the first invalid byte, from 0.
@@ -43,7 +43,7 @@ pub enum FileError {
     /// The file contains NUL bytes, which TOML and JSON do not allow.
     #[error("the file contains {count} NUL bytes, the first at offset {offset}, line {line}")]
     Nul {
-        /// Offset of the first, from 0.
+        /// Offset of the first NUL byte, from 0.
         offset: usize,
         /// Its line, from 1.
         line: usize,
@@ -53,7 +53,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Stable code.
+    /// Returns the code of the error.
     pub const fn code(&self) -> Code {
         match self {
             Self::Missing { .. } | Self::Unreadable { .. } => Code::Unreadable,
@@ -63,7 +63,7 @@ impl FileError {
         }
     }
 
-    /// How to fix it.
+    /// Returns how to fix the error.
     pub const fn fix(&self) -> &'static str {
         match self {
             Self::Missing { .. } => {
@@ -84,7 +84,7 @@ impl FileError {
 /// Checks the content of a file and returns it as text.
 ///
 /// # Errors
-/// [`FileError::TooLarge`], [`FileError::Nul`] and [`FileError::NotUtf8`], checked in this order.
+/// Returns [`FileError::TooLarge`], [`FileError::Nul`] or [`FileError::NotUtf8`], checked in this order.
 pub fn load(bytes: &[u8]) -> Result<&str, FileError> {
     let size = bytes.len() as u64;
     if size > MAX_FILE_BYTES {

@@ -1,8 +1,8 @@
-//! Included files. A configuration with `include` becomes one text, the bundle: the main file, and behind it every
-//! included file after a line that begins with [`MARK`] and names it.
+//! Included files. A configuration with `include` becomes one text, the bundle: the main file, followed by every
+//! included file. A line that begins with [`FILE_MARKER`] and names the file precedes each included file.
 //!
-//! TOML and JSON allow no control characters, so that no valid file contains such a line. Everything that handles the
-//! text of a configuration (diagnostics, the record of the active configuration, the comparison of privileged keys)
+//! TOML and JSON do not allow this control character, so no valid file contains such a line. Everything that handles
+//! the text of a configuration (diagnostics, the record of the active configuration, the comparison of privileged keys)
 //! handles the bundle in the same way.
 
 use std::collections::HashMap;
@@ -11,42 +11,42 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+use crate::bundle_file::{FILE_MARKER, files_of_bundle, is_bundle, is_json};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::file::MAX_FILE_BYTES;
 use crate::json;
-use crate::part::{MARK, is_bundle, is_json, parts};
 use crate::tree::{Entry, Item, Table, Value};
 
 /// Maximum number of files of one configuration.
-const MOST_FILES: usize = 1000;
+const MAX_FILES: usize = 1000;
 
 /// Access to the files that a configuration includes.
 pub trait Files {
-    /// A name of the file that is the same for all paths that lead to it, and its text.
+    /// Returns a name that is the same for all paths to the file, and the text of the file.
     ///
     /// # Errors
-    /// The reason why it cannot be read.
+    /// Returns the reason why the file cannot be read.
     fn read(&self, path: &Path) -> Result<(PathBuf, String), String>;
 
-    /// The names of the regular files in a directory, in any order.
+    /// Returns the names of the regular files in a directory, in any order.
     ///
     /// # Errors
-    /// The reason why it cannot be read.
+    /// Returns the reason why the directory cannot be read.
     fn list(&self, directory: &Path) -> Result<Vec<String>, String>;
 }
 
 /// A configuration with the files that it includes, as one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// The text; equal to the main file if that includes nothing.
+    /// The text; equal to the main file if it includes no file.
     pub text: String,
     /// Errors of `include`, in text order.
     pub errors: Vec<Diagnostic>,
 }
 
 /// Adds the included files to the text of the file at `path`. Paths are relative to the file that includes them. A text
-/// that contains them already, as in the record of the active configuration, stays as it is.
+/// that already contains them, such as the record of the active configuration, is not changed.
 pub fn bundle(text: &str, path: &Path, files: &dyn Files) -> Bundle {
     if is_bundle(text) {
         return Bundle {
@@ -61,17 +61,17 @@ pub fn bundle(text: &str, path: &Path, files: &dyn Files) -> Bundle {
         parts: vec![(path.to_owned(), 0..text.len())],
         seen: HashMap::new(),
     };
-    let own = files
+    let main = files
         .read(path)
         .map_or_else(|_| path.to_owned(), |(name, _)| name);
-    reader.seen.insert(own, 0..0);
+    reader.seen.insert(main, 0..0);
     let mut next = 0;
     while next < reader.parts.len() {
-        reader.part(next);
+        reader.add_includes_of(next);
         next += 1;
     }
     if reader.parts.len() == 1 && has_include(text, is_json(path.to_str(), text)) {
-        reader.text += &format!("\n{MARK}\n");
+        reader.text += &format!("\n{FILE_MARKER}\n");
     }
     let lines = Lines::new(&reader.text);
     for error in &mut reader.errors {
@@ -91,26 +91,26 @@ struct Reader<'a> {
     files: &'a dyn Files,
     text: String,
     errors: Vec<Diagnostic>,
-    /// Path and range in `text`.
+    /// Path of each file, and its range in `text`.
     parts: Vec<(PathBuf, Range<usize>)>,
-    /// Where each file is included.
+    /// Position of the item that includes each file, by the file's name.
     seen: HashMap<PathBuf, Range<usize>>,
 }
 
 impl Reader<'_> {
-    fn part(&mut self, index: usize) {
+    fn add_includes_of(&mut self, index: usize) {
         let (path, range) = self.parts[index].clone();
         let text = self.text[range.clone()].to_owned();
         for (pattern, span) in includes(&text, is_json(path.to_str(), &text)) {
             let span = span.start + range.start..span.end + range.start;
-            match self.matches(&path, &pattern, &span) {
+            match self.matching_paths(&path, &pattern, &span) {
                 Ok(found) => found.iter().for_each(|one| self.add(one, &span)),
                 Err(error) => self.errors.push(*error),
             }
         }
     }
 
-    fn matches(
+    fn matching_paths(
         &self,
         from: &Path,
         pattern: &str,
@@ -141,7 +141,7 @@ impl Reader<'_> {
                 .rsplit_once('/')
                 .is_some_and(|(d, _)| d.contains('*'))
         {
-            return Err(bad("`*` is only possible in the last part of the path"));
+            return Err(bad("`*` is only allowed in the last component of the path"));
         }
         let mut names = self.files.list(&directory).map_err(|why| {
             Box::new(
@@ -150,7 +150,7 @@ impl Reader<'_> {
                     span,
                     format!("cannot read the directory {}: {why}", directory.display()),
                 )
-                .fix("create the directory, or remove it here"),
+                .fix("create the directory, or remove it from `include`"),
             )
         })?;
         names.retain(|it| !it.starts_with('.') && glob(name.as_bytes(), it.as_bytes()));
@@ -166,7 +166,7 @@ impl Reader<'_> {
                 let message = format!("cannot read the included file {shown}: {why}");
                 self.errors.push(
                     Diagnostic::new(Code::NoInclude, span, message)
-                        .fix("create the file, correct the path, or remove it here"),
+                        .fix("create the file, correct the path, or remove it from `include`"),
                 );
                 return;
             }
@@ -187,22 +187,22 @@ impl Reader<'_> {
         }
         self.seen.insert(name, span.clone());
         let size = self.text.len() + text.len();
-        if self.parts.len() >= MOST_FILES || size as u64 > MAX_FILE_BYTES {
+        if self.parts.len() >= MAX_FILES || size as u64 > MAX_FILE_BYTES {
             let message = format!(
-                "there are more than {MOST_FILES} files, or they have more than {MAX_FILE_BYTES} bytes in total"
+                "more than {MAX_FILES} files, or more than {MAX_FILE_BYTES} bytes in total"
             );
             self.errors
                 .push(Diagnostic::new(Code::NoInclude, span, message).fix("include fewer files"));
             return;
         }
-        self.text += &format!("\n{MARK}{shown}\n");
+        self.text += &format!("\n{FILE_MARKER}{shown}\n");
         let start = self.text.len();
         self.text += &text;
         self.parts.push((path.to_owned(), start..self.text.len()));
     }
 }
 
-/// `*` matches any characters, `?` one byte.
+/// Whether a name matches a pattern: `*` matches any characters, `?` one byte.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,
@@ -215,7 +215,7 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// The items of `include`, with their spans.
+/// Returns the items of `include`, with their spans.
 fn includes(text: &str, json: bool) -> Vec<(String, Range<usize>)> {
     // Parsing a large file twice is expensive.
     if !text.contains("include") {
@@ -237,7 +237,7 @@ fn has_include(text: &str, json: bool) -> bool {
     !includes(text, json).is_empty()
 }
 
-/// What can be parsed of a text.
+/// Returns the tree of everything that can be parsed.
 fn tree(text: &str, json: bool) -> Table<'_> {
     if !json {
         return Table::from_toml(DeTable::parse_recoverable(text).0.into_inner());
@@ -254,21 +254,21 @@ fn tree(text: &str, json: bool) -> Table<'_> {
     }
 }
 
-/// Names of the files of a bundle, by `Source::file`; the main file's is empty.
+/// Returns the names of the files of a bundle, by `Source::file`; that of the main file is empty.
 pub fn files(text: &str) -> Vec<String> {
     match is_bundle(text) {
         false => vec![String::new()],
-        true => parts(text)
+        true => files_of_bundle(text)
             .iter()
             .map(|part| part.name.to_owned())
             .collect(),
     }
 }
 
-/// The tree of a text or a bundle, as far as it can be parsed.
+/// Returns the tree of everything that can be parsed of a text or a bundle.
 pub(crate) fn any_tree(text: &str) -> Table<'static> {
     let mut root = Table::default();
-    for part in parts(text) {
+    for part in files_of_bundle(text) {
         let mut table = tree(part.text, part.is_json()).into_owned();
         table.shift(part.start);
         merge(&mut root, table, &mut Vec::new());
@@ -276,7 +276,7 @@ pub(crate) fn any_tree(text: &str) -> Table<'static> {
     root
 }
 
-/// Merges the tables of an included file into those of the files before it. Named tables and lists are added; a key
+/// Merges the tables of an included file into those of the previous files. Named tables and list items are added; a key
 /// that two files set is an error.
 pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<Diagnostic>) {
     for entry in from.entries {
@@ -288,14 +288,14 @@ pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<
             (Value::Table(into), Value::Table(from)) => {
                 for inner in from.entries {
                     match into.entries.iter().find(|it| it.key == inner.key) {
-                        Some(first) => errors.push(twice(first, &inner)),
+                        Some(first) => errors.push(duplicate_key(first, &inner)),
                         None => into.entries.push(inner),
                     }
                 }
             }
             (Value::List(into), Value::List(from)) => into.extend(from),
             (_, value) => {
-                let again = Entry {
+                let second = Entry {
                     key: entry.key,
                     key_span: entry.key_span,
                     item: Item {
@@ -303,17 +303,17 @@ pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<
                         value,
                     },
                 };
-                errors.push(twice(same, &again));
+                errors.push(duplicate_key(same, &second));
             }
         }
     }
 }
 
-fn twice(first: &Entry<'_>, again: &Entry<'_>) -> Diagnostic {
+fn duplicate_key(first: &Entry<'_>, second: &Entry<'_>) -> Diagnostic {
     Diagnostic::new(
         Code::DuplicateKey,
-        &again.key_span,
-        format!("duplicate key `{}`", again.key),
+        &second.key_span,
+        format!("duplicate key `{}`", second.key),
     )
     .label("duplicate")
     .also(&first.key_span, "first here")
@@ -324,9 +324,9 @@ fn twice(first: &Entry<'_>, again: &Entry<'_>) -> Diagnostic {
 mod tests {
     use super::*;
 
-    struct Some(Vec<(&'static str, &'static str)>);
+    struct MemoryFiles(Vec<(&'static str, &'static str)>);
 
-    impl Files for Some {
+    impl Files for MemoryFiles {
         fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
             let is = |(name, _): &&(&str, &str)| Path::new(name) == path;
             let found = self.0.iter().find(is).ok_or("no such file")?;
@@ -345,14 +345,14 @@ mod tests {
         }
     }
 
-    fn of(files: Vec<(&'static str, &'static str)>) -> Bundle {
+    fn bundle_of(files: Vec<(&'static str, &'static str)>) -> Bundle {
         let main = files[0].1;
-        bundle(main, Path::new("/etc/weir.toml"), &Some(files))
+        bundle(main, Path::new("/etc/weir.toml"), &MemoryFiles(files))
     }
 
     #[test]
     fn files_are_added_in_order_of_their_names() {
-        let bundle = of(vec![
+        let bundle = bundle_of(vec![
             ("/etc/weir.toml", "include = [\"d/*.toml\"]\n"),
             ("/etc/d/b.toml", "[pool.b]\n"),
             ("/etc/d/a.toml", "include = [\"c\"]\n"),
@@ -367,13 +367,13 @@ mod tests {
         assert_eq!(keys, ["include", "pool"]);
         // The record of the active configuration is in another directory, without these files.
         let record = Path::new("/run/weir/in-force.toml");
-        let again = super::bundle(&bundle.text, record, &Some(Vec::new()));
+        let again = super::bundle(&bundle.text, record, &MemoryFiles(Vec::new()));
         assert_eq!(again, bundle);
     }
 
     #[test]
-    fn cycles_and_missing_files_are_errors_with_places() {
-        let bundle = of(vec![
+    fn cycles_and_missing_files_are_errors_with_positions() {
+        let bundle = bundle_of(vec![
             ("/etc/weir.toml", "include = [\"a\", \"a\", \"gone\"]\n"),
             ("/etc/a", "# first\ninclude = [\"weir.toml\"]\n"),
         ]);
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn pattern_without_files_is_not_an_error() {
-        let bundle = of(vec![("/etc/weir.toml", "include = [\"d/*.toml\"]\n")]);
+        let bundle = bundle_of(vec![("/etc/weir.toml", "include = [\"d/*.toml\"]\n")]);
         assert_eq!(bundle.errors, []);
         assert!(is_bundle(&bundle.text));
     }

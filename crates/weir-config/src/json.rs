@@ -1,8 +1,8 @@
-//! JSON (RFC 8259) parser: text to the common tree, with spans.
+//! Parses JSON (RFC 8259) into the common tree, with spans.
 //!
-//! serde_json does not report positions of values, which diagnostics need; hence this parser. It accepts what
-//! serde_json accepts, except nesting deeper than [`DEPTH`], and stops at the first syntax error, because the meaning
-//! of the rest is uncertain.
+//! serde_json does not report the positions of values, which diagnostics need. This parser accepts what serde_json
+//! accepts, except nesting deeper than [`MAX_DEPTH`], and stops at the first syntax error, because the meaning of the
+//! remaining text is uncertain.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,19 +12,19 @@ use crate::diagnostic::Diagnostic;
 use crate::tree::{Entry, Item, Table, Value};
 
 /// Maximum nesting of tables and lists; the schema needs six.
-const DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 
-/// Parses a JSON text; returns a diagnostic for each duplicate key, whose first value is used.
+/// Parses a JSON text. Also returns a diagnostic for each duplicate key; its first value is used.
 pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagnostic>> {
     let mut reader = Reader {
         text,
         at: 0,
-        twice: Vec::new(),
+        duplicates: Vec::new(),
     };
     let item = reader.item(0)?;
     reader.space();
     match reader.peek() {
-        None => Ok((item, reader.twice)),
+        None => Ok((item, reader.duplicates)),
         Some(_) => Err(reader.unexpected("the end of the file")),
     }
 }
@@ -32,7 +32,7 @@ pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagno
 struct Reader<'t> {
     text: &'t str,
     at: usize,
-    twice: Vec<Diagnostic>,
+    duplicates: Vec<Diagnostic>,
 }
 
 type Read<T> = Result<T, Box<Diagnostic>>;
@@ -79,10 +79,10 @@ impl<'t> Reader<'t> {
     fn item(&mut self, depth: usize) -> Read<Item<'t>> {
         self.space();
         let start = self.at;
-        if depth > DEPTH {
+        if depth > MAX_DEPTH {
             return Err(self.error(
                 start..start,
-                format!("more than {DEPTH} levels of nested tables and lists"),
+                format!("more than {MAX_DEPTH} levels of nested tables and lists"),
             ));
         }
         let value = match self.peek() {
@@ -136,7 +136,7 @@ impl<'t> Reader<'t> {
             }
             let item = self.item(depth + 1)?;
             match seen.get(&key) {
-                Some(first) => self.twice.push(
+                Some(first) => self.duplicates.push(
                     Diagnostic::new(
                         Code::DuplicateKey,
                         &key_span,
@@ -325,8 +325,8 @@ mod tests {
     #[test]
     fn spans_cover_keys_and_values() {
         let text = r#"{"a": [1, "x\n\u00e9\ud83d\ude00"]}"#;
-        let (item, twice) = read(text).unwrap();
-        assert!(twice.is_empty());
+        let (item, duplicates) = read(text).unwrap();
+        assert!(duplicates.is_empty());
         let Value::Table(table) = item.value else {
             panic!("no table")
         };
@@ -373,9 +373,12 @@ mod tests {
 
     #[test]
     fn duplicate_key_reports_both_positions() {
-        let (_, twice) = read(r#"{"a": 1, "a": 2}"#).unwrap();
+        let (_, duplicates) = read(r#"{"a": 1, "a": 2}"#).unwrap();
         assert_eq!(
-            (twice[0].span.clone(), twice[0].related[0].span.clone()),
+            (
+                duplicates[0].span.clone(),
+                duplicates[0].related[0].span.clone()
+            ),
             (9..12, 1..4)
         );
     }
@@ -384,8 +387,8 @@ mod tests {
     fn deep_nesting_is_rejected() {
         assert!(accepts(&format!(
             "{}1{}",
-            "[".repeat(DEPTH),
-            "]".repeat(DEPTH)
+            "[".repeat(MAX_DEPTH),
+            "]".repeat(MAX_DEPTH)
         )));
         assert!(!accepts(&"[".repeat(100_000)));
     }

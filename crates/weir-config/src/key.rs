@@ -1,4 +1,4 @@
-//! Schema types: name, type, range, default, purpose and example of a key.
+//! Types of the schema: name, type, range, default, purpose and example of a key.
 //!
 //! The values in [`crate::catalog`] are the only definition of the schema of `weir.toml`: unknown keys, types, ranges,
 //! the JSON Schema and the manual are derived from them.
@@ -106,7 +106,7 @@ pub(crate) struct Choices {
     pub(crate) now: Vec<&'static str>,
     /// Accepted aliases.
     pub(crate) aliases: Vec<&'static str>,
-    /// Names in other programs that are not accepted, and our names for them.
+    /// Names in other programs that are not accepted, and Weir's names for them.
     pub(crate) known_as: &'static [(&'static str, &'static str)],
     /// Reserved values that are not implemented.
     pub(crate) later: Vec<&'static str>,
@@ -117,12 +117,12 @@ impl Section {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// The implemented keys.
+    /// Returns the implemented keys.
     pub(crate) fn built(&self) -> impl Iterator<Item = &'static Key> {
         self.keys.iter().filter(|key| key.is_built())
     }
 
-    /// `[pool.NAME]`, or "the file" for the root.
+    /// Returns the path in brackets, such as `[pool.NAME]`; "the file" for the root.
     pub(crate) fn heading(&self) -> String {
         if self.path.is_empty() {
             "the file".to_owned()
@@ -150,7 +150,7 @@ impl Key {
         }
     }
 
-    /// A key that is not implemented.
+    /// Creates a key that is not implemented.
     pub(crate) const fn later(name: &'static str, purpose: &'static str) -> Self {
         Self::new(
             name,
@@ -166,7 +166,7 @@ impl Key {
         self
     }
 
-    /// First sentence of the purpose.
+    /// Returns the first sentence of the purpose.
     pub(crate) fn first_sentence(&self) -> &'static str {
         self.purpose
             .split_once(". ")
@@ -180,7 +180,7 @@ impl Key {
 }
 
 impl Kind {
-    /// The section of a table, or of the tables of a list.
+    /// Returns the section of a table, or of the tables in a list.
     pub(crate) fn table(&self) -> Option<&'static Section> {
         match self {
             Self::Table(section) => Some(section),
@@ -212,7 +212,7 @@ impl Kind {
         }
     }
 
-    /// Description for "expected …" and for the manual.
+    /// Returns the description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {
             Self::Later => "not built yet".to_owned(),
@@ -269,7 +269,7 @@ pub(crate) fn factor(hundredths: u32) -> String {
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// `"a"`, `"a" or "b"`, `"a", "b" or "c"`.
+/// Formats words as `"a"`, `"a" or "b"`, `"a", "b" or "c"`.
 pub(crate) fn quoted_list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {

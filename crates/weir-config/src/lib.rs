@@ -1,11 +1,11 @@
-//! Parser of `weir.toml`: text to spans to diagnostics to model.
+//! Parses `weir.toml`: from text to a tree with spans, to diagnostics, to the model.
 //!
 //! [`load`] checks the bytes of a file, [`parse()`] returns a [`Desired`] or all problems of the text, and [`render()`]
-//! formats these. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
+//! formats the problems. [`parse_json`] accepts the same schema as JSON. The schema (names, types, ranges, defaults) is
 //! defined in one place, from which unknown keys are detected, and [`schema()`] and [`cards`] are generated.
 //!
-//! The crate does not open files or query the machine (what it needs to know is an argument, [`Host`]). Settings that
-//! are not implemented are errors.
+//! The crate does not open files or query the machine; the caller passes the required facts as an argument
+//! ([`Machine`]). Settings that are not implemented are errors.
 //!
 //! ```
 //! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
@@ -14,6 +14,7 @@
 //! ```
 
 mod address;
+mod bundle_file;
 mod canonical;
 mod card;
 mod catalog;
@@ -30,7 +31,6 @@ mod lower;
 mod mask;
 mod members;
 mod parse;
-mod part;
 mod privilege;
 mod published;
 mod render;
@@ -64,7 +64,8 @@ pub use schema::schema;
 pub use spelling::{header, string};
 pub use verify::{Host, LIST_BYTES_MAX, Machine, SecretValue};
 
-/// The address of a server as written in a configuration, `ADDRESS` or `ADDRESS:PORT`; `None` = it is another text.
+/// Returns the address of a server as written in a configuration, `ADDRESS` or `ADDRESS:PORT`; `None` if the text is
+/// neither.
 pub fn server_address(text: &str) -> Option<std::net::IpAddr> {
     address::server(text).ok().map(|(address, _)| address)
 }

@@ -1,7 +1,7 @@
 //! Masks secrets in quoted source, because diagnostics are shown in logs and on other users' terminals.
 //!
-//! Works on any text, because quoted text is often invalid: a value is recognized by its key. Similar keys are treated
-//! as secrets too, because misspelled keys are errors that are quoted.
+//! The functions work on any text, because quoted text is often invalid: a secret is recognized by its key. Similar
+//! keys are treated as secrets too, because a misspelled key is an error, and the diagnostic quotes its line.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -10,21 +10,21 @@ use crate::catalog;
 use crate::key::Kind;
 use crate::suggest::nearest;
 
-/// The keys whose values are secrets.
+/// Names of the keys whose values are secrets.
 static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let keys = catalog::PAGES.iter().flat_map(|section| section.keys);
     let secret = keys.filter(|key| matches!(key.kind, Kind::Secret | Kind::List(Kind::Secret)));
     secret.map(|key| key.name).collect()
 });
 
-/// Replaces each character of a secret by one of the same length, so that spans stay valid.
+/// Replaces each character of a secret with a character of the same length in bytes, so that spans stay valid.
 pub(crate) fn masked(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
     let mut from = 0;
     while let Some((key, value)) = next_pair(text, from) {
         from = value;
         if is_secret(key) {
-            from = values(text, value, &mut hidden);
+            from = collect_value(text, value, &mut hidden);
         }
     }
     if hidden.is_empty() {
@@ -67,7 +67,7 @@ fn is_bare(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// The next key after `from`, quoted or not, and the start of its value.
+/// Returns the next key after `from`, quoted or not, and the start of its value.
 fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
     let bytes = text.as_bytes();
     let skip = |mut at: usize, wanted: &dyn Fn(u8) -> bool| {
@@ -84,9 +84,9 @@ fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
         if end == at {
             return None;
         }
-        let behind = skip(end, &|byte| b"\"'".contains(&byte));
-        let sign = skip(behind, &blank);
-        if behind <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
+        let after_key = skip(end, &|byte| b"\"'".contains(&byte));
+        let sign = skip(after_key, &blank);
+        if after_key <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
             let white = |byte: u8| byte.is_ascii_whitespace();
             return Some((&text[at..end], skip(sign + 1, &white)));
         }
@@ -94,13 +94,13 @@ fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
     }
 }
 
-/// Adds the ranges of the strings in the value or list at `from`; tables contain only sources and are not masked.
-/// Returns the end of the value.
-fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+/// Adds the ranges of the strings in the value or list at `from`, and returns the end of the value. Tables contain only
+/// sources of secrets and are not masked.
+fn collect_value(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
     match bytes.get(from) {
         None | Some(b'{') => from,
-        Some(b'"' | b'\'') => one(text, from, hidden),
+        Some(b'"' | b'\'') => collect_string(text, from, hidden),
         Some(b'[') => {
             let (mut at, mut tables) = (from + 1, 0usize);
             while let Some(byte) = bytes.get(at) {
@@ -110,7 +110,7 @@ fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
                     b'}' => tables = tables.saturating_sub(1),
                     b'"' | b'\'' => {
                         let mut found = Vec::new();
-                        at = one(text, at, &mut found);
+                        at = collect_string(text, at, &mut found);
                         if tables == 0 {
                             hidden.extend(found);
                         }
@@ -122,7 +122,7 @@ fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
             }
             at
         }
-        // Not a string: an error, or a secret without quotes.
+        // Not a string: an error, or a secret without quotation marks.
         Some(_) => {
             let rest = &text[from..];
             let end = rest.find(['\n', '\r']).map_or(text.len(), |at| from + at);
@@ -132,15 +132,15 @@ fn values(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     }
 }
 
-/// Adds the range inside the quotes at `from`, up to the end of the line if they are not closed. Returns the end of the
-/// string.
-fn one(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+/// Adds the range inside the quotation marks at `from`, or up to the end of the line if they are not closed. Returns
+/// the end of the string.
+fn collect_string(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let quote = &text[from..=from];
-    let long = quote.repeat(3);
+    let triple = quote.repeat(3);
     let rest = &text[from..];
-    if rest.starts_with(&long) {
+    if rest.starts_with(&triple) {
         let start = from + 3;
-        let length = text[start..].find(&long).unwrap_or(text.len() - start);
+        let length = text[start..].find(&triple).unwrap_or(text.len() - start);
         hidden.push((start, start + length));
         return (start + length + 3).min(text.len());
     }

@@ -1,12 +1,12 @@
-//! External server lists: `servers_file`, DNS records, and servers of the API.
+//! External server lists: `servers_file`, DNS records, and servers added through the API.
 //!
-//! Two formats: JSON, as the value of `servers` or an object that contains it, and lines, `ADDRESS[:PORT]
-//! [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted to choose servers, but with nothing else:
-//! an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. It cannot define a check, because a
-//! check may run a program under a given account or read a file.
+//! A list has one of two formats: JSON, as the value of `servers` or an object that contains `servers`; or lines of the
+//! form `ADDRESS[:PORT] [KEY=VALUE]…`, where `#` starts a comment. The writer of a list is trusted only to choose
+//! servers: an entry has an address, a weight and limits, and may refer to a `[check.NAME]`. It cannot define a check,
+//! because a check may run a program under a given account or read a file.
 //!
-//! An error has a line, a column and a reason, but never quotes the text: its writer may not be allowed to read the
-//! file.
+//! An error contains a line, a column and a reason, but never quotes the text: not every user who sees the error may
+//! read the file.
 
 mod migrate;
 
@@ -38,7 +38,7 @@ pub const MEMBER_KEYS: [&str; 5] = [
 /// One server of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Without checks; see [`Self::checks`].
+    /// The server, without checks; see [`Self::checks`].
     pub server: Server,
     /// Names of `[check.NAME]` that override the pool's checks; they may not exist in the configuration.
     pub checks: Option<Vec<String>>,
@@ -85,7 +85,7 @@ pub enum MemberReason {
     BadNumber(&'static str),
     /// `min_connections` is above `max_connections`.
     Thresholds,
-    /// Duplicate server; contains the line of its first entry.
+    /// Duplicate server, with the line of its first entry.
     DuplicateServer(u32),
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for MemberReason {
             Self::ExpectedEntry => f.write_str("expected an address, or an object with `address`"),
             Self::ExpectedPair => f.write_str("expected KEY=VALUE after the address"),
             Self::MissingAddress => f.write_str("`address` is missing"),
-            Self::BadAddress => f.write_str("not an IP address that a server can have"),
+            Self::BadAddress => f.write_str("not a valid IP address of a server"),
             Self::BadPort => f.write_str("the port is not a number from 1 to 65535"),
             Self::NotAllowed(key) => write!(f, "`{key}` is not allowed here; {}", allowed()),
             Self::UnknownKey => write!(f, "unknown key; {}", allowed()),
@@ -116,7 +116,7 @@ impl fmt::Display for MemberReason {
     }
 }
 
-/// Sentence with the allowed keys.
+/// Returns a sentence that lists the allowed keys.
 fn allowed() -> String {
     let [first @ .., check] = MEMBER_KEYS;
     let quoted: Vec<String> = first.iter().map(|key| format!("`{key}`")).collect();
@@ -135,24 +135,24 @@ fn syntax(key: &str) -> String {
 /// Parses a list.
 ///
 /// # Errors
-/// The first error.
+/// Returns the first error.
 pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
-    let mut list = List {
+    let mut list = ListParser {
         lines: Lines::new(text),
         members: Vec::new(),
         first: HashMap::new(),
     };
     match text.trim_start().as_bytes().first() {
-        Some(b'[' | b'{') => list.json(text)?,
-        _ => list.plain(text)?,
+        Some(b'[' | b'{') => list.parse_json(text)?,
+        _ => list.parse_lines(text)?,
     }
     Ok(list.members)
 }
 
-struct List<'t> {
+struct ListParser<'t> {
     lines: Lines<'t>,
     members: Vec<Member>,
-    /// Line of each server.
+    /// Line of the first entry of each server.
     first: HashMap<(IpAddr, Option<u16>), u32>,
 }
 
@@ -161,14 +161,14 @@ struct List<'t> {
 struct Entry {
     server: Option<Server>,
     weight: Option<u32>,
-    most: u32,
-    least: u32,
+    max_connections: u32,
+    min_connections: u32,
     checks: Option<Vec<String>>,
 }
 
-type Found<T> = Result<T, MemberError>;
+type MemberResult<T> = Result<T, MemberError>;
 
-impl List<'_> {
+impl ListParser<'_> {
     fn error(&self, offset: usize, reason: MemberReason) -> MemberError {
         MemberError {
             at: self.lines.source(offset),
@@ -176,10 +176,10 @@ impl List<'_> {
         }
     }
 
-    fn json(&mut self, text: &str) -> Found<()> {
-        let (item, twice) = json::read(text)
+    fn parse_json(&mut self, text: &str) -> MemberResult<()> {
+        let (item, duplicates) = json::read(text)
             .map_err(|found| self.error(found.span.start, MemberReason::NotJson))?;
-        if let Some(found) = twice.first() {
+        if let Some(found) = duplicates.first() {
             return Err(self.error(found.span.start, MemberReason::DuplicateKey));
         }
         let list = match &item.value {
@@ -199,7 +199,7 @@ impl List<'_> {
         Ok(())
     }
 
-    fn json_entry(&self, item: &Item<'_>) -> Found<Entry> {
+    fn json_entry(&self, item: &Item<'_>) -> MemberResult<Entry> {
         let mut entry = Entry::default();
         match &item.value {
             Value::Text(text) => entry.server = Some(self.address(text, item.span.start)?),
@@ -209,7 +209,7 @@ impl List<'_> {
         Ok(entry)
     }
 
-    fn json_table(&self, entry: &mut Entry, table: &Table<'_>) -> Found<()> {
+    fn json_table(&self, entry: &mut Entry, table: &Table<'_>) -> MemberResult<()> {
         for pair in &table.entries {
             let key = self.key(&pair.key, pair.key_span.start)?;
             let (value, at) = (&pair.item.value, pair.item.span.start);
@@ -228,7 +228,7 @@ impl List<'_> {
         Ok(())
     }
 
-    fn plain(&mut self, text: &str) -> Found<()> {
+    fn parse_lines(&mut self, text: &str) -> MemberResult<()> {
         for line in text.split_inclusive('\n') {
             let start = offset(text, line);
             let content = line.split('#').next().unwrap_or_default();
@@ -263,7 +263,7 @@ impl List<'_> {
     }
 
     /// Returns the key if it is allowed.
-    fn key(&self, key: &str, at: usize) -> Found<&'static str> {
+    fn key(&self, key: &str, at: usize) -> MemberResult<&'static str> {
         if let Some(known) = MEMBER_KEYS.into_iter().find(|known| *known == key) {
             return Ok(known);
         }
@@ -282,7 +282,7 @@ impl List<'_> {
         key: &'static str,
         value: Option<i64>,
         at: usize,
-    ) -> Found<()> {
+    ) -> MemberResult<()> {
         let range = match catalog::SERVER.key(key).map(|key| &key.kind) {
             Some(Kind::Integer { min, max }) => *min..=*max,
             _ => 0..=u32::MAX,
@@ -292,27 +292,27 @@ impl List<'_> {
         let value = value.ok_or_else(|| self.error(at, MemberReason::BadNumber(key)))?;
         match key {
             "weight" => entry.weight = Some(value),
-            "max_connections" => entry.most = value,
-            _ => entry.least = value,
+            "max_connections" => entry.max_connections = value,
+            _ => entry.min_connections = value,
         }
         Ok(())
     }
 
-    fn address(&self, text: &str, at: usize) -> Found<Server> {
-        let refused = |code| match code {
+    fn address(&self, text: &str, at: usize) -> MemberResult<Server> {
+        let reason = |code| match code {
             Code::BadPort => MemberReason::BadPort,
             _ => MemberReason::BadAddress,
         };
         let (address, port) =
-            address::server(text).map_err(|why| self.error(at, refused(why.code)))?;
+            address::server(text).map_err(|why| self.error(at, reason(why.code)))?;
         Ok(Server::new(text, address, port))
     }
 
-    fn add(&mut self, entry: Entry, offset: usize) -> Found<()> {
+    fn add(&mut self, entry: Entry, offset: usize) -> MemberResult<()> {
         let Some(server) = entry.server else {
             return Err(self.error(offset, MemberReason::MissingAddress));
         };
-        if entry.least > entry.most {
+        if entry.min_connections > entry.max_connections {
             return Err(self.error(offset, MemberReason::Thresholds));
         }
         let at = self.lines.source(offset);
@@ -323,8 +323,8 @@ impl List<'_> {
         self.members.push(Member {
             server: Server {
                 weight: entry.weight.unwrap_or(server.weight),
-                max_connections: entry.most,
-                min_connections: entry.least,
+                max_connections: entry.max_connections,
+                min_connections: entry.min_connections,
                 ..server
             },
             checks: entry.checks,
@@ -346,7 +346,7 @@ fn check_names(value: &Value<'_>) -> Option<Vec<String>> {
     }
 }
 
-/// Offset of `part` within `text`.
+/// Returns the byte offset of `part`, a part of `text`, in `text`.
 fn offset(text: &str, part: &str) -> usize {
     let range: Range<usize> = text.as_bytes().as_ptr_range().start.addr()..part.as_ptr().addr();
     range.len().min(text.len())

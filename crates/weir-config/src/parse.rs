@@ -6,6 +6,7 @@ use std::ops::Range;
 use toml::de::DeTable;
 use weir_model::{Desired, Proxy};
 
+use crate::bundle_file;
 use crate::code::{Code, Severity};
 use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
@@ -13,7 +14,6 @@ use crate::environment;
 use crate::include;
 use crate::json;
 use crate::lower::{Lowered, LoweredProxy, LoweredRoute, lower};
-use crate::part;
 use crate::published;
 use crate::tree::{Table, Value};
 use crate::verify::{Machine, verify};
@@ -31,28 +31,28 @@ pub struct Parsed {
 /// Parses `weir.toml`.
 ///
 /// # Errors
-/// All diagnostics in text order, including warnings and notes, if one of them is an error.
+/// Returns all diagnostics in text order, including warnings and notes, if at least one of them is an error.
 pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    if part::is_bundle(text) {
+    if bundle_file::is_bundle(text) {
         return parse_bundle(text, false, host);
     }
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.iter().any(stops_parser) {
         let root = Table::from_toml(document.into_inner());
-        return finish(text, &root, syntax_errors(text, &root, &errors), host);
+        return lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host);
     }
     let (blanked_text, mut errors) = blank_unparsable_lines(text, errors);
     let (document, others) = DeTable::parse_recoverable(&blanked_text);
     let root = Table::from_toml(document.into_inner());
     errors.extend(others);
-    finish(text, &root, syntax_errors(text, &root, &errors), host)
+    lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host)
 }
 
-/// Parses a text that contains its included files.
+/// Parses a bundle: a text that contains its included files.
 fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    let (mut root, mut syntax) = (Table::default(), Syntax::of(Vec::new()));
+    let (mut root, mut syntax) = (Table::default(), Syntax::new(Vec::new()));
     let lines = Lines::new(text);
-    for (index, part) in part::parts(text).into_iter().enumerate() {
+    for (index, part) in bundle_file::files_of_bundle(text).into_iter().enumerate() {
         let json = if index == 0 { json } else { part.is_json() };
         let (mut table, mut own) = match json {
             true => read_json(part.text),
@@ -62,12 +62,12 @@ fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Ve
         own.found.iter_mut().for_each(|it| it.shift(part.start));
         let first = lines.index(part.start);
         syntax
-            .broken
-            .extend(own.broken.iter().map(|line| line + first));
+            .broken_lines
+            .extend(own.broken_lines.iter().map(|line| line + first));
         syntax.found.append(&mut own.found);
         include::merge(&mut root, table, &mut syntax.found);
     }
-    finish(text, &root, syntax, host)
+    lower_and_verify(text, &root, syntax, host)
 }
 
 fn read_toml(text: &str) -> (Table<'static>, Syntax) {
@@ -89,35 +89,35 @@ fn read_toml(text: &str) -> (Table<'static>, Syntax) {
 fn read_json(text: &str) -> (Table<'static>, Syntax) {
     match json::read(text) {
         Ok((item, twice)) => match item.value {
-            Value::Table(root) => (root.into_owned(), Syntax::of(twice)),
+            Value::Table(root) => (root.into_owned(), Syntax::new(twice)),
             other => {
                 let message = format!("expected an object, found {}", other.describe());
                 let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
-                (Table::default(), Syntax::of(vec![diagnostic]))
+                (Table::default(), Syntax::new(vec![diagnostic]))
             }
         },
-        Err(diagnostic) => (Table::default(), Syntax::of(vec![*diagnostic])),
+        Err(diagnostic) => (Table::default(), Syntax::new(vec![*diagnostic])),
     }
 }
 
-/// Whether the TOML parser stops at this error.
+/// Whether the TOML parser cannot continue after this error.
 fn stops_parser(error: &toml::de::Error) -> bool {
     error.message().starts_with("key with no value")
 }
 
-/// Blanks the lines at which the parser stops, so that later errors are found too; spans stay valid. Returns the text
-/// and the errors of the blanked lines.
+/// Replaces the lines at which the parser stops with spaces, so that later errors are found too and spans stay valid.
+/// Returns the text and the errors of these lines.
 fn blank_unparsable_lines(
     text: &str,
     mut errors: Vec<toml::de::Error>,
 ) -> (String, Vec<toml::de::Error>) {
-    // Each line requires parsing the whole text again.
-    const MOST: usize = 16;
-    const LARGEST: usize = 1 << 20;
+    // Each such line requires parsing the whole text again.
+    const MAX_LINES: usize = 16;
+    const MAX_TEXT_BYTES: usize = 1 << 20;
     let lines = Lines::new(text);
     let mut blanked_text = text.to_owned();
     let mut blanked = Vec::new();
-    while blanked.len() < MOST && text.len() <= LARGEST {
+    while blanked.len() < MAX_LINES && text.len() <= MAX_TEXT_BYTES {
         let Some(error) = errors.into_iter().find(stops_parser) else {
             break;
         };
@@ -136,33 +136,33 @@ fn blank_unparsable_lines(
 /// Parses the same schema as JSON.
 ///
 /// # Errors
-/// As [`parse`]; the text after a syntax error is not checked.
+/// Returns the same errors as [`parse`]; the text after a syntax error is not checked.
 pub fn parse_json(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
-    if part::is_bundle(text) {
+    if bundle_file::is_bundle(text) {
         return parse_bundle(text, true, host);
     }
     let (root, syntax) = read_json(text);
-    finish(text, &root, syntax, host)
+    lower_and_verify(text, &root, syntax, host)
 }
 
-/// Syntax errors.
+/// The syntax errors of a text.
 struct Syntax {
     found: Vec<Diagnostic>,
     /// Lines, from 0, that could not be parsed.
-    broken: HashSet<usize>,
+    broken_lines: HashSet<usize>,
 }
 
 impl Syntax {
-    /// Errors that do not affect the rest of the text.
-    fn of(found: Vec<Diagnostic>) -> Self {
+    /// Creates a value from errors that do not affect the rest of the text.
+    fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
-            broken: HashSet::new(),
+            broken_lines: HashSet::new(),
         }
     }
 }
 
-fn finish(
+fn lower_and_verify(
     text: &str,
     root: &Table<'_>,
     syntax: Syntax,
@@ -170,17 +170,20 @@ fn finish(
 ) -> Result<Parsed, Vec<Diagnostic>> {
     let mut sink = Sink::new(text);
     sink.machine = Some(host);
-    let Syntax { found, broken } = syntax;
+    let Syntax {
+        found,
+        broken_lines,
+    } = syntax;
     found
         .into_iter()
         .for_each(|diagnostic| sink.push(diagnostic));
-    let certain = sink.found.len();
-    if !part::is_bundle(text) {
+    let certain_count = sink.found.len();
+    if !bundle_file::is_bundle(text) {
         report_unread_includes(&mut sink, root);
     }
-    let with_variables = environment::expanded(&mut sink, text, root, host);
+    let with_variables = environment::expand_variables(&mut sink, text, root, host);
     let root = with_variables.as_ref().unwrap_or(root);
-    let with_defaults = defaults::applied(&mut sink, root);
+    let with_defaults = defaults::apply(&mut sink, root);
     let root = with_defaults.as_ref().unwrap_or(root);
     let lowered = lower(&mut sink, root);
     verify(&mut sink, &lowered, host);
@@ -189,14 +192,14 @@ fn finish(
     let Sink {
         mut found, lines, ..
     } = sink;
-    if !broken.is_empty() {
-        // Diagnostics for broken lines are unreliable, and apparently missing parts may be in these lines.
+    if !broken_lines.is_empty() {
+        // Diagnostics for broken lines are unreliable, and settings that seem to be missing may be in these lines.
         let mut at = 0;
         found.retain(|diagnostic| {
             at += 1;
-            let guess = diagnostic.code.is_absence()
-                || broken.contains(&lines.index(diagnostic.span.start));
-            at <= certain || !guess
+            let is_guess = diagnostic.code.is_absence()
+                || broken_lines.contains(&lines.index(diagnostic.span.start));
+            at <= certain_count || !is_guess
         });
     }
     found.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.severity()));
@@ -222,10 +225,10 @@ fn finish(
     })
 }
 
-/// The configuration, once it has no errors.
+/// Returns the configuration; there are no errors.
 fn desired(text: &str, lowered: Lowered) -> Desired {
     Desired {
-        files: match part::is_bundle(text) {
+        files: match bundle_file::is_bundle(text) {
             true => include::files(text),
             false => Vec::new(),
         },
@@ -253,14 +256,14 @@ fn desired(text: &str, lowered: Lowered) -> Desired {
     }
 }
 
-/// A text without a file has no directory in which files could be searched for.
+/// Rejects `include` in a text that does not come from a file: there is no directory for relative paths.
 fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
     let include = root.entries.iter().find(|entry| entry.key == "include");
     if let Some(entry) = include
         && let Value::List(items) = &entry.item.value
         && !items.is_empty()
     {
-        let message = "`include` is only possible in a file";
+        let message = "`include` is only allowed in a file";
         sink.push(
             Diagnostic::new(Code::NoInclude, &entry.key_span, message)
                 .cause("relative paths need a directory, and this text does not come from a file")
@@ -269,7 +272,7 @@ fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
     }
 }
 
-/// Proxy services with their routes; verification has checked that each route's service exists.
+/// Returns the proxy services with their routes; verification has checked that each route's service exists.
 fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
     let mut proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| proxy.proxy).collect();
     for lowered in routes {
@@ -283,7 +286,8 @@ fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
 
 /// Returns one diagnostic for each syntax error, and all lines that could not be parsed.
 ///
-/// Errors in the rest of a line, or in the lines after an unclosed list, are consequences of the first one.
+/// Errors in the rest of a line, or in the lines after an unclosed list, are consequences of the first error and are
+/// omitted.
 fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Syntax {
     let lines = Lines::new(text);
     let mut found: Vec<Diagnostic> = errors
@@ -291,7 +295,7 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
         .map(|error| syntax_error(text, root, error))
         .collect();
     found.sort_by_key(|diagnostic| diagnostic.span.start);
-    let mut broken = HashSet::new();
+    let mut broken_lines = HashSet::new();
     let mut last: Option<usize> = None;
     let mut in_list = false;
     found.retain(|diagnostic| {
@@ -299,7 +303,7 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
             return true;
         }
         let line = lines.index(diagnostic.span.start);
-        broken.insert(line);
+        broken_lines.insert(line);
         let reach = usize::from(in_list);
         let follows = last.is_some_and(|last| line <= last + reach);
         if !follows {
@@ -308,7 +312,10 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
         last = Some(line);
         !follows
     });
-    Syntax { found, broken }
+    Syntax {
+        found,
+        broken_lines,
+    }
 }
 
 fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagnostic {
@@ -319,7 +326,7 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
             Diagnostic::new(Code::DuplicateKey, &span, format!("duplicate key `{key}`"))
                 .label("duplicate")
                 .fix("remove or rename one of them");
-        return match first_place(text, root, &span) {
+        return match first_position(text, root, &span) {
             Some(first) => diagnostic.also(&first, "first here"),
             None => diagnostic,
         };
@@ -338,25 +345,26 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     }
 }
 
-/// First position of the duplicate key at `again`: the same header, or the nearest such key above.
-fn first_place(text: &str, root: &Table<'_>, again: &Range<usize>) -> Option<Range<usize>> {
+/// Returns the first position of the duplicate key at `second`: the same header, or the nearest key above with the same
+/// name.
+fn first_position(text: &str, root: &Table<'_>, second: &Range<usize>) -> Option<Range<usize>> {
     let lines = Lines::new(text);
-    let line = lines.index(again.start);
+    let line = lines.index(second.start);
     let header = text.get(lines.range(line))?.trim();
     if header.starts_with('[') {
         let first = (0..line).map(|at| lines.range(at)).find(|range| {
             text.get(range.clone())
                 .is_some_and(|before| before.trim() == header)
         })?;
-        let inside = again.start - lines.range(line).start;
-        return Some(first.start + inside..first.start + inside + again.len());
+        let inside = second.start - lines.range(line).start;
+        return Some(first.start + inside..first.start + inside + second.len());
     }
-    let key = text.get(again.clone())?.trim_matches(['"', '\'']);
+    let key = text.get(second.clone())?.trim_matches(['"', '\'']);
     let mut nearest = None;
     let mut open = vec![root];
     while let Some(table) = open.pop() {
         for entry in &table.entries {
-            if entry.key == key && entry.key_span.end <= again.start {
+            if entry.key == key && entry.key_span.end <= second.start {
                 nearest = nearest.max(Some((entry.key_span.start, entry.key_span.end)));
             }
             match &entry.item.value {

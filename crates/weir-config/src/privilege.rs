@@ -1,12 +1,12 @@
 //! Settings that only the owner of the daemon may change: programs to run, files to read or write, and access control.
 //!
-//! The daemon has more rights than most users who may upload a configuration: members of `socket_group` and holders of
-//! a write token. An uploaded configuration must not add or change keys of [`PRIVILEGED`] compared with the active one;
-//! everything else may change. Removing such a key is allowed, except for access control keys, because their absence
-//! may grant access.
+//! The daemon has more privileges than most users who may upload a configuration: members of `socket_group` and holders
+//! of a write token. Compared with the active configuration, an uploaded one must not add or change keys of
+//! [`PRIVILEGED`]; everything else may change. Such a key may be removed, unless it is an access control key, because
+//! its absence may grant access.
 //!
-//! Both texts are compared as trees before lowering, so that keys that are not built yet are included, and every
-//! diagnostic has a position.
+//! Both texts are compared as trees before lowering, so that the comparison includes keys that are not implemented, and
+//! every diagnostic has a position.
 
 mod files;
 
@@ -25,18 +25,18 @@ use weir_model::unix_socket;
 
 pub use files::{FileUse, NamedFile, named_files};
 
-/// The privilege that a key grants to whoever sets it.
+/// The privilege that a key grants to the user who sets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Privilege {
-    /// Runs a program. It must not change or move.
+    /// Runs a program. The value must not change or move.
     Program,
-    /// Reads a file. A file that the active configuration uses with the same key is allowed anywhere.
+    /// Reads a file. A file that the active configuration uses with the same key is allowed in any table.
     Read,
-    /// Writes a file; the same rule applies.
+    /// Writes a file; the rule of `Read` applies.
     Write,
-    /// Controls access to the daemon. It must not change.
+    /// Controls access to the daemon. The value must not change.
     Control,
-    /// Connects to a unix socket. One that the active configuration uses is allowed in any pool.
+    /// Connects to a unix socket. A socket that the active configuration uses is allowed in any pool.
     Connect,
 }
 
@@ -103,7 +103,7 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
 ];
 
 fn privilege(section: &Section, key: &str) -> Option<Privilege> {
-    // The daemon reads every source of a secret.
+    // The daemon reads every source of a secret, so each of its keys is privileged.
     if section.page == catalog::SECRET.page {
         return Some(Privilege::Read);
     }
@@ -113,18 +113,18 @@ fn privilege(section: &Section, key: &str) -> Option<Privilege> {
 }
 
 /// Returns the changes in `proposed` that only the owner may make, in text order, with their positions. Both texts are
-/// TOML or, if they start with `{`, JSON. `active` is valid; of an invalid `proposed` everything that can be parsed is
+/// TOML or, if they start with `{`, JSON. `active` is valid. If `proposed` is invalid, everything that can be parsed is
 /// checked.
 pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// The same; `files` and what they contain may be read with any key.
+/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
-    let mut had: HashMap<Identity, usize> = HashMap::new();
+    let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
     for used in uses(active) {
-        *had.entry(used.identity.clone()).or_default() += 1;
+        *active_uses.entry(used.identity.clone()).or_default() += 1;
         if used.privilege == Privilege::Control {
             control.push(used);
         }
@@ -132,30 +132,30 @@ pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Dia
     let lines = Lines::new(proposed);
     let wanted = uses(proposed);
     control.retain(|used| !wanted.iter().any(|other| other.is_of_same_key(used)));
-    let gone = control.into_iter().map(|used| Use { span: 0..0, ..used });
-    let news = wanted
+    let removed = control.into_iter().map(|used| Use { span: 0..0, ..used });
+    let added = wanted
         .into_iter()
-        .filter(|used| !used.reads_one_of(files) && !take(&mut had, used));
-    let mut found: Vec<Diagnostic> = news
-        .chain(gone)
+        .filter(|used| !used.reads_one_of(files) && !consume_active_use(&mut active_uses, used));
+    let mut found: Vec<Diagnostic> = added
+        .chain(removed)
         .map(|used| used.diagnostic(&lines))
         .collect();
     found.sort_by_key(|diagnostic| diagnostic.span.start);
     found
 }
 
-/// Whether the active configuration contains it. A program that is configured twice runs twice, so occurrences are
-/// counted; files are not.
-fn take(had: &mut HashMap<Identity, usize>, used: &Use) -> bool {
-    let Some(count) = had.get_mut(&used.identity) else {
+/// Returns whether the active configuration contains the use. A program that is configured twice runs twice, so each
+/// occurrence of a program in the active configuration is consumed and permits only one use.
+fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, used: &Use) -> bool {
+    let Some(count) = active_uses.get_mut(&used.identity) else {
         return false;
     };
     if used.privilege != Privilege::Program {
         return true;
     }
-    let is_left = *count > 0;
+    let remains = *count > 0;
     *count = count.saturating_sub(1);
-    is_left
+    remains
 }
 
 /// Identity of a use of a privileged key.
@@ -174,7 +174,7 @@ struct Use {
     identity: Identity,
     privilege: Privilege,
     span: Range<usize>,
-    /// The key as written.
+    /// The key as written in the configuration.
     key: &'static str,
     /// Table of the key, for messages.
     location: String,
@@ -182,11 +182,11 @@ struct Use {
 
 impl Use {
     fn is_of_same_key(&self, other: &Self) -> bool {
-        let (one, other) = (&self.identity, &other.identity);
-        (one.page, one.key, &one.location) == (other.page, other.key, &other.location)
+        let (this, other) = (&self.identity, &other.identity);
+        (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
-    /// Whether it reads only these files, or files in these directories.
+    /// Whether the key reads only these files, or files in these directories.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());
@@ -208,19 +208,19 @@ impl Use {
         let (what, cause) = match self.privilege {
             Privilege::Program => (
                 "would run a program that the active configuration does not run there",
-                "programs run with the rights of the daemon, or as an account given in the configuration",
+                "programs run with the daemon's privileges, or as an account given in the configuration",
             ),
             Privilege::Read => (
                 "specifies a file that the active configuration does not read with this key",
-                "files are read with the rights of the daemon",
+                "files are read with the daemon's privileges",
             ),
             Privilege::Write => (
                 "specifies a file that the active configuration does not write with this key",
-                "files are written with the rights of the daemon",
+                "files are written with the daemon's privileges",
             ),
             Privilege::Connect => (
                 "is a unix socket that the active configuration does not use",
-                "sockets are opened with the rights of the daemon",
+                "sockets are opened with the daemon's privileges",
             ),
             Privilege::Control => (
                 "differs from the active configuration",
@@ -243,8 +243,8 @@ fn uses(text: &str) -> Vec<Use> {
 
 fn walk(text: &str) -> Walk {
     let root = include::any_tree(text);
-    // A check may run a program that only `[defaults]` names.
-    let root = defaults::applied(&mut Sink::new(text), &root).unwrap_or(root);
+    // A check may run a program that is only set in `[defaults]`.
+    let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
     let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
     walk
@@ -265,16 +265,16 @@ impl Walk {
             };
             let inner = join(location, key.name);
             match privilege(section, key.name) {
-                // In table form, one of its keys names the file.
+                // In table form, a key of the table names the file.
                 Some(Privilege::Write | Privilege::Read)
                     if matches!(entry.item.value, Value::Table(_)) => {}
                 Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
                 // Includes all nested keys.
                 Some(Privilege::Control) => {
-                    self.one(section, key.name, Privilege::Control, entry, location);
+                    self.record(section, key.name, Privilege::Control, entry, location);
                     continue;
                 }
-                Some(privilege) => self.one(section, key.name, privilege, entry, location),
+                Some(privilege) => self.record(section, key.name, privilege, entry, location),
                 None => {}
             }
             self.value(&key.kind, &entry.item, &inner);
@@ -313,7 +313,7 @@ impl Walk {
         }
     }
 
-    fn one(
+    fn record(
         &mut self,
         section: &'static Section,
         key: &'static str,
@@ -321,24 +321,24 @@ impl Walk {
         entry: &Entry<'_>,
         location: &str,
     ) {
-        let value = plain(&entry.item.value);
+        let value = comparable_value(&entry.item.value);
         // Standard output is not a file.
-        if privilege == Privilege::Write && value == plain(&Value::Text("-".into())) {
+        if privilege == Privilege::Write && value == comparable_value(&Value::Text("-".into())) {
             return;
         }
         self.collect(section, key, privilege, &entry.item.value);
-        let bound = matches!(privilege, Privilege::Program | Privilege::Control);
+        let depends_on_location = matches!(privilege, Privilege::Program | Privilege::Control);
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {
             ("service", "access_log") => ("access-log", "path"),
-            // So is `files = DIRECTORY`.
+            // `files = DIRECTORY` is equivalent to a table with `root`.
             ("route", "files") => ("files", "root"),
             (page, key) => (page, key),
         };
         self.uses.push(Use {
             identity: Identity {
                 page,
-                location: if bound {
+                location: if depends_on_location {
                     location.to_owned()
                 } else {
                     String::new()
@@ -353,14 +353,14 @@ impl Walk {
         });
     }
 
-    /// A server on a unix socket.
+    /// Records a server on a unix socket.
     fn unix_server(&mut self, item: &Item<'_>, location: &str) {
         self.uses.push(Use {
             identity: Identity {
                 page: catalog::SERVER.page,
                 location: String::new(),
                 key: "address",
-                value: plain(&item.value),
+                value: comparable_value(&item.value),
             },
             privilege: Privilege::Connect,
             span: item.span.clone(),
@@ -369,7 +369,7 @@ impl Walk {
         });
     }
 
-    /// A check that runs a program is compared as a whole: account, arguments and timing.
+    /// Records a check that runs a program. It is compared as a whole: account, arguments and timing.
     fn script(&mut self, table: &Table<'_>, location: &str) {
         let is = |entry: &&Entry<'_>| entry.key == "command";
         let Some(command) = table.entries.iter().find(is) else {
@@ -380,7 +380,7 @@ impl Walk {
                 page: catalog::CHECK.page,
                 location: location.to_owned(),
                 key: "command",
-                value: plain_table(table),
+                value: comparable_table(table),
             },
             privilege: Privilege::Program,
             span: command.key_span.clone(),
@@ -403,7 +403,7 @@ fn join(location: &str, name: &str) -> String {
     }
 }
 
-/// Servers are identified by their addresses.
+/// Appends the address of a server to a location: servers are identified by their addresses.
 fn join_address(location: &str, section: &Section, table: &Table<'_>) -> String {
     let mut entries = table.entries.iter();
     let address = entries.find(|entry| entry.key == "address");
@@ -419,8 +419,8 @@ fn heading(location: &str) -> String {
     format!("[{}]", location.escape_debug())
 }
 
-/// Formats a value without positions, identically for TOML and JSON.
-fn plain(value: &Value<'_>) -> String {
+/// Formats a value for comparison: without positions, and identically for TOML and JSON.
+fn comparable_value(value: &Value<'_>) -> String {
     match value {
         Value::Text(text) => format!("{text:?}"),
         Value::Integer(number) => format!("{number:?}"),
@@ -429,15 +429,19 @@ fn plain(value: &Value<'_>) -> String {
         Value::Datetime => "datetime".to_owned(),
         Value::Null => "null".to_owned(),
         Value::List(items) => {
-            let items: Vec<String> = items.iter().map(|item| plain(&item.value)).collect();
+            let items: Vec<String> = items
+                .iter()
+                .map(|item| comparable_value(&item.value))
+                .collect();
             format!("[{}]", items.join(","))
         }
-        Value::Table(table) => plain_table(table),
+        Value::Table(table) => comparable_table(table),
     }
 }
 
-fn plain_table(table: &Table<'_>) -> String {
-    let pair = |entry: &Entry<'_>| format!("{:?}:{}", entry.key, plain(&entry.item.value));
+fn comparable_table(table: &Table<'_>) -> String {
+    let pair =
+        |entry: &Entry<'_>| format!("{:?}:{}", entry.key, comparable_value(&entry.item.value));
     let mut pairs: Vec<String> = table.entries.iter().map(pair).collect();
     pairs.sort_unstable();
     format!("{{{}}}", pairs.join(","))

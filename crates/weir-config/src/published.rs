@@ -1,18 +1,18 @@
 //! A configuration that a group of directors publishes: it becomes the last file of each director's bundle.
 //!
-//! It describes what all directors share. What belongs to one machine, and what decides over programs, files and
-//! access, stays in the director's own file.
+//! It contains what all directors share. Settings of a single machine, and settings that control programs, files and
+//! access, stay in the director's own file.
 
 use std::fmt::Display;
 use std::ops::Range;
 
 use weir_model::{Cluster, Forward, Listener, Ports, Protocol, Publish};
 
+use crate::bundle_file::{FILE_MARKER, files_of_bundle, is_bundle};
 use crate::code::Code;
 use crate::diagnostic::{Diagnostic, Lines};
 use crate::include;
 use crate::lower::{Lowered, LoweredPool, LoweredService};
-use crate::part::{MARK, is_bundle, parts};
 use crate::privilege;
 use crate::tree::Value;
 use crate::view::Sink;
@@ -22,8 +22,8 @@ const SHARED: &[&str] = &[
     "defaults", "timeouts", "ipvs", "check", "pool", "service", "route",
 ];
 
-/// The name of the group of a director's own configuration, and the files that its published configuration may name;
-/// `None` = it has no valid `[cluster]`.
+/// Returns the name of the group in a director's own configuration, and the files that the published configuration may
+/// name; `None` if there is no valid `[cluster]`.
 pub fn group_of(own: &str) -> Option<(String, Vec<String>)> {
     // Parsing a large file twice is expensive.
     if !own.contains("cluster") {
@@ -51,31 +51,31 @@ pub fn group_of(own: &str) -> Option<(String, Vec<String>)> {
     Some((name.to_string(), files.collect()))
 }
 
-/// The bundle of a director's own configuration and the published one of its group.
+/// Returns the bundle of a director's own configuration and the published configuration of its group.
 pub fn with_published(own: &str, group: &str, published: &str) -> String {
-    format!("{own}\n{}{published}", heading(group))
+    format!("{own}\n{}{published}", marker_line(group))
 }
 
-/// The director's own part of such a bundle.
+/// Returns the director's own part of a bundle that [`with_published`] created.
 pub fn without_published<'t>(text: &'t str, group: &str) -> &'t str {
-    match text.find(&format!("\n{}", heading(group))) {
+    match text.find(&format!("\n{}", marker_line(group))) {
         Some(end) => &text[..end],
         None => text,
     }
 }
 
-/// The published part of such a bundle; `None` = there is none of this group.
+/// Returns the published part of a bundle that [`with_published`] created; `None` if it has no part of this group.
 pub fn published_part<'t>(text: &'t str, group: &str) -> Option<&'t str> {
-    Some(&text[start(text, group)?..])
+    Some(&text[published_start(text, group)?..])
 }
 
-fn start(text: &str, group: &str) -> Option<usize> {
-    let line = format!("\n{}", heading(group));
+fn published_start(text: &str, group: &str) -> Option<usize> {
+    let line = format!("\n{}", marker_line(group));
     Some(text.find(&line)? + line.len())
 }
 
-fn heading(group: &str) -> String {
-    format!("{MARK}{}{group}\n", Cluster::PUBLISHED)
+fn marker_line(group: &str) -> String {
+    format!("{FILE_MARKER}{}{group}\n", Cluster::PUBLISHED)
 }
 
 /// Rejects services of the published part that `[cluster.publish]` does not permit.
@@ -86,7 +86,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
     if !is_bundle(text) {
         return;
     }
-    let Some(start) = start(text, &cluster.name) else {
+    let Some(start) = published_start(text, &cluster.name) else {
         return;
     };
     let mut limits = Limits { sink, start };
@@ -96,7 +96,7 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
     }
 }
 
-/// Checks values after an offset, where the published part begins.
+/// Checks the values of the published part, which begins at an offset.
 struct Limits<'s, 't> {
     sink: &'s mut Sink<'t>,
     start: usize,
@@ -119,7 +119,7 @@ impl Limits<'_, '_> {
         }
     }
 
-    /// `vip_interface` adds the addresses of proxy services as well.
+    /// Rejects addresses of published proxy services if `vip_interface` would add them to this director.
     fn reject_added_addresses(&mut self, lowered: &Lowered) {
         let listeners = lowered
             .proxies
@@ -264,12 +264,13 @@ impl Limits<'_, '_> {
     }
 }
 
-/// Returns what the last file of `bundle`, which the group publishes, must not contain: tables of a single machine, and
-/// programs and files that the director's own configuration does not use. `files` may be named as well.
+/// Returns a diagnostic for everything that the last file of `bundle`, which the group publishes, must not contain:
+/// tables of a single machine, and programs and files that the director's own configuration does not use. The file may
+/// also name `files`.
 pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diagnostic> {
     let lines = Lines::new(bundle);
     let mut found = Vec::new();
-    let parts = parts(bundle);
+    let parts = files_of_bundle(bundle);
     if let Some(part) = parts.last() {
         let mut root = include::any_tree(part.text);
         root.shift(part.start);
@@ -291,7 +292,7 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
     found
 }
 
-/// Whether a text can be published: it is a single file.
+/// Whether a text can be published: it must be a single file.
 pub fn is_publishable(text: &str) -> bool {
     !is_bundle(text)
 }
@@ -319,7 +320,7 @@ mod tests {
         \"proxy\"]\n[pool.own]\nscheduler = \"maglev\"\nservers = [\"172.16.0.1\"]\n[service.own]\nlisten = \
         [\"198.51.100.1:53\"]\nforward = \"direct\"\npool = \"own\"\n";
 
-    /// Errors of a bundle with a published service.
+    /// Returns the errors of a bundle with a published service.
     fn errors(own: &str, service: &str, server: &str, more: &str) -> Vec<String> {
         let scheduler = match service.contains("proxy") {
             true => "",
@@ -348,7 +349,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table of cases")]
-    fn published_services_are_limited_by_the_own_file() {
+    fn published_services_are_limited_by_own_file() {
         let nat = "listen = [\"192.0.2.1:80\"]\nforward = \"nat\"";
         let server = "\"10.0.0.5\"";
         assert_eq!(errors(LIMITS, nat, server, ""), Vec::<String>::new());
@@ -443,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn published_text_gains_no_rights() {
+    fn published_text_gains_no_privileges() {
         assert_eq!(group_of(OWN), Some(("edge".to_owned(), Vec::new())));
         assert_eq!(
             findings("[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = \"own\"\n"),

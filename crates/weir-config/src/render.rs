@@ -1,6 +1,6 @@
-//! Formats diagnostics as text, like rustc.
+//! Formats diagnostics as text, in the style of rustc.
 //!
-//! Every position is shown as `file:line:column` with its source line; very long lines are omitted.
+//! Every position is shown as `file:line:column` with its source line, unless the line is very long.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use crate::file::FileError;
 use crate::mask::masked;
 
 /// Maximum length of a source line to show, in bytes.
-const LONGEST_LINE: usize = 2000;
+const MAX_LINE_BYTES: usize = 2000;
 
-/// Formats diagnostics of `text`, the content of `file_name`, followed by a line with their count; empty if there are
-/// none.
+/// Formats the diagnostics of `text`, the content of `file_name`, followed by a line with their number. Returns an
+/// empty string if there are none.
 pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
     let Some(counted) = count(diagnostics) else {
         return String::new();
@@ -46,7 +46,7 @@ pub fn render_file_error(error: &FileError, file_name: &str, color: bool) -> Str
     renderer(color).render(&[group]) + "\n"
 }
 
-/// "2 errors, 1 warning"; `None` if there are none.
+/// Returns a text such as "2 errors, 1 warning"; `None` if there are no diagnostics.
 fn count(diagnostics: &[Diagnostic]) -> Option<String> {
     let parts: Vec<String> = [Severity::Error, Severity::Warning, Severity::Note]
         .into_iter()
@@ -89,7 +89,7 @@ fn group<'a>(
     for (line, marks) in locations(diagnostic, lines) {
         let range = lines.range(line);
         let file_name = lines.file_name(line).unwrap_or(file_name);
-        group = if range.len() > LONGEST_LINE {
+        group = if range.len() > MAX_LINE_BYTES {
             let at = lines.source(marks[0].span.start);
             group.element(
                 Origin::path(file_name)
@@ -109,7 +109,7 @@ fn group<'a>(
     if let Some(fix) = &diagnostic.fix {
         group = group.element(Level::HELP.message(fix.as_str()));
     }
-    if let Some(elsewhere) = diagnostic.elsewhere() {
+    if let Some(elsewhere) = diagnostic.further_text() {
         group = group.element(Level::NOTE.message(elsewhere));
     }
     group
@@ -122,7 +122,7 @@ struct Mark<'a> {
 }
 
 impl<'a> Mark<'a> {
-    /// Annotation relative to its line; a span over several lines ends at the first.
+    /// Returns an annotation relative to its line; a span over several lines is cut at the end of the first line.
     fn annotation(&self, line: &Range<usize>) -> Annotation<'a> {
         let start = self.span.start.clamp(line.start, line.end) - line.start;
         let end = self.span.end.clamp(line.start, line.end) - line.start;
@@ -132,7 +132,7 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// Marks grouped by line, the line of the diagnostic first.
+/// Returns the marks grouped by line, the line of the diagnostic first.
 fn locations<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, Vec<Mark<'a>>)> {
     let own = lines.index(diagnostic.span.start);
     let mut by_line: BTreeMap<(bool, usize), Vec<Mark<'a>>> = BTreeMap::new();

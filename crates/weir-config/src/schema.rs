@@ -1,6 +1,6 @@
 //! The JSON Schema of the configuration, generated from the catalog.
 //!
-//! It contains implemented keys and values only, and no rules that involve several settings (overlapping listeners,
+//! It contains only implemented keys and values, and no rules that involve several settings (overlapping listeners,
 //! address families).
 
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::catalog;
 use crate::key::{Key, Kind, Presence, Section};
 
-/// JSON Schema, draft 2020-12, of `weir.toml` and of the same configuration as JSON.
+/// Returns the JSON Schema (draft 2020-12) of `weir.toml`, and of the same configuration as JSON.
 pub fn schema() -> Value {
     let mut root = section(&catalog::ROOT);
     if let Value::Object(root) = &mut root {
@@ -26,7 +26,7 @@ fn section(section: &Section) -> Value {
         .built()
         .map(|key| (key.name.to_owned(), property(key)))
         .collect();
-    // Of defaults, nothing is required.
+    // No key of `[defaults]` is required.
     let properties = match section.page == catalog::DEFAULTS.page {
         true => properties.into_iter().map(optional).collect(),
         false => properties,
@@ -64,7 +64,7 @@ fn property(key: &Key) -> Value {
     schema
 }
 
-/// The default as JSON: a number, a boolean, a list, otherwise a string.
+/// Returns a default value as JSON: a number, a boolean, a list, otherwise a string.
 fn default(kind: &Kind, text: &str) -> Value {
     match kind {
         Kind::Integer { .. }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-/// A table header, `[pool."a.b".check]`: names that are not bare keys (TOML 1.0, "Keys") are quoted.
+/// Formats a table header such as `[pool."a.b".check]`: names that are not bare keys (TOML 1.0, "Keys") are quoted.
 pub fn header(path: &[impl AsRef<str>]) -> String {
     let parts: Vec<String> = path.iter().map(|part| key(part.as_ref())).collect();
     format!("[{}]", parts.join("."))
 }
 
-/// A basic string with quotes.
+/// Formats a basic string, with quotation marks.
 pub fn string(value: &str) -> String {
     let mut text = String::from("\"");
     for c in value.chars() {
@@ -28,7 +28,7 @@ pub fn string(value: &str) -> String {
     text
 }
 
-/// A key, bare if TOML allows it.
+/// Formats a key, without quotation marks if TOML allows it.
 fn key(name: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(bare) {

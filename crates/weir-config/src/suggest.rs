@@ -1,19 +1,19 @@
 //! "Did you mean": finds the known word most similar to an unknown one.
 
-/// The most similar word of `known`, if at most a third of the letters differ.
+/// Returns the word in `known` that is most similar to `word`, if at most a third of the letters differ.
 ///
-/// Ignores case and the difference between `-` and `_`; among equally similar words the first wins.
+/// Case and the difference between `-` and `_` are ignored. Of several equally similar words, the first is returned.
 pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    // The distance has quadratic cost, and such long words are not typing errors.
-    const LONGEST: usize = 64;
-    if word.len() > LONGEST {
+    // The cost of the distance is quadratic, and words that long are not typing errors.
+    const MAX_LENGTH: usize = 64;
+    if word.len() > MAX_LENGTH {
         return None;
     }
     let folded = fold(word);
     let allowed = (folded.chars().count() / 3).max(1);
     known
         .into_iter()
-        .filter(|candidate| candidate.len() <= LONGEST)
+        .filter(|candidate| candidate.len() <= MAX_LENGTH)
         .map(|candidate| (strsim::osa_distance(&folded, &fold(candidate)), candidate))
         .filter(|(distance, candidate)| {
             *distance <= allowed && *distance < candidate.chars().count()
@@ -40,7 +40,7 @@ mod tests {
 
     use super::*;
 
-    /// Optimal string alignment distance by its definition, with two rows.
+    /// Returns the optimal string alignment distance, computed by its definition with the last two rows.
     fn distance(a: &[char], b: &[char]) -> usize {
         let mut before: Vec<usize> = Vec::new();
         let mut last: Vec<usize> = (0..=b.len()).collect();

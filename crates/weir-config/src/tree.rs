@@ -1,6 +1,6 @@
-//! The common tree of TOML and JSON: values with their spans, tables in text order.
+//! The common tree of TOML and JSON: values with their spans, entries of tables in text order.
 //!
-//! It has no knowledge of the schema.
+//! The tree is independent of the schema.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub(crate) enum Value<'t> {
 }
 
 impl Value<'_> {
-    /// Description for "expected X, found Y".
+    /// Returns the description for "expected X, found Y".
     pub(crate) const fn describe(&self) -> &'static str {
         match self {
             Self::Text(_) => "a string",
@@ -68,12 +68,12 @@ impl<'t> Table<'t> {
                 item: Item::from_toml(value.span(), value.into_inner()),
             })
             .collect();
-        // The parser's map is sorted by name.
+        // The parser's map is sorted by key, not by position.
         entries.sort_by_key(|entry| entry.key_span.start);
         Self { entries }
     }
 
-    /// Moves all spans, for a text that is a part of a longer one.
+    /// Moves all spans by a number of bytes, for a text that is part of a longer one.
     pub(crate) fn shift(&mut self, by: usize) {
         for entry in &mut self.entries {
             shift(&mut entry.key_span, by);
@@ -81,7 +81,7 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// A copy without references to the text.
+    /// Returns a copy without references to the text.
     pub(crate) fn into_owned(self) -> Table<'static> {
         let entries = self.entries.into_iter().map(|entry| Entry {
             key: Cow::Owned(entry.key.into_owned()),
@@ -94,7 +94,7 @@ impl<'t> Table<'t> {
     }
 }
 
-/// Moves a span.
+/// Moves a span by a number of bytes.
 pub(crate) fn shift(span: &mut Range<usize>, by: usize) {
     *span = span.start + by..span.end + by;
 }

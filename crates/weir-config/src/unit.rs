@@ -1,7 +1,6 @@
 //! Amounts: an integer and a unit.
 
-/// Parses an amount; returns a multiple of the smallest unit, or the reason why the text is invalid (`too_much` on
-/// overflow).
+/// Parses an amount. Returns it in the smallest unit, or the reason why the text is invalid (`too_much` on overflow).
 pub(crate) fn parse(text: &str, units: &[(&str, u64)], too_much: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -9,7 +8,7 @@ pub(crate) fn parse(text: &str, units: &[(&str, u64)], too_much: &str) -> Result
         return Err("it does not start with an integer".to_owned());
     }
     let unit = unit.trim_start();
-    let Some((_, worth)) = units.iter().find(|(name, _)| *name == unit) else {
+    let Some((_, factor)) = units.iter().find(|(name, _)| *name == unit) else {
         return Err(match unit {
             "" => "the unit is missing".to_owned(),
             unit if unit.starts_with('.') => {
@@ -19,6 +18,6 @@ pub(crate) fn parse(text: &str, units: &[(&str, u64)], too_much: &str) -> Result
         });
     };
     let number = number.parse::<u64>().ok();
-    let amount = number.and_then(|number| number.checked_mul(*worth));
+    let amount = number.and_then(|number| number.checked_mul(*factor));
     amount.ok_or_else(|| too_much.to_owned())
 }

@@ -1,7 +1,8 @@
 //! Checks that involve several settings: overlapping listeners, references to missing objects, address families, and
 //! suspicious combinations.
 //!
-//! Checks everything that could be lowered, so that one run reports all problems. Each diagnostic shows both positions.
+//! Everything that could be lowered is checked, so that one run reports all problems. Each diagnostic shows the
+//! positions of all settings involved.
 
 mod check;
 mod cluster;
@@ -27,12 +28,12 @@ use crate::spelling::header;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// The machine that will run the configuration. Queried only if the result matters, because queries cost more than
-/// parsing an ordinary file; `None` = unknown, and warnings that depend on it are omitted.
+/// The machine that will run the configuration. It is queried only if the result matters, because a query costs more
+/// than parsing an ordinary file. `None` = unknown; warnings that depend on the value are omitted.
 pub trait Machine {
-    /// `net.ipv4.ip_local_port_range`: first and last local port.
+    /// Returns `net.ipv4.ip_local_port_range`: the first and the last local port.
     fn local_ports(&self) -> Option<(u16, u16)>;
-    /// Whether any interface forwards packets of a family.
+    /// Whether any interface forwards packets of an address family.
     fn forwards(&self, family: Family) -> Option<bool>;
     /// Whether a user group with this name exists.
     fn has_group(&self, _name: &str) -> Option<bool> {
@@ -47,12 +48,12 @@ pub trait Machine {
         None
     }
     /// Reads a secret from its source, or returns the reason why it cannot be read. The value of [`SecretSource::Text`]
-    /// is in the configuration; the file mode is checked for it too.
+    /// is in the configuration; for it, only the mode of the configuration file is checked.
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
     /// Reads a file with one entry per line, of at most [`LIST_BYTES_MAX`] bytes, or returns the reason why it cannot
-    /// be read. `None` = files are not read: their lists are empty, and the configuration is not put into effect.
+    /// be read. `None` = files are not read: their lists are empty, and the configuration is only checked, not applied.
     fn list_file(&self, _path: &str) -> Option<Result<String, String>> {
         None
     }
@@ -61,16 +62,16 @@ pub trait Machine {
 /// Maximum size of a file with one entry per line, in bytes.
 pub const LIST_BYTES_MAX: usize = 64 << 20;
 
-/// Content of a secret's source.
+/// The content of a secret's source.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretValue {
     /// Raw content, including a trailing line feed.
     pub bytes: Vec<u8>,
-    /// The mode of its file, if it is readable by every user.
+    /// The mode of the file, if every user can read it.
     pub exposed: Option<u32>,
 }
 
-/// Never shows the value.
+/// Does not show the value.
 impl fmt::Debug for SecretValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretValue").finish_non_exhaustive()
@@ -108,11 +109,11 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         .collect();
     listener::listeners(sink, lowered);
     mark::marks(sink, lowered, host);
-    limits(sink, lowered);
+    verify_limits(sink, lowered);
     for service in &lowered.services {
-        snat(sink, service, host);
-        divided_ports(sink, service, lowered.sync.as_ref());
-        one_packet(sink, service);
+        verify_snat(sink, service, host);
+        report_divided_ports(sink, service, lowered.sync.as_ref());
+        verify_one_packet(sink, service);
         socket::verify(sink, service);
         let Some(location) = &service.pool else {
             continue;
@@ -139,19 +140,19 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         unix_server::settings(sink, pool);
     }
     proxy::verify(sink, lowered, &pools);
-    announced(sink, lowered);
+    report_missing_services(sink, lowered);
     cluster::verify(sink, lowered, &pools);
     latency::verify(sink, lowered, &pools);
     check::checks(sink, lowered);
     listener::admin(sink, lowered);
-    socket_group(sink, lowered, host);
-    interfaces(sink, lowered, host);
-    unused(sink, lowered);
-    quiesced(sink, lowered);
+    report_missing_group(sink, lowered, host);
+    report_missing_interfaces(sink, lowered, host);
+    report_unused_pools(sink, lowered);
+    report_quiesced_pools(sink, lowered);
 }
 
-/// Reports a group that does not exist.
-fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+/// Reports a user group that does not exist.
+fn report_missing_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let (Some(group), Some(location)) = (&lowered.node.socket_group, &lowered.socket_group) else {
         return;
     };
@@ -170,22 +171,22 @@ fn socket_group(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
 }
 
 /// Reports interfaces that do not exist.
-fn interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+fn report_missing_interfaces(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     for (name, location) in &lowered.interfaces {
         if host.has_interface(name) == Some(false) {
             let message = format!("interface `{}` does not exist", name.escape_debug());
             sink.push(
                 Diagnostic::new(Code::NoInterface, location, message)
                     .label("not found in this network namespace")
-                    .fix("`ip -brief link` lists the interfaces; create it before starting Weir, or use another one"),
+                    .fix("`ip -brief link` lists the interfaces; create the interface before starting Weir, or use \
+                          another one"),
             );
         }
     }
 }
 
-/// Reports a pool that does not exist.
-/// The services that `[announce]` names exist.
-fn announced(sink: &mut Sink<'_>, lowered: &Lowered) {
+/// Reports services in `[announce]` that do not exist.
+fn report_missing_services(sink: &mut Sink<'_>, lowered: &Lowered) {
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxies = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let names: Vec<&str> = layer_4.chain(proxies).collect();
@@ -225,7 +226,7 @@ fn report_missing_pool(
     });
 }
 
-fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn verify_limits(sink: &mut Sink<'_>, lowered: &Lowered) {
     let limit = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
     let services = lowered.services.iter().map(|service| &service.name);
@@ -264,7 +265,7 @@ fn limits(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
+fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let (Some(snat), Some(location)) = (&service.service.snat, &service.snat) else {
         return;
     };
@@ -306,8 +307,9 @@ fn snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     }
 }
 
-/// Reports which source ports this director assigns, and a range or addresses that do not suit several directors.
-fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
+/// Reports which source ports this director assigns, and ports or addresses that are not suitable for several
+/// directors.
+fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&FlowSync>) {
     let (Some(snat), Some(location), Some(sync)) = (&service.service.snat, &service.snat, sync)
     else {
         return;
@@ -315,11 +317,11 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
     let ((from, to), directors) = (snat.ports, sync.directors());
     let Some((first, last)) = sync.own_ports(snat.ports) else {
         let message = format!(
-            "the source ports {from}-{to} are fewer than the {directors} directors of [sync]"
+            "there are fewer source ports ({from}-{to}) than directors of [sync] ({directors})"
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
-                .cause("each director assigns ports of its own")
+                .cause("each director assigns its own ports")
                 .fix("use more ports"),
         );
         return;
@@ -338,7 +340,7 @@ fn divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Option<&Fl
 }
 
 /// Reports `one_packet` without UDP listeners, or with `snat`, which needs flow entries.
-fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
+fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     let Some(location) = &service.one_packet else {
         return;
     };
@@ -374,7 +376,7 @@ fn one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     }
 }
 
-fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_unused_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
     let used: HashSet<&str> = lowered
         .services
         .iter()
@@ -392,7 +394,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
-    // A service with an unknown pool probably refers to one that seems unused.
+    // A service with an unknown pool probably refers to a pool that seems unused.
     if !used.is_subset(&exist) {
         return;
     }
@@ -412,7 +414,7 @@ fn unused(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn quiesced(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_quiesced_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
     for pool in &lowered.pools {
         let servers = &pool.pool.servers;
         if pool.complete && !servers.is_empty() && servers.iter().all(|server| server.weight == 0) {

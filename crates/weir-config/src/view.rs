@@ -1,4 +1,5 @@
-//! Typed access to a table of a known section; reports unknown, unimplemented, missing and mistyped keys.
+//! Provides typed access to a table of a known section, and reports keys that are unknown, not implemented, missing or
+//! of the wrong type.
 //!
 //! All diagnostics go to the [`Sink`], and processing continues, so that one run reports all problems.
 
@@ -26,21 +27,21 @@ pub(crate) struct Sink<'t> {
     pub(crate) lines: Lines<'t>,
     /// Reads secrets.
     pub(crate) machine: Option<&'t dyn Machine>,
-    /// The maps by name; `None` = one with an error.
+    /// The maps by name; `None` = a map with an error.
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
-    /// Index in `found`, by [`Diagnostic::kind`].
-    kinds: HashMap<String, usize>,
-    /// Number of different errors, and of different warnings and notes.
+    /// Index in `found`, by [`Diagnostic::merge_key`].
+    by_merge_key: HashMap<String, usize>,
+    /// Number of different errors, then of different warnings and notes.
     different: [usize; 2],
     errors: usize,
     pushed: usize,
 }
 
 impl<'t> Sink<'t> {
-    /// Maximum number of different diagnostics of each severity: a wrong file may have millions.
-    const MOST: usize = 1000;
-    /// Number of errors, including repeated ones, after which the search stops, to limit the time.
-    const MOST_ERRORS: usize = 100_000;
+    /// Maximum number of different diagnostics, of errors and of all others: a wrong file may have millions.
+    const MAX_DIFFERENT: usize = 1000;
+    /// Number of errors, including repeated ones, after which checking stops, to limit its duration.
+    const MAX_ERRORS: usize = 100_000;
 
     pub(crate) fn new(text: &'t str) -> Self {
         Self {
@@ -48,40 +49,47 @@ impl<'t> Sink<'t> {
             lines: Lines::new(text),
             machine: None,
             maps: Vec::new(),
-            kinds: HashMap::new(),
+            by_merge_key: HashMap::new(),
             different: [0; 2],
             errors: 0,
             pushed: 0,
         }
     }
 
-    /// Adds a diagnostic, unless there are [`Self::MOST`] of its severity; warnings do not displace errors.
+    /// Adds a diagnostic, unless there are [`Self::MAX_DIFFERENT`] of its severity; warnings do not displace errors.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
         let error = diagnostic.severity() == Severity::Error;
         self.pushed += 1;
         self.errors += usize::from(error);
-        if error && self.errors == Self::MOST_ERRORS + 1 {
-            let most = Self::MOST_ERRORS;
-            let message = format!("more than {most} errors; further errors were not searched for");
+        if error && self.errors == Self::MAX_ERRORS + 1 {
+            let max = Self::MAX_ERRORS;
+            let message = format!("more than {max} errors; checking stopped there");
             let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
             self.found.push(note);
         }
         // Syntax errors are reported line by line.
-        let kind = (diagnostic.code != Code::Syntax).then(|| diagnostic.kind());
-        if let Some(same) = kind.as_ref().and_then(|kind| self.kinds.get(kind)) {
-            self.found[*same].absorb(diagnostic);
+        let merge_key = (diagnostic.code != Code::Syntax).then(|| diagnostic.merge_key());
+        if let Some(same) = merge_key
+            .as_ref()
+            .and_then(|key| self.by_merge_key.get(key))
+        {
+            self.found[*same].merge(diagnostic);
             return;
         }
         let different = &mut self.different[usize::from(!error)];
         *different += 1;
-        match (*different).cmp(&(Self::MOST + 1)) {
+        match (*different).cmp(&(Self::MAX_DIFFERENT + 1)) {
             Ordering::Less => {
-                self.kinds.extend(kind.map(|kind| (kind, self.found.len())));
+                self.by_merge_key
+                    .extend(merge_key.map(|key| (key, self.found.len())));
                 self.found.push(diagnostic);
             }
             Ordering::Equal => {
                 let what = if error { "errors" } else { "warnings" };
-                let message = format!("more than {} {what}; further ones are omitted", Self::MOST);
+                let message = format!(
+                    "more than {} {what}; further {what} are omitted",
+                    Self::MAX_DIFFERENT
+                );
                 self.found
                     .push(Diagnostic::new(Code::TooMany, &diagnostic.span, message));
             }
@@ -89,19 +97,19 @@ impl<'t> Sink<'t> {
         }
     }
 
-    /// Number of diagnostics, including omitted and repeated ones.
+    /// Returns the number of diagnostics, including omitted and repeated ones.
     pub(crate) const fn pushed(&self) -> usize {
         self.pushed
     }
 
-    /// Number of errors, including omitted and repeated ones.
+    /// Returns the number of errors, including omitted and repeated ones.
     pub(crate) const fn errors(&self) -> usize {
         self.errors
     }
 
     /// Whether further errors would be omitted, so that the search can stop.
     pub(crate) const fn is_full(&self) -> bool {
-        self.different[0] > Self::MOST || self.errors > Self::MOST_ERRORS
+        self.different[0] > Self::MAX_DIFFERENT || self.errors > Self::MAX_ERRORS
     }
 }
 
@@ -158,14 +166,14 @@ impl<'a, 't> View<'a, 't> {
         Self { section, table }
     }
 
-    /// The entry of a key and its type.
+    /// Returns the entry of a key, and the key's type.
     pub(crate) fn get(&self, name: &str) -> Option<(&'a Entry<'t>, &'static Kind)> {
         let key = self.section.key(name)?;
         let entry = self.table.entries.iter().find(|entry| entry.key == name)?;
         Some((entry, &key.kind))
     }
 
-    /// A string.
+    /// Returns a string.
     pub(crate) fn text(
         &self,
         sink: &mut Sink<'_>,
@@ -186,7 +194,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// An integer in the range of its key.
+    /// Returns an integer in the range of its key.
     pub(crate) fn integer(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Integer { min, max } = *kind else {
@@ -200,7 +208,7 @@ impl<'a, 't> View<'a, 't> {
         in_range(sink, entry, kind, value, min..=max)
     }
 
-    /// A size in bytes in the range of its key, with or without a unit.
+    /// Returns a size in bytes, in the range of its key; it may be written with or without a unit.
     pub(crate) fn size(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Size { min, max } = *kind else {
@@ -227,7 +235,7 @@ impl<'a, 't> View<'a, 't> {
         in_range(sink, entry, kind, bytes, min..=max)
     }
 
-    /// A decimal number in hundredths.
+    /// Returns a decimal number, in hundredths.
     pub(crate) fn factor(&self, sink: &mut Sink<'_>, name: &str) -> Option<u32> {
         let (entry, kind) = self.get(name)?;
         let Kind::Factor { min, max } = *kind else {
@@ -253,7 +261,7 @@ impl<'a, 't> View<'a, 't> {
         Some(hundredths as u32)
     }
 
-    /// A duration in the range of its key.
+    /// Returns a duration in the range of its key.
     pub(crate) fn duration(&self, sink: &mut Sink<'_>, name: &str) -> Option<Duration> {
         let (entry, kind) = self.get(name)?;
         let Kind::Duration { min, max } = *kind else {
@@ -283,7 +291,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// A duration in whole seconds; reports fractions of a second.
+    /// Returns a duration in whole seconds; reports fractions of a second.
     pub(crate) fn whole_seconds(
         &self,
         sink: &mut Sink<'_>,
@@ -304,7 +312,7 @@ impl<'a, 't> View<'a, 't> {
         value
     }
 
-    /// The items of a list; reports a single value.
+    /// Returns the items of a list; reports a value that is not a list.
     pub(crate) fn list(&self, sink: &mut Sink<'_>, name: &str) -> Option<&'a [Item<'t>]> {
         let (entry, kind) = self.get(name)?;
         match &entry.item.value {
@@ -316,7 +324,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// One of the values of its key.
+    /// Returns one of the values of its key.
     pub(crate) fn choice<T: Copy>(
         &self,
         sink: &mut Sink<'_>,
@@ -330,7 +338,7 @@ impl<'a, 't> View<'a, 't> {
     }
 }
 
-/// The string of an item of type `kind`.
+/// Returns the string of an item of type `kind`.
 pub(crate) fn text<'a>(
     sink: &mut Sink<'_>,
     item: &'a Item<'_>,
@@ -345,7 +353,8 @@ pub(crate) fn text<'a>(
     }
 }
 
-/// The string of an item that must be one of the values of `kind`; reports unknown and unimplemented ones.
+/// Returns the string of an item that must be one of the values of `kind`; reports a value that is unknown or not
+/// implemented.
 pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) -> Option<&'a str> {
     let (keyword, span) = text(sink, item, kind)?;
     let choices = match kind {
@@ -400,7 +409,7 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
     }
 }
 
-/// The number, if it is in range.
+/// Returns the number if it is in range, and reports it otherwise.
 fn in_range(
     sink: &mut Sink<'_>,
     entry: &Entry<'_>,
@@ -417,7 +426,7 @@ fn in_range(
     value
 }
 
-/// Diagnostic for an item of the wrong type.
+/// Returns the diagnostic for an item of the wrong type.
 pub(crate) fn wrong_type(item: &Item<'_>, kind: &Kind) -> Diagnostic {
     let found = item.value.describe();
     let message = format!("expected {}, found {found}", kind.syntax());
@@ -447,7 +456,7 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     if let Some(intended_key) = intended_key(section, key) {
         return diagnostic.fix(format!("did you mean `{intended_key}`?"));
     }
-    match home(section, key) {
+    match section_with_key(section, key) {
         Some((home, name)) if name == key => {
             diagnostic.fix(format!("`{key}` belongs in {}", home.heading()))
         }
@@ -459,9 +468,13 @@ pub(crate) fn unknown_key(section: &'static Section, entry: &Entry<'_>) -> Diagn
     }
 }
 
-/// The section that has a key of this name, or with this name in another program, and its name there. Sections that the
-/// operator probably means come first: routes for a service, then the tables of the section's own keys.
-fn home(section: &'static Section, key: &str) -> Option<(&'static Section, &'static str)> {
+/// Returns the section that has a key with this name, or a key that has this name in another program, and the key's
+/// name in the section. Sections that the operator probably means are searched first: routes for a service, then the
+/// tables of the section's own keys.
+fn section_with_key(
+    section: &'static Section,
+    key: &str,
+) -> Option<(&'static Section, &'static str)> {
     let in_route = section.path == catalog::SERVICE.path;
     let near = in_route.then_some(&catalog::ROUTE).into_iter();
     let near: Vec<_> = near
@@ -493,7 +506,7 @@ fn home(section: &'static Section, key: &str) -> Option<(&'static Section, &'sta
         .or_else(|| all().find_map(known_as))
 }
 
-/// The key that was probably intended: another program's name for it, or a similar key.
+/// Returns the key that was probably intended: the key that has this name in another program, or a similar key.
 fn intended_key(section: &Section, key: &str) -> Option<&'static str> {
     let same = section
         .keys

@@ -1,10 +1,10 @@
-//! When an operator wants a key: one sentence for each key whose purpose does not state it already. The manual's cards
-//! show it below the purpose.
+//! When an operator needs a key: one sentence for each key whose purpose does not already state it. The manual's cards
+//! show the sentence below the purpose.
 
-/// A line for each key: page of the section, key, sentence.
+/// One line for each key: page of the section, key, sentence.
 const WHEN: &str = include_str!("when.txt");
 
-/// The lines of [`WHEN`], divided.
+/// Returns the fields of each line of [`WHEN`]: page, key, sentence.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     WHEN.lines().filter_map(|line| {
         let (page, rest) = line.split_once(' ')?;
@@ -13,7 +13,7 @@ fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     })
 }
 
-/// When a key of a page is wanted.
+/// Returns the sentence for a key of a page.
 pub(crate) fn when(page: &str, key: &str) -> Option<&'static str> {
     let found = rows().find(|row| (row.0, row.1) == (page, key));
     found.map(|row| row.2)
@@ -24,11 +24,11 @@ mod tests {
     use super::*;
     use crate::catalog;
 
-    /// Keys without a sentence; the number may only fall.
-    const WITHOUT_MOST: usize = 67;
+    /// Maximum number of keys without a sentence. Do not raise it.
+    const MAX_WITHOUT: usize = 67;
 
     #[test]
-    fn sentences_are_for_existing_keys_and_each_key_has_one() {
+    fn each_key_has_at_most_one_sentence_and_every_sentence_has_a_key() {
         let keys = || {
             let keys = |section: &&'static crate::key::Section| {
                 let page = section.page;
@@ -47,7 +47,7 @@ mod tests {
             .filter(|(page, key)| when(page, key).is_none())
             .collect();
         assert!(
-            without.len() <= WITHOUT_MOST,
+            without.len() <= MAX_WITHOUT,
             "{} without: {without:?}",
             without.len()
         );

@@ -80,7 +80,7 @@ servers = ["10.0.0.5"]
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn every_setting_reaches_the_model() {
+fn every_setting_is_in_the_model() {
     let parsed = parse(FULL, &HOST).unwrap();
     let mut others = parsed
         .findings
@@ -423,7 +423,7 @@ proptest! {
 }
 
 #[test]
-fn disabled_virtual_router_is_checked_and_not_run() {
+fn disabled_virtual_router_is_checked_but_not_in_model() {
     let of = |lines: &str| {
         let text = format!(
             "[vrrp.one]\n{lines}addresses = [\"192.0.2.10/24\"]\n\n\
@@ -431,7 +431,7 @@ fn disabled_virtual_router_is_checked_and_not_run() {
         );
         parse(&text, &HOST)
     };
-    // The other one may have the same address and ID.
+    // Another virtual router may have the same address and ID.
     let parsed = of("enabled = false\ninterface = \"eth0\"\nvirtual_router_id = 51\n");
     let routers = parsed.expect("a valid file").desired.vrrp;
     let names: Vec<&str> = routers.iter().map(|router| router.name.as_str()).collect();

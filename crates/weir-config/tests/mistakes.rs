@@ -1,4 +1,4 @@
-//! Every mistake in `mistakes/` with its rendered diagnostics: one snapshot each.
+//! Tests every mistake in `mistakes/`: each has a snapshot of its rendered diagnostics.
 
 use std::fs;
 use std::path::Path;
@@ -163,7 +163,7 @@ fn missing_interfaces_of_routers_and_missing_programs_are_notes() {
                 [service.s]\nlisten = [\"10.0.0.9:80\"]\nforward = \"nat\"\npool = \"p\"\n";
     let found = parse(text, &OneInterface).unwrap().findings;
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
-    // Nothing is known about another machine.
+    // The properties of another machine are unknown.
     assert!(parse(text, &HOST).unwrap().findings.is_empty());
 }
 
@@ -244,7 +244,7 @@ fn merged_mistakes_are_reported_at_first_occurrence() {
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }
 
-/// Positions are not counted from the start of the line for each server: that takes minutes here.
+/// Columns must not be counted from the start of the line for each server: with this file, that takes minutes.
 #[test]
 fn servers_on_one_line_have_their_columns() {
     let list: Vec<String> = (0..20_000)

@@ -1,4 +1,4 @@
-//! Comments of the output: those of the input, and the lines that change behaviour, each at its place.
+//! Comments in the output: the comments of the input, and the lost lines, each before the table that it belongs to.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,7 +7,7 @@ use crate::document::{Document, Text};
 use crate::note::{Notes, Position};
 
 /// Returns the text with comments before the tables that they belong to, and a summary at its end. A lost line is
-/// placed before the table of the lines around it.
+/// written before the table that the lines around it became.
 pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> String {
     let starts: Vec<(usize, Position)> = text
         .spans
@@ -30,10 +30,10 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
     for (position, note) in &lost {
         let nearest = first.range(..=*position).next_back();
         let nearest = nearest.map(|(_, start)| *start);
-        let place = nearest.or(starts.first().map(|it| it.0));
-        let place = place.unwrap_or(text.text.len());
+        let offset = nearest.or(starts.first().map(|it| it.0));
+        let offset = offset.unwrap_or(text.text.len());
         before
-            .entry(place)
+            .entry(offset)
             .or_default()
             .push(format!("LOST {note}"));
     }
@@ -57,7 +57,7 @@ pub(crate) fn annotate(document: &Document, text: &Text, notes: &Notes) -> Strin
         push_comment(
             &mut out,
             &format!(
-                "Lines that are not imported, or not unchanged (LOST above): {}",
+                "Lines that are not imported, or imported with changes (LOST above): {}",
                 lines.join(" ")
             ),
         );

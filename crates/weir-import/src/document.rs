@@ -1,7 +1,7 @@
 //! weir.toml under construction: tables and keys, each with the source line it comes from.
 //!
-//! This module only knows structure and text. `weir-config` defines the keys; [`crate::validate`] handles those it
-//! rejects.
+//! This module handles only structure and text. `weir-config` defines the keys; [`crate::validate`] removes those that
+//! it rejects.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -26,6 +26,7 @@ pub(crate) enum Value {
 pub(crate) struct Item {
     pub(crate) value: Value,
     pub(crate) from: Option<Position>,
+    /// Marked for removal.
     pub(crate) removed: bool,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Table {
     pub(crate) from: Position,
     pub(crate) entries: Vec<Entry>,
     /// For a route: the status that it responds with if a part that it requires is rejected. Without it, requests
-    /// would get to the next route.
+    /// would reach the next route.
     pub(crate) refusal: Option<u64>,
     /// Lines that depend on this table, in addition to those of its entries.
     pub(crate) covers: Vec<Position>,
@@ -80,7 +81,7 @@ pub(crate) type Span = (Range<usize>, Path);
 pub(crate) struct Text {
     pub(crate) text: String,
     pub(crate) spans: Vec<Span>,
-    /// Of each table its span, and the range of `spans` that are in it.
+    /// The span of each table, and the range of `spans` that it contains.
     tables: Vec<(Range<usize>, Range<usize>)>,
 }
 
@@ -144,17 +145,17 @@ impl Item {
 }
 
 impl Entry {
-    /// A key that comes from the given line.
+    /// Returns a key that comes from the given line.
     pub(crate) fn new(key: &'static str, value: impl Into<Value>, from: Position) -> Self {
-        Self::of(key, value, Some(from))
+        Self::with_source(key, value, Some(from))
     }
 
-    /// A key implied by its enclosing value or table.
+    /// Returns a key that comes from the line of its enclosing value or table.
     pub(crate) fn implied(key: &'static str, value: impl Into<Value>) -> Self {
-        Self::of(key, value, None)
+        Self::with_source(key, value, None)
     }
 
-    fn of(key: &'static str, value: impl Into<Value>, from: Option<Position>) -> Self {
+    fn with_source(key: &'static str, value: impl Into<Value>, from: Option<Position>) -> Self {
         Self {
             key,
             item: Item::new(value, from),
@@ -189,7 +190,7 @@ impl Table {
         }
     }
 
-    /// `[[…]]`.
+    /// Makes the table an element of an array of tables, `[[…]]`.
     pub(crate) fn repeated(mut self) -> Self {
         self.repeated = true;
         self
@@ -243,6 +244,7 @@ impl Document {
 }
 
 impl Text {
+    /// Records that the text from `start` on shows the value at `path`.
     fn mark(&mut self, start: usize, path: &[usize]) {
         self.spans.push((start..self.text.len(), path.to_vec()));
     }
@@ -271,15 +273,15 @@ impl Text {
         self.tables.push((start..self.text.len(), spans));
     }
 
-    /// Returns the index of the table at a position of the text, and the spans of its parts and its own.
-    pub(crate) fn around(&self, at: usize) -> Option<(usize, &[Span])> {
+    /// Returns the index of the table at a byte offset of the text, and the spans of the table and its parts.
+    pub(crate) fn table_at(&self, at: usize) -> Option<(usize, &[Span])> {
         let table = self.tables.partition_point(|(span, _)| span.end <= at);
         let (span, parts) = self.tables.get(table)?;
         span.contains(&at)
             .then(|| (table, &self.spans[parts.clone()]))
     }
 
-    /// `long` lists have one item per line.
+    /// Writes a value; a `long` list has one item per line.
     fn value(&mut self, value: &Value, path: &[usize], long: bool) {
         match value {
             Value::Text(text) => self.text.push_str(&weir_config::string(text)),

@@ -1,4 +1,4 @@
-//! Header and path changes of a route, shared by the haproxy and nginx importers.
+//! Header and path changes that a route makes, shared by the haproxy and nginx importers.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub(crate) struct Fields {
 impl Fields {
     /// Sets the field to this value.
     pub(crate) fn set(&mut self, name: &str, value: &str, position: Position) {
-        self.forget(name);
+        self.discard(name);
         self.set.push((name.to_owned(), value.to_owned(), position));
     }
 
-    /// Whether the field is set.
+    /// Returns whether the field is set.
     pub(crate) fn sets(&self, name: &str) -> bool {
         let mut set = self.set.iter();
         set.any(|(known, ..)| known.eq_ignore_ascii_case(name))
@@ -30,7 +30,7 @@ impl Fields {
 
     /// Removes the field.
     pub(crate) fn remove(&mut self, name: &str, position: Position) {
-        self.forget(name);
+        self.discard(name);
         self.remove.push((name.to_owned(), position));
     }
 
@@ -43,7 +43,7 @@ impl Fields {
         position: Position,
     ) {
         self.set(name, value, position);
-        self.limit(name, statuses);
+        self.limit_to(name, statuses);
     }
 
     /// Adds a field to responses with these statuses; `None` = all.
@@ -55,18 +55,18 @@ impl Fields {
         position: Position,
     ) {
         self.add(name, value, position);
-        self.limit(name, statuses);
+        self.limit_to(name, statuses);
     }
 
-    /// Adds fields to responses with the statuses `of`, which the fields so far do not get: these are for `others`. A
-    /// field that is in both with the same value stays. Returns the names that have another value.
+    /// Adds fields to responses with `statuses`, and limits the fields added so far to the `other_statuses`. A field
+    /// that is in both with the same value is sent with all of them. Returns the names of fields with different values.
     pub(crate) fn replace_for(
         &mut self,
-        of: &'static str,
-        others: &'static str,
+        statuses: &'static str,
+        other_statuses: &'static str,
         fields: &[(String, String, Position)],
     ) -> Vec<String> {
-        let own: Vec<(String, String)> = self
+        let existing: Vec<(String, String)> = self
             .set
             .iter()
             .chain(&self.add)
@@ -75,27 +75,27 @@ impl Fields {
         let (mut different, mut new) = (Vec::new(), Vec::new());
         for (name, value, position) in fields {
             let lower = name.to_ascii_lowercase();
-            match own.iter().find(|(known, _)| *known == lower) {
+            match existing.iter().find(|(known, _)| *known == lower) {
                 None => new.push((name, value, *position)),
                 Some((_, known)) if known != value => different.push(name.clone()),
                 Some(_) => {}
             }
         }
-        for (name, value) in own {
+        for (name, value) in existing {
             let stays = fields
                 .iter()
                 .any(|(other, text, _)| other.eq_ignore_ascii_case(&name) && *text == value);
             if !stays {
-                self.statuses.entry(name).or_insert(others);
+                self.statuses.entry(name).or_insert(other_statuses);
             }
         }
         for (name, value, position) in new {
-            self.add_for(name, value, Some(of), position);
+            self.add_for(name, value, Some(statuses), position);
         }
         different
     }
 
-    fn limit(&mut self, name: &str, statuses: Option<&'static str>) {
+    fn limit_to(&mut self, name: &str, statuses: Option<&'static str>) {
         if let Some(statuses) = statuses {
             self.statuses.insert(name.to_ascii_lowercase(), statuses);
         }
@@ -106,7 +106,8 @@ impl Fields {
         self.add.push((name.to_owned(), value.to_owned(), position));
     }
 
-    fn forget(&mut self, name: &str) {
+    /// Discards the earlier changes to a field.
+    fn discard(&mut self, name: &str) {
         self.add
             .retain(|(existing, ..)| !existing.eq_ignore_ascii_case(name));
         self.set
@@ -162,7 +163,7 @@ impl Fields {
 }
 
 /// Rewrites `^/a(/.*)$` and `{1}` as `^/a/(.*)$` and `/{1}`: a route's rewritten path must begin with a literal
-/// slash, not with a group. Returns `None` if it begins with neither.
+/// slash, not with a group. Returns `None` if the path cannot be written that way.
 pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, String)> {
     if path.starts_with('/') {
         return Some((regex.to_owned(), path.to_owned()));
@@ -178,7 +179,7 @@ pub(crate) fn beginning_with_slash(regex: &str, path: &str) -> Option<(String, S
 pub(crate) struct Edits {
     pub(crate) request: Fields,
     pub(crate) response: Fields,
-    /// Expressions to find in the path, of which the first that matches counts, and the new paths.
+    /// Regular expressions to search for in the path, each with the new path. Only the first match is applied.
     pub(crate) rewrites: Vec<(String, String, Position)>,
     /// Other keys of the route.
     pub(crate) keys: Vec<Entry>,
@@ -190,7 +191,7 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// Adds other keys, in place of those with the same names.
+    /// Adds keys, replacing those with the same names.
     pub(crate) fn replace_keys(&mut self, keys: &[Entry]) {
         self.keys
             .retain(|known| keys.iter().all(|key| key.key != known.key));
@@ -207,14 +208,14 @@ impl Edits {
         if both.rewrites.is_empty() {
             both.rewrites.clone_from(&self.rewrites);
         }
-        let own = self.keys.iter();
+        let outer = self.keys.iter();
         let missing = |key: &&Entry| nearer.keys.iter().all(|known| known.key != key.key);
-        both.keys.extend(own.filter(missing).cloned());
+        both.keys.extend(outer.filter(missing).cloned());
         both
     }
 
-    /// The changes of a response that Weir makes itself instead of a server's.
-    pub(crate) fn of_refusal(&self) -> Self {
+    /// Returns the changes to a response that Weir generates instead of a server.
+    pub(crate) fn for_generated_response(&self) -> Self {
         let mut response = self.response.clone();
         response.remove.clear();
         Self {
@@ -223,7 +224,7 @@ impl Edits {
         }
     }
 
-    /// Returns the keys of a route, except for the path.
+    /// Returns the route's keys for header changes.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let mut entries = self
             .request
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn outer_level_decides_response_fields() {
+    fn outer_level_overrides_response_fields_and_inner_level_request_fields() {
         let position = Position::new(0, 1);
         let (mut far, mut near) = (Edits::default(), Edits::default());
         for (edits, value) in [(&mut far, "far"), (&mut near, "near")] {

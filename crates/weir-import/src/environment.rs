@@ -1,31 +1,31 @@
-//! Access to the machine, provided by the caller.
+//! Access to the host's files, names and variables, provided by the caller.
 
 use std::net::IpAddr;
 
-/// Looks up files and names.
+/// Provides files, names and environment variables.
 pub trait Environment {
     /// Returns the text of a file.
     ///
     /// # Errors
-    /// The reason why it cannot be read.
+    /// Returns the reason if the file cannot be read.
     fn read(&self, path: &str) -> Result<String, String>;
-    /// Returns whether there is a file; `None` = unknown.
+    /// Returns whether the file exists; `None` = unknown.
     fn has_file(&self, _path: &str) -> Option<bool> {
         None
     }
     /// Returns the files that match a shell pattern, sorted.
     fn glob(&self, pattern: &str) -> Vec<String>;
-    /// Resolves a host name to an address of the given family.
+    /// Returns an address of the given family for a host name; `None` if it cannot be resolved.
     fn address(&self, host: &str, ipv6: bool) -> Option<IpAddr>;
     /// Returns the port of a service name; `protocol` is `tcp` or `udp`.
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
-    /// Returns the machine's host name.
+    /// Returns the host's name.
     fn host_name(&self) -> String;
-    /// Returns an environment variable.
+    /// Returns the value of an environment variable; `None` if it is not set.
     fn variable(&self, name: &str) -> Option<String>;
 }
 
-/// An environment without files and names.
+/// An environment without files, names and variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmptyEnvironment;
 

@@ -1,9 +1,9 @@
 //! Lines of haproxy.cfg and nginx.conf that keep clients out. Losing such a line is a security problem, not only a
 //! missing feature.
 //!
-//! The lists are generous: a false entry costs a look, a missing one admits clients.
+//! Doubtful entries are in the lists: a superfluous entry costs the operator a look, a missing one may admit clients.
 
-/// Actions of haproxy rules, at any word of the action: `http-request deny`, `tcp-request content reject`.
+/// Actions of haproxy rules that reject or authenticate clients: `http-request deny`, `tcp-request content reject`.
 const ACTIONS: &[&str] = &[
     "deny",
     "tarpit",
@@ -48,12 +48,12 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
         | "tcp-request"
         | "tcp-response" => {
             // `tcp-request` has the processing stage first: connection, session, content.
-            let front = if keyword.starts_with("tcp-") { 2 } else { 1 };
-            let acts = |word: &&str| ACTIONS.contains(word);
-            // A field that servers trust and that a client could send itself.
+            let action_words = if keyword.starts_with("tcp-") { 2 } else { 1 };
+            let is_action = |word: &&str| ACTIONS.contains(word);
+            // A field that servers trust, and that clients could also send.
             let trusted = what.first() == Some(&"del-header") && keyword == "http-request"
                 || what.iter().any(|word| word.contains("ssl_c_"));
-            what.iter().take(front).any(acts) || trusted
+            what.iter().take(action_words).any(is_action) || trusted
         }
         "use_backend" => !condition.is_empty(),
         keyword => REJECTING.contains(&keyword),
@@ -91,7 +91,7 @@ const DIRECTIVES: &[&str] = &[
     "proxy_ssl_crl",
 ];
 
-/// Returns whether a directive of nginx.conf keeps clients out. A `return` does with certain statuses.
+/// Returns whether a directive of nginx.conf keeps clients out; a `return` does with certain statuses.
 pub(crate) fn nginx(words: &[String]) -> bool {
     let word = |at: usize| words.get(at).map_or("", String::as_str);
     match word(0) {

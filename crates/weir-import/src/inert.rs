@@ -8,7 +8,7 @@ pub(crate) struct Unsupported {
     pub(crate) reason: &'static str,
     /// Losing these changes what clients or servers see.
     pub(crate) visible: &'static [&'static str],
-    /// Losing these does not.
+    /// Losing these does not change what they see.
     pub(crate) inert: &'static [&'static str],
 }
 
@@ -36,7 +36,7 @@ const KEEPALIVED: &[&str] = &[
 ];
 
 /// Suffixes of keepalived keywords that set the scheduling and buffers of its processes.
-const KEEPALIVED_ENDS: &[&str] = &[
+const KEEPALIVED_SUFFIXES: &[&str] = &[
     "_priority",
     "_no_swap",
     "_rt_priority",
@@ -154,8 +154,8 @@ const HAPROXY: &[&str] = &[
     "zero-warning",
 ];
 
-/// Beginnings of haproxy keywords of the same kind.
-const HAPROXY_FAMILIES: &[&str] = &[
+/// Prefixes of haproxy keywords of the same kind.
+const HAPROXY_PREFIXES: &[&str] = &[
     "tune.",
     "profiling.",
     "httpclient.",
@@ -241,10 +241,12 @@ const NGINX: &[&str] = &[
 /// Returns whether a line of keepalived.conf is inert; `global_defs` are the keywords of that block.
 pub(crate) fn keepalived(words: &[String], global_defs: &[Unsupported]) -> bool {
     let keyword = words.first().map_or("", String::as_str);
-    let by_end = KEEPALIVED_ENDS.iter().any(|end| keyword.ends_with(end));
+    let has_suffix = KEEPALIVED_SUFFIXES
+        .iter()
+        .any(|suffix| keyword.ends_with(suffix));
     KEEPALIVED.contains(&keyword)
         || is_inert(global_defs, keyword)
-        || by_end
+        || has_suffix
         || keyword.contains("snmp")
 }
 
@@ -269,8 +271,8 @@ pub(crate) fn haproxy(words: &[String]) -> bool {
         }
         "tcp-request" | "tcp-response" => HAPROXY_ACTIONS.contains(&word(2)),
         keyword => {
-            let mut families = HAPROXY_FAMILIES.iter();
-            HAPROXY.contains(&keyword) || families.any(|family| keyword.starts_with(family))
+            let mut prefixes = HAPROXY_PREFIXES.iter();
+            HAPROXY.contains(&keyword) || prefixes.any(|prefix| keyword.starts_with(prefix))
         }
     }
 }
@@ -291,7 +293,7 @@ pub(crate) fn nginx(words: &[String], http: &[Unsupported]) -> bool {
                 _ => false,
             }
         }
-        // What Weir sends for files without a known extension too.
+        // Weir sends the same type for files without a known extension.
         "default_type" => word(1) == "application/octet-stream",
         keyword => NGINX.contains(&keyword) || is_inert(http, keyword),
     }

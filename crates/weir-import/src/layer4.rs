@@ -77,7 +77,7 @@ pub(crate) struct Virtual {
     pub(crate) sorry: Option<Real>,
     pub(crate) quorum: Option<(u64, Position)>,
     pub(crate) hysteresis: Option<(u64, Position)>,
-    /// Every source line.
+    /// All of its source lines.
     pub(crate) lines: Vec<Position>,
 }
 
@@ -85,18 +85,19 @@ pub(crate) struct Virtual {
 pub(crate) const SERVICES_MAX: usize = 64;
 
 impl Virtual {
-    /// The listeners of each service: with persistence, each address of a group has its own in IPVS.
+    /// Returns the listeners of each service in weir.toml. With persistence, each listener becomes a service, because
+    /// in IPVS each address of a group has its own persistence.
     fn services(&self) -> std::slice::Chunks<'_, (String, Position)> {
-        let all = self.listen.len();
+        let count = self.listen.len();
         let size = match self.persistent {
-            Some(_) if all <= SERVICES_MAX => 1,
-            _ => all.max(1),
+            Some(_) if count <= SERVICES_MAX => 1,
+            _ => count.max(1),
         };
         self.listen.chunks(size)
     }
 }
 
-/// Writes virtual services one after another.
+/// The document under construction, and what its tables share.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     pub(crate) names: UniqueNames,
@@ -121,7 +122,7 @@ impl<T> Sourced<T> {
 }
 
 impl Method {
-    /// A method without encapsulation options.
+    /// Returns a method without encapsulation options.
     pub(crate) const fn plain(forward: Forward) -> Self {
         Self {
             forward,
@@ -131,11 +132,11 @@ impl Method {
 }
 
 impl Writer {
-    /// Writes pool, checks and service. Returns the pool's name.
+    /// Writes a virtual service: its pool, checks and services. Returns the pool's name.
     pub(crate) fn write(&mut self, mut spec: Virtual, notes: &mut Notes) -> String {
         let name = self.names.take(&spec.name);
         remove_duplicates(&mut spec, notes);
-        ports_of_checks(&mut spec);
+        set_check_ports(&mut spec);
         let mut pool = Table::new(&["pool", &name], spec.from);
         scheduler(&mut pool, &spec, notes);
         let shared = shared_probes(&spec.reals);
@@ -192,12 +193,12 @@ impl Writer {
     }
 }
 
-/// Returns whether IPVS has a scheduler of that name.
+/// Returns whether IPVS has a scheduler with this name.
 pub(crate) fn is_scheduler(name: &str) -> bool {
     name.parse().is_ok_and(SchedulerKind::is_ipvs)
 }
 
-/// A listener in weir.toml syntax; port 0 = any.
+/// Returns a listener in weir.toml syntax; port 0 = any.
 pub(crate) fn listener(protocol: &str, address: IpAddr, port: u16) -> String {
     let protocol = if protocol == "tcp" { "" } else { "udp/" };
     match (address, port) {
@@ -207,7 +208,7 @@ pub(crate) fn listener(protocol: &str, address: IpAddr, port: u16) -> String {
     }
 }
 
-/// The listener of a firewall mark.
+/// Returns the listener for a firewall mark.
 pub(crate) fn mark_listener(mark: u64, ipv6: bool) -> String {
     let family = if ipv6 { "6" } else { "" };
     format!("fwmark{family}/{mark}")
@@ -218,7 +219,7 @@ pub(crate) fn name_of(listen: &str) -> String {
     listen.replace(":*", "-any")
 }
 
-/// Prefix length of a dotted mask, `255.255.255.0`; `None` = empty or not contiguous.
+/// Returns the prefix length of a dotted mask, `255.255.255.0`; `None` = empty or not contiguous.
 pub(crate) fn mask_length(text: &str) -> Option<u8> {
     let bits = text.parse::<Ipv4Addr>().ok()?.to_bits();
     let length = bits.leading_ones();
@@ -258,15 +259,15 @@ fn remove_duplicates(spec: &mut Virtual, notes: &mut Notes) {
     }
 }
 
-/// Sets the port of a check if the service has none, or another than the server's.
-fn ports_of_checks(spec: &mut Virtual) {
+/// Sets the port of a check if the service has no single port, or a different one than the server.
+fn set_check_ports(spec: &mut Virtual) {
     let service = spec.method.value;
     for real in &mut spec.reals {
         let method = real.method.map_or(service, |(method, _)| method);
         // With nat, the port is part of the server's address.
-        let written = method.forward == Forward::Nat && real.port != 0;
+        let in_address = method.forward == Forward::Nat && real.port != 0;
         let port = if real.port == 0 { spec.port } else { real.port };
-        if written || port == 0 || port == spec.port {
+        if in_address || port == 0 || port == spec.port {
             continue;
         }
         for probe in real
@@ -279,7 +280,7 @@ fn ports_of_checks(spec: &mut Virtual) {
     }
 }
 
-/// The checks of all servers, if equal.
+/// Returns the checks of the servers if all of them have the same.
 fn shared_probes(reals: &[Real]) -> Option<&Vec<Probe>> {
     let first = &reals.first()?.probes;
     let same = reals.iter().all(|real| real.probes == *first);
@@ -328,7 +329,10 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
     let weight = real.weight.value.min(MAX_WEIGHT.into());
     let from = real.weight.from.unwrap_or(real.from);
     if weight != real.weight.value {
-        let why = format!("weight {} became {weight}, the maximum", real.weight.value);
+        let why = format!(
+            "weight {} was changed to {weight}, the maximum",
+            real.weight.value
+        );
         notes.add(from, why);
     }
     if weight != 1 {
@@ -345,7 +349,7 @@ fn server(real: &Real, spec: &Virtual, notes: &mut Notes) -> Vec<Entry> {
         {
             notes.remark(
                 position,
-                "not imported: without an upper threshold it has no effect",
+                "not imported: it has no effect without an upper threshold",
             );
             continue;
         }
@@ -384,11 +388,11 @@ fn quorum(pool: &mut Table, spec: &Virtual, notes: &mut Notes) {
         if quorum > MAX_QUORUM {
             notes.add(
                 position,
-                format!("the quorum became {MAX_QUORUM}, the maximum"),
+                format!("quorum {quorum} was changed to {MAX_QUORUM}, the maximum"),
             );
         }
         if spec.sorry.is_none() {
-            let why = "without a sorry server the quorum has no effect: the remaining servers stay in use";
+            let why = "the quorum has no effect without a sorry server: the remaining servers stay in use";
             notes.remark(position, why);
         }
     }

@@ -19,16 +19,16 @@ pub(crate) struct Upstream {
 
 /// A pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct Pool {
     pub(crate) from: Position,
     /// The name in the document.
     pub(crate) name: String,
     /// Keys other than `servers`.
     pub(crate) entries: Vec<Entry>,
     pub(crate) servers: Vec<Upstream>,
-    /// Checks of the servers from DNS; `None` = there are none.
+    /// Checks of the servers from DNS; `None` = there are no such servers.
     pub(crate) probes: Option<Vec<Probe>>,
-    /// Every source line.
+    /// All of its source lines.
     pub(crate) lines: Vec<Position>,
 }
 
@@ -37,10 +37,10 @@ pub(crate) struct Group {
 pub(crate) struct Condition {
     pub(crate) host: Option<String>,
     pub(crate) path: Option<String>,
-    /// Alternatives.
+    /// Methods; alternatives.
     pub(crate) methods: Vec<String>,
     pub(crate) headers: Vec<String>,
-    /// A regular expression to find in the path.
+    /// A regular expression to search for in the path.
     pub(crate) regex: Option<String>,
     pub(crate) cookies: Vec<String>,
     /// Query parameters.
@@ -51,7 +51,7 @@ pub(crate) struct Condition {
     pub(crate) not: BTreeMap<&'static str, Vec<String>>,
 }
 
-/// What a route does.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Pool(String),
@@ -68,20 +68,21 @@ pub(crate) enum Action {
         status: u64,
         body: String,
     },
-    /// A response with header fields of its own, as `NAME: VALUE`.
-    Typed {
+    /// A response with additional header fields, as `NAME: VALUE`.
+    RespondWithFields {
         status: u64,
         body: String,
         fields: Vec<String>,
     },
-    /// The pool that a map names: the map, and the pool of requests without an entry.
+    /// The pool that a map names: the map, and the pool for requests without an entry.
     Mapped(String, String),
-    /// Pools with their weights, one of which the hash of a text selects.
+    /// Pools with their weights; the hash of a text selects one of them.
     Split {
         pools: Vec<(String, u64)>,
         by: String,
     },
-    /// Rewrites a path in which the expression matches, and chooses a route for it, from the first or the next one.
+    /// Rewrites a path that the expression matches, and selects a route for it, starting at the first or the next
+    /// route.
     Restart {
         regex: String,
         to: String,
@@ -102,7 +103,7 @@ impl Action {
             Self::Split { pools, .. } => pools.first().map(|(pool, _)| pool.as_str()),
             Self::Redirect { .. }
             | Self::Respond { .. }
-            | Self::Typed { .. }
+            | Self::RespondWithFields { .. }
             | Self::Close
             | Self::Restart { .. }
             | Self::Files(..) => None,
@@ -111,7 +112,7 @@ impl Action {
 }
 
 impl Condition {
-    /// Returns whether it is about the client only, not about its request.
+    /// Returns whether the condition depends only on the client's address, not on its request.
     pub(crate) fn is_about_client(&self) -> bool {
         let of_client = Self {
             sources: self.sources.clone(),
@@ -120,7 +121,7 @@ impl Condition {
         *self == of_client
     }
 
-    /// Returns whether no request meets both.
+    /// Returns whether no request meets both conditions.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         let differ = |a: &Option<String>, b: &Option<String>| match (a, b) {
             (Some(a), Some(b)) => a != b && is_exact(a) && is_exact(b),
@@ -134,7 +135,7 @@ impl Condition {
             || apart(&self.methods, &other.methods)
     }
 
-    /// Combines both; `None` = they exclude each other, or one route cannot express them.
+    /// Combines both conditions; `None` = they exclude each other, or one route cannot express them together.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let with_regex;
         // A second path becomes an expression.
@@ -191,7 +192,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Returns the alternatives of which one applies exactly if this condition does not.
+    /// Returns the negation: alternatives, at least one of which applies exactly if this condition does not.
     pub(crate) fn negated(&self) -> Vec<Self> {
         let one = |value: &Option<String>| value.iter().cloned().collect::<Vec<String>>();
         let fields = [
@@ -231,7 +232,11 @@ impl Condition {
                 "method" => positive.methods = values(),
                 "source" => positive.sources = values(),
                 _ => {
-                    found.extend(values().into_iter().map(|value| Self::of(key, value)));
+                    found.extend(
+                        values()
+                            .into_iter()
+                            .map(|value| Self::with_value(key, value)),
+                    );
                     continue;
                 }
             }
@@ -240,8 +245,8 @@ impl Condition {
         found
     }
 
-    /// A condition on one value of a key.
-    fn of(key: &str, value: String) -> Self {
+    /// Returns a condition with one value for a key.
+    fn with_value(key: &str, value: String) -> Self {
         let mut condition = Self::default();
         match key {
             "host" => condition.host = Some(value),
@@ -255,7 +260,7 @@ impl Condition {
     }
 }
 
-/// Splits conditions on fields by the name of the field.
+/// Groups conditions on header fields by the name of the field.
 fn by_name(headers: &[String]) -> Vec<Vec<String>> {
     let name = |text: &str| {
         text.split(':')
@@ -273,8 +278,8 @@ fn by_name(headers: &[String]) -> Vec<Vec<String>> {
     fields
 }
 
-/// Requires the fields of both lists, of which several values of one field are alternatives; `None` = different
-/// values of one field.
+/// Combines two lists of conditions on header fields so that both are required; `None` = they have different values for
+/// a field, which a route would take as alternatives.
 fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
     let name = |text: &str| {
         text.split(':')
@@ -294,7 +299,8 @@ fn both_fields(one: &[String], other: &[String]) -> Option<Vec<String>> {
     Some(fields.concat())
 }
 
-/// Requires the names and values of both lists; `None` = two values of one name, which a route takes as alternatives.
+/// Combines two lists of conditions on cookies or parameters so that both are required; `None` = they have different
+/// values for a name, which a route would take as alternatives.
 fn both_named(one: &[String], other: &[String], separator: char) -> Option<Vec<String>> {
     // The values of one list may be alternatives.
     match (one, other) {
@@ -331,7 +337,7 @@ fn regex_of_glob(glob: &str) -> String {
     format!("^{}$", parts.collect::<Vec<String>>().join(".*"))
 }
 
-/// Whether a literal text contains a name in braces, which would become a variable.
+/// Returns whether a literal text contains a name in braces, which weir.toml takes as a variable.
 pub(crate) fn has_variable(text: &str) -> bool {
     let name = |tail: &str| {
         let name = tail.split_once('}').map_or("", |(name, _)| name);
@@ -343,18 +349,18 @@ pub(crate) fn has_variable(text: &str) -> bool {
     text.split('{').skip(1).any(name)
 }
 
-/// Marks the path of a file in a condition whose values are in that file.
-pub(crate) const FILE: &str = "file:";
+/// Prefix of a value in a condition that is the path of a file with the values.
+pub(crate) const FILE_PREFIX: &str = "file:";
 
-/// A value of a condition, or the file with its values.
-fn list_of(value: &str) -> Value {
-    match value.strip_prefix(FILE) {
+/// Returns a value of a condition, or the file with the values.
+fn value_or_file(value: &str) -> Value {
+    match value.strip_prefix(FILE_PREFIX) {
         Some(path) => Value::Table(vec![Entry::implied("file", path).essential()]),
         None => value.into(),
     }
 }
 
-/// `ADDRESS:PORT`, with brackets for IPv6.
+/// Returns `ADDRESS:PORT`, with brackets for IPv6.
 pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     match address {
         IpAddr::V4(v4) => format!("{v4}:{port}"),
@@ -362,7 +368,7 @@ pub(crate) fn endpoint(address: IpAddr, port: u16) -> String {
     }
 }
 
-/// `servers_dns`: a table for one name, a list for several.
+/// Returns `servers_dns`: a table for one name, a list for several; `None` without names.
 pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
     let first = names.pop()?;
     let mut entry = Entry::implied("servers_dns", names.is_empty()).essential();
@@ -375,7 +381,7 @@ pub(crate) fn servers_dns(mut names: Vec<Item>) -> Option<Entry> {
     Some(entry)
 }
 
-/// Adds the keys of what a route does.
+/// Adds the keys for the action of a route.
 fn push_action(table: &mut Table, action: &Action) {
     match action {
         Action::Files(keys, from) => {
@@ -417,7 +423,7 @@ fn push_action(table: &mut Table, action: &Action) {
                 table.push(Entry::implied("status", *status));
             }
         }
-        Action::Typed {
+        Action::RespondWithFields {
             status,
             body,
             fields,
@@ -439,47 +445,47 @@ fn push_action(table: &mut Table, action: &Action) {
 
 impl Writer {
     /// Writes a pool and the checks of its servers.
-    pub(crate) fn group(&mut self, group: Group) {
+    pub(crate) fn pool(&mut self, pool: Pool) {
         // Servers from DNS have the pool's checks.
-        let probes = group.servers.iter().map(|server| &server.probes);
-        let mut all = probes.chain(group.probes.as_ref());
-        let shared = match (&group.probes, all.next()) {
+        let probes = pool.servers.iter().map(|server| &server.probes);
+        let mut all = probes.chain(pool.probes.as_ref());
+        let shared = match (&pool.probes, all.next()) {
             (Some(named), _) => Some(named.clone()),
             (None, Some(first)) => all.all(|probes| probes == first).then(|| first.clone()),
             (None, None) => Some(Vec::new()),
         };
-        let mut table = Table::new(&["pool", &group.name], group.from);
-        table.entries = group.entries;
+        let mut table = Table::new(&["pool", &pool.name], pool.from);
+        table.entries = pool.entries;
         let mut servers = Vec::new();
-        for server in group.servers {
+        for server in pool.servers {
             let mut entries = server.entries;
             if shared.as_ref() != Some(&server.probes) && !server.probes.is_empty() {
                 let names: Vec<Item> = server
                     .probes
                     .iter()
-                    .map(|probe| Item::new(self.check(&group.name, probe), Some(probe.from)))
+                    .map(|probe| Item::new(self.check(&pool.name, probe), Some(probe.from)))
                     .collect();
                 entries.push(Entry::new("check", names, server.from));
             } else if server.probes.is_empty()
-                && group.probes.as_ref().is_some_and(|it| !it.is_empty())
+                && pool.probes.as_ref().is_some_and(|it| !it.is_empty())
             {
-                // The pool's checks are those of its names.
+                // The pool's checks are for its servers from DNS.
                 entries.push(Entry::new("check", Vec::<Item>::new(), server.from));
             }
             servers.push(Item::new(entries, Some(server.from)));
         }
         table.push(Entry::implied("servers", servers));
-        table.covers = group.lines;
+        table.covers = pool.lines;
         self.document.push(table);
         for probe in shared.iter().flatten() {
-            let mut table = Table::new(&["pool", &group.name, "check"], probe.from);
+            let mut table = Table::new(&["pool", &pool.name, "check"], probe.from);
             table.repeated = shared.as_ref().is_some_and(|probes| probes.len() > 1);
             table.entries.clone_from(&probe.entries);
             self.document.push(table);
         }
     }
 
-    /// Writes a route, with header changes if it leads to a pool. A rewrite of some paths adds a route before it.
+    /// Writes a route with its header changes. Each rewrite of some paths adds a route before it.
     pub(crate) fn route_with_edits(
         &mut self,
         service: &str,
@@ -502,7 +508,7 @@ impl Writer {
                 if edits.rewrites.len() > 1 {
                     notes.add(
                         *position,
-                        "not imported for requests matched by an expression: a route has one expression for its path",
+                        "not imported for requests that an expression matches: a route has only one for its path",
                     );
                     continue;
                 }
@@ -517,7 +523,7 @@ impl Writer {
                 self.add_edits(edits);
                 return;
             }
-            let found = Condition {
+            let matching = Condition {
                 regex: Some(regex.clone()),
                 ..condition.clone()
             };
@@ -525,7 +531,7 @@ impl Writer {
                 pool: pool.to_owned(),
                 path: path.clone(),
             };
-            self.route(service, *position, &found, &rewritten);
+            self.route(service, *position, &matching, &rewritten);
             self.add_edits(edits);
         }
         self.route(service, from, condition, action);
@@ -562,7 +568,7 @@ impl Writer {
         table.push(Entry::implied("service", service).essential());
         // Without its condition the route would match too many requests.
         if let Some(host) = &condition.host {
-            table.push(Entry::implied("host", list_of(host)).essential());
+            table.push(Entry::implied("host", value_or_file(host)).essential());
         }
         if let Some(path) = &condition.path {
             table.push(Entry::implied("path", path.as_str()).essential());
@@ -578,7 +584,9 @@ impl Writer {
         }
         if !condition.sources.is_empty() {
             let sources = condition.sources.iter();
-            let sources: Vec<Item> = sources.map(|it| Item::new(list_of(it), None)).collect();
+            let sources: Vec<Item> = sources
+                .map(|it| Item::new(value_or_file(it), None))
+                .collect();
             table.push(Entry::implied("source", sources).essential());
         }
         if !condition.methods.is_empty() {
@@ -591,7 +599,9 @@ impl Writer {
             let keys = condition.not.iter();
             let keys = keys.map(|(key, values)| {
                 let values = values.iter();
-                let values: Vec<Item> = values.map(|it| Item::new(list_of(it), None)).collect();
+                let values: Vec<Item> = values
+                    .map(|it| Item::new(value_or_file(it), None))
+                    .collect();
                 Entry::implied(key, values).essential()
             });
             table.push(Entry::implied("not", keys.collect::<Vec<Entry>>()).essential());

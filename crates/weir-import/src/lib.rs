@@ -3,9 +3,9 @@
 //! Each importer parses its program's language as the program does, and writes what weir.toml supports. Every line
 //! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped
 //! silently. The output always passes `weir check`: whatever the configuration parser rejects is removed and
-//! reported, so that an importer may write keys that a build lacks.
+//! reported, so that an importer may write keys that this build does not support.
 //!
-//! The crate does not open files, resolve names or read the machine's state: an [`Environment`] does that.
+//! The crate does not open files, resolve names or read the state of the host: the caller's [`Environment`] does that.
 
 mod annotate;
 mod document;
@@ -41,10 +41,10 @@ pub struct Imported {
     pub toml: String,
     /// One note per line that was not imported, or only partly, in file order.
     pub notes: Vec<String>,
-    /// The notes about lines with an effect on clients or servers that was not imported, or changed. The other notes
-    /// are about how the program itself runs, or about its defaults.
+    /// The notes about lines whose effect on clients or servers was lost or changed. The other notes are about how
+    /// the program itself runs, or about its defaults.
     pub losses: Vec<String>,
-    /// The losses about lines that reject, limit or authenticate clients: without these lines weir.toml may admit
-    /// clients that the file keeps out.
+    /// The losses of lines that reject, limit or authenticate clients: without these lines weir.toml may admit clients
+    /// that the file keeps out.
     pub unguarded: Vec<String>,
 }

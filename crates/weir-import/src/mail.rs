@@ -1,4 +1,4 @@
-//! Mails about changes of state: `[notify.mail]`.
+//! Mails about state changes: `[notify.mail]`.
 
 use crate::document::{Document, Entry, Item, Table};
 use crate::note::Position;
@@ -13,13 +13,13 @@ pub(crate) struct Mail {
     pub(crate) from: Option<Text>,
     /// `HOST:PORT`.
     pub(crate) server: Option<Text>,
-    /// Pools whose changes are sent; empty = all.
+    /// Pools whose changes are reported; empty = all.
     pub(crate) pools: Vec<String>,
 }
 
 impl Mail {
-    /// Whether both go to the same recipients in the same way.
-    fn is_same_way(&self, other: &Self) -> bool {
+    /// Returns whether both have the same recipients, sender and mail server.
+    fn has_same_delivery(&self, other: &Self) -> bool {
         let texts = |mail: &Self| -> Vec<String> {
             let all = mail.to.iter().chain(&mail.from).chain(&mail.server);
             all.map(|(text, _)| text.clone()).collect()
@@ -28,18 +28,21 @@ impl Mail {
     }
 }
 
-/// Writes a table for each way. Mails without a recipient are left out.
+/// Writes a table for each combination of recipients, sender and mail server. Mails without a recipient are skipped.
 pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
-    let mut ways: Vec<Mail> = Vec::new();
+    let mut merged: Vec<Mail> = Vec::new();
     for mail in mails {
-        match ways.iter_mut().find(|way| way.is_same_way(&mail)) {
-            Some(way) => way.pools.extend(mail.pools),
-            None => ways.push(mail),
+        match merged
+            .iter_mut()
+            .find(|known| known.has_same_delivery(&mail))
+        {
+            Some(known) => known.pools.extend(mail.pools),
+            None => merged.push(mail),
         }
     }
-    let ways = ways.into_iter().filter(|way| !way.to.is_empty());
-    for (at, way) in ways.enumerate() {
-        let Some((_, first)) = way.to.first() else {
+    let merged = merged.into_iter().filter(|mail| !mail.to.is_empty());
+    for (at, mail) in merged.enumerate() {
+        let Some((_, first)) = mail.to.first() else {
             continue;
         };
         let name = match at {
@@ -47,14 +50,14 @@ pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
             _ => format!("mail-{}", at + 1),
         };
         let mut table = Table::new(&["notify", &name], *first);
-        if !way.pools.is_empty() {
-            table.push(Entry::implied("pools", way.pools));
+        if !mail.pools.is_empty() {
+            table.push(Entry::implied("pools", mail.pools));
         }
-        let recipients = way.to.iter();
+        let recipients = mail.to.iter();
         let recipients = recipients.map(|(to, from)| Item::new(to.as_str(), Some(*from)));
         let recipients: Vec<Item> = recipients.collect();
         table.push(Entry::new("mail", recipients, *first).essential());
-        for (key, text) in [("mail_from", way.from), ("mail_server", way.server)] {
+        for (key, text) in [("mail_from", mail.from), ("mail_server", mail.server)] {
             table
                 .entries
                 .extend(text.map(|(text, from)| Entry::new(key, text, from)));
@@ -63,7 +66,7 @@ pub(crate) fn write(mails: Vec<Mail>, document: &mut Document) {
     }
 }
 
-/// The mail server of a host without or with a port.
+/// Returns the mail server as `HOST:PORT`; the default port is 25.
 pub(crate) fn server(host: &str, port: Option<&str>) -> String {
     let host = match host.parse::<std::net::Ipv6Addr>() {
         Ok(address) => format!("[{address}]"),

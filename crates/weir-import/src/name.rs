@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-/// Returns each name only once.
+/// Makes names unique: no name is returned twice.
 #[derive(Debug, Default)]
 pub(crate) struct UniqueNames(HashSet<String>);
 
 impl UniqueNames {
-    /// Returns the name in letters, digits, `-`, `_` and `.`, with a number appended if it was used before.
+    /// Returns the name reduced by [`plain`], with a number appended if it was returned before.
     pub(crate) fn take(&mut self, wanted: &str) -> String {
         numbered(&plain(wanted), |name| !self.0.insert(name.to_owned()))
     }
@@ -24,7 +24,8 @@ pub(crate) fn numbered(base: &str, mut is_taken: impl FnMut(&str) -> bool) -> St
     name
 }
 
-/// `tcp/[2001:db8::1]:80` becomes `tcp-2001-db8--1-80`.
+/// Returns at most 60 characters of a name, with only letters, digits, `-`, `_` and `.`: `tcp/[2001:db8::1]:80` becomes
+/// `tcp-2001-db8--1-80`.
 pub(crate) fn plain(wanted: &str) -> String {
     let mut plain = String::new();
     for c in wanted.replace('*', "any").chars().take(60) {

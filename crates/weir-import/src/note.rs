@@ -8,8 +8,8 @@ pub(crate) struct Position {
     file: usize,
     /// From 1.
     line: usize,
-    /// Distinguishes directives on the same line.
-    part: usize,
+    /// Index of a token in the file, to distinguish directives on the same line; 0 = the whole line.
+    token: usize,
 }
 
 /// The source files with their lines, and the notes about them.
@@ -18,13 +18,14 @@ pub(crate) struct Notes {
     files: Vec<(String, Vec<String>)>,
     notes: Vec<Note>,
     seen: HashSet<(Position, String)>,
+    /// Positions that have a note, or are covered by one.
     positions: HashSet<Position>,
     /// Lines that keep clients out.
     guards: HashSet<Position>,
-    /// Directives that clients and servers do not notice.
+    /// Directives that do not affect clients or servers.
     inert: HashSet<Position>,
-    /// Directives that they notice.
-    acting: HashSet<Position>,
+    /// Directives that affect them.
+    effective: HashSet<Position>,
 }
 
 #[derive(Debug)]
@@ -33,20 +34,20 @@ struct Note {
     /// The directive on the line.
     at: Position,
     why: String,
-    /// The effect of the line was imported anyway.
-    kept: bool,
+    /// The note reports no loss.
+    is_remark: bool,
 }
 
 impl Notes {
-    /// Adds a file; the first one is the one given by the operator.
-    pub(crate) fn file(&mut self, name: &str, text: &str) -> usize {
+    /// Adds a file and returns its index. The first file must be the one that the operator named.
+    pub(crate) fn add_file(&mut self, name: &str, text: &str) -> usize {
         let lines = text.lines().map(|line| line.trim().to_owned()).collect();
         self.files.push((name.to_owned(), lines));
         self.files.len() - 1
     }
 
     /// Returns the number of files.
-    pub(crate) fn files(&self) -> usize {
+    pub(crate) fn file_count(&self) -> usize {
         self.files.len()
     }
 
@@ -55,12 +56,13 @@ impl Notes {
         self.note(position, why.into(), false);
     }
 
-    /// Adds a note without a loss: about a default of the program, or about something it does not use.
+    /// Adds a note without a loss, for example about a default of the program, or about a line that has no effect in
+    /// it.
     pub(crate) fn remark(&mut self, position: Position, why: impl Into<String>) {
         self.note(position, why.into(), true);
     }
 
-    fn note(&mut self, position: Position, why: String, kept: bool) {
+    fn note(&mut self, position: Position, why: String, is_remark: bool) {
         self.positions.insert(position);
         let line = position.whole_line();
         if self.seen.insert((line, why.clone())) {
@@ -68,58 +70,58 @@ impl Notes {
                 line,
                 at: position,
                 why,
-                kept,
+                is_remark,
             });
         }
     }
 
-    /// Records whether clients and servers notice a directive.
+    /// Records whether a directive affects clients or servers.
     pub(crate) fn record_effect(&mut self, position: Position, is_inert: bool) {
         let lines = if is_inert {
             &mut self.inert
         } else {
-            &mut self.acting
+            &mut self.effective
         };
         lines.insert(position);
     }
 
-    /// Records that a note about this line covers this position too.
+    /// Records that an existing note covers this position too.
     pub(crate) fn add_covered(&mut self, position: Position) {
         self.positions.insert(position);
     }
 
-    /// Returns whether there is a note about the line, or about this part of it.
+    /// Returns whether a note is about exactly this position, or covers it.
     pub(crate) fn has_note(&self, position: Position) -> bool {
         self.positions.contains(&position)
     }
 
-    /// Returns whether there is a note that the line is lost.
+    /// Returns whether a note reports a loss on this line.
     pub(crate) fn is_lost(&self, position: Position) -> bool {
         let mut notes = self.notes.iter();
         notes.any(|note| note.line == position.whole_line() && self.is_loss(note))
     }
 
-    /// Records that the line keeps clients out: a loss there is a loss of protection.
+    /// Records that the line keeps clients out, so that its loss is a loss of protection.
     pub(crate) fn mark_guard(&mut self, position: Position) {
         self.guards.insert(position.whole_line());
     }
 
-    /// Records that the output keeps out the clients that the line does, although it differs otherwise.
+    /// Records that the output keeps out the same clients as the line, although it differs in other ways.
     pub(crate) fn unmark_guard(&mut self, position: Position) {
         self.guards.remove(&position.whole_line());
     }
 
     /// Returns the losses of lines that keep clients out, in the format of [`Self::finish`].
     pub(crate) fn unguarded(&mut self) -> Vec<String> {
-        self.render(|notes, note| !note.kept && notes.guards.contains(&note.line))
+        self.render(|notes, note| !note.is_remark && notes.guards.contains(&note.line))
     }
 
-    /// Returns the losses that clients or servers notice.
+    /// Returns the losses that affect clients or servers.
     pub(crate) fn losses(&mut self) -> Vec<String> {
         self.render(Self::is_loss)
     }
 
-    /// Returns the notes about lines that change behaviour, in file order, with their text.
+    /// Returns the same losses in file order, each with its line.
     pub(crate) fn lost(&self) -> Vec<(Position, String)> {
         let mut lost: Vec<&Note> = self
             .notes
@@ -131,7 +133,7 @@ impl Notes {
         lost.into_iter().map(show).collect()
     }
 
-    /// Returns the comment lines directly above a line, without their sign.
+    /// Returns the comment lines directly above a line, without their comment character.
     pub(crate) fn comments_before(&self, position: Position) -> Vec<String> {
         let (_, lines) = &self.files[position.file];
         let above = lines.get(..position.line - 1).unwrap_or_default();
@@ -147,8 +149,8 @@ impl Notes {
     }
 
     fn is_loss(&self, note: &Note) -> bool {
-        let is_inert = self.inert.contains(&note.at) && !self.acting.contains(&note.at);
-        !note.kept && !is_inert
+        let is_inert = self.inert.contains(&note.at) && !self.effective.contains(&note.at);
+        !note.is_remark && !is_inert
     }
 
     fn show(&self, note: &Note) -> String {
@@ -185,23 +187,23 @@ impl Position {
     pub(crate) const FIRST: Self = Self {
         file: 0,
         line: 1,
-        part: 0,
+        token: 0,
     };
 }
 
 impl Position {
-    /// A line of a file, counted from 1.
+    /// Returns the position of a line, counted from 1.
     pub(crate) fn new(file: usize, line: usize) -> Self {
         Self {
             file,
             line: line.max(1),
-            part: 0,
+            token: 0,
         }
     }
 
-    /// The directive that begins at `part` of its line.
-    pub(crate) const fn part(self, part: usize) -> Self {
-        Self { part, ..self }
+    /// Returns the position of the directive on this line that begins with a token of the file.
+    pub(crate) const fn token(self, token: usize) -> Self {
+        Self { token, ..self }
     }
 
     /// Returns whether both are on one line.
@@ -209,8 +211,9 @@ impl Position {
         self.file == other.file && self.line == other.line
     }
 
+    /// Returns the position of the whole line.
     pub(crate) const fn whole_line(self) -> Self {
-        self.part(0)
+        self.token(0)
     }
 
     /// Returns the line number, from 1.

@@ -44,7 +44,7 @@ impl Probe {
         self.entries.iter().any(|entry| entry.key == key)
     }
 
-    /// Returns whether the check uses the server's or the service's port.
+    /// Returns whether the check connects to the port of the server or the service, rather than to its own.
     pub(crate) fn uses_server_port(&self) -> bool {
         !self.has("port") && !matches!(self.kind(), "ping" | "script" | "file")
     }

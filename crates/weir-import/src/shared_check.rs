@@ -1,4 +1,4 @@
-//! Checks that several pools have alike are written once, as `[check.NAME]`.
+//! Writes equal checks of several pools once, as `[check.NAME]`.
 
 use crate::document::{Document, Entry, Table, positions};
 use crate::note::Notes;
@@ -7,12 +7,12 @@ use crate::note::Notes;
 pub(crate) fn share(document: &mut Document, notes: &Notes) -> bool {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, table) in document.tables.iter().enumerate() {
-        if !is_named(table) && !is_of_pool(table) {
+        if !is_named(table) && !is_only_check_of_pool(table) {
             continue;
         }
         let same = groups.iter_mut().find(|group| {
             let first = &document.tables[group[0]];
-            // A comment stays at its check.
+            // A check with a comment of its own is not merged.
             let is_plain = table.from == first.from || notes.comments_before(table.from).is_empty();
             is_plain && first.entries == table.entries
         });
@@ -29,16 +29,17 @@ pub(crate) fn share(document: &mut Document, notes: &Notes) -> bool {
     !groups.is_empty()
 }
 
-/// `[check.NAME]`.
+/// Returns whether the table is `[check.NAME]`.
 fn is_named(table: &Table) -> bool {
     table.path.len() == 2 && table.path[0] == "check"
 }
 
-/// The only check of a pool.
-fn is_of_pool(table: &Table) -> bool {
+/// Returns whether the table is the only check of a pool.
+fn is_only_check_of_pool(table: &Table) -> bool {
     table.path.len() == 3 && table.path[0] == "pool" && !table.repeated
 }
 
+/// Replaces a group of equal checks by one check with a name.
 fn write_once(document: &mut Document, group: &[usize]) {
     let named = group
         .iter()
@@ -95,7 +96,7 @@ mod tests {
             }
         }
         let mut notes = Notes::default();
-        notes.file("f", "word\nword\nword\n");
+        notes.add_file("f", "word\nword\nword\n");
         assert!(share(&mut document, &notes));
         assert_eq!(
             document.render().text,
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn check_with_a_comment_stays_at_its_pool() {
+    fn check_with_comment_is_not_merged() {
         let mut document = Document::default();
         for (line, name) in [(1, "a"), (3, "b")] {
             for table in pool(name, "1s", line) {
@@ -114,7 +115,7 @@ mod tests {
             }
         }
         let mut notes = Notes::default();
-        notes.file("f", "word\n# the other one\nword\n");
+        notes.add_file("f", "word\n# the other one\nword\n");
         assert!(!share(&mut document, &notes));
     }
 }

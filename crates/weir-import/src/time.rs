@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Units and their length.
+/// Names of units and their lengths, in a common base unit.
 pub(crate) type Units = [(&'static str, u64)];
 
 /// Formats milliseconds as in weir.toml.
@@ -10,7 +10,8 @@ pub(crate) fn format_millis(millis: u64) -> String {
     weir_config::show_duration(Duration::from_millis(millis))
 }
 
-/// Parses one or more integers, each with a unit or without (`""`), and returns their sum. `None` = invalid.
+/// Parses one or more integers, each with a unit or without (`""`), and returns their sum in the base unit. `None` =
+/// invalid.
 pub(crate) fn sum(text: &str, units: &Units) -> Option<u64> {
     let mut total: u64 = 0;
     let mut rest = text;
@@ -28,9 +29,13 @@ pub(crate) fn sum(text: &str, units: &Units) -> Option<u64> {
 
 /// Parses decimal seconds, `1.5`, to milliseconds, rounded up. `None` = invalid.
 pub(crate) fn decimal_seconds(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() && part.is_empty() || !digits(whole) || !digits(part) || whole.len() > 9 {
+    if whole.is_empty() && fraction.is_empty()
+        || !digits(whole)
+        || !digits(fraction)
+        || whole.len() > 9
+    {
         return None;
     }
     let whole: u64 = if whole.is_empty() {
@@ -40,7 +45,7 @@ pub(crate) fn decimal_seconds(text: &str) -> Option<u64> {
     };
     let mut micros = 0;
     for at in 0..6 {
-        let digit = part
+        let digit = fraction
             .as_bytes()
             .get(at)
             .map_or(0, |byte| u64::from(byte - b'0'));
@@ -71,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_with_units_are_added() {
+    fn numbers_with_units_are_summed() {
         let units: &Units = &[("ms", 1), ("s", 1000), ("", 1000), ("w", 604_800_000)];
         for (text, millis) in [
             ("75", Some(75_000)),

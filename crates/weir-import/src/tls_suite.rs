@@ -1,22 +1,21 @@
-//! Cipher suites and groups of OpenSSL's lists, as `ciphers` and `groups` of a service's `tls`.
+//! Converts OpenSSL's lists of cipher suites and groups to `ciphers` and `groups` of a service's `tls`.
 //!
-//! A list that names suites is imported; of one with classes of suites (`HIGH`, `!aNULL`) Weir cannot tell which of its
-//! own it means.
+//! Only a list that names its suites is imported, not one with classes of suites (`HIGH`, `!aNULL`).
 
 use weir_model::{CipherSuite, TlsGroup, TlsVersion};
 
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 
-/// A list as written, and its line.
+/// The text of a list, and its line.
 pub(crate) type Written = (String, Position);
 
-/// The keys for a list of suites of TLS 1.2, one of suites of TLS 1.3, and one of groups. `newest_only` = the service
-/// has no TLS 1.2.
+/// Returns the keys for a list of TLS 1.2 suites, a list of TLS 1.3 suites, and a list of groups. `tls13_only` = the
+/// service does not use TLS 1.2.
 pub(crate) fn keys(
     lists: [Option<&Written>; 2],
     groups: Option<&Written>,
-    newest_only: bool,
+    tls13_only: bool,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut keys = Vec::new();
@@ -26,8 +25,8 @@ pub(crate) fn keys(
         .into_iter()
         .filter_map(|(list, version)| Some((list?, version)))
     {
-        if newest_only && version == TlsVersion::V12 {
-            notes.remark(*position, "not imported: the service has no TLS 1.2");
+        if tls13_only && version == TlsVersion::V12 {
+            notes.remark(*position, "not imported: the service does not use TLS 1.2");
             continue;
         }
         match suites(text, version) {
@@ -46,21 +45,24 @@ pub(crate) fn keys(
     if let Some((text, position)) = groups {
         let (found, others) = split(text, TlsGroup::from_text);
         note_others(&others, *position, notes);
-        let usable = newest_only || found.iter().any(|group| group.is_for_tls12());
+        let usable = tls13_only || found.iter().any(|group| group.is_for_tls12());
         if usable && !found.is_empty() {
             let names: Vec<String> = found.iter().map(|it| it.as_str().to_owned()).collect();
             keys.push(Entry::new("groups", names, *position));
         } else {
-            notes.remark(*position, "not imported: Weir chooses the groups itself");
+            notes.remark(
+                *position,
+                "not imported: no group works with all TLS versions; Weir uses its defaults",
+            );
         }
     }
     keys
 }
 
-/// The suites of a list that Weir has, and the names of the others.
+/// Returns the suites of a list that Weir supports, and the names of the others.
 ///
 /// # Errors
-/// Why the list is not imported.
+/// Returns why the list is not imported.
 fn suites(text: &str, version: TlsVersion) -> Result<(Vec<CipherSuite>, Vec<String>), String> {
     let is_suite = |name: &str| {
         let plain = name
@@ -70,13 +72,13 @@ fn suites(text: &str, version: TlsVersion) -> Result<(Vec<CipherSuite>, Vec<Stri
     };
     if let Some(class) = names(text).find(|name| !is_suite(name)) {
         return Err(format!(
-            "{class} is a class of suites; Weir has the forward secret ones with authenticated encryption"
+            "{class} is a class of suites, and `ciphers` takes names; by default, Weir offers all suites it supports"
         ));
     }
     let known = |name: &str| CipherSuite::from_text(name).filter(|it| it.version() == version);
     let (found, others) = split(text, known);
     match found.is_empty() {
-        true => Err("Weir has none of these suites".to_owned()),
+        true => Err("Weir supports none of these suites".to_owned()),
         false => Ok((found, others)),
     }
 }
@@ -103,7 +105,7 @@ fn note_others(others: &[String], position: Position, notes: &mut Notes) {
         let others = others.join(" ");
         notes.remark(
             position,
-            format!("{others}: not imported, because Weir does not have them"),
+            format!("not imported: {others}, which Weir does not support"),
         );
     }
 }
@@ -113,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_suites_are_divided_and_classes_refused() {
+    fn unsupported_suites_are_separated_and_classes_rejected() {
         let read = |text: &str| {
             let (found, others) = suites(text, TlsVersion::V12).ok()?;
             let found: Vec<&str> = found.into_iter().map(CipherSuite::openssl_name).collect();

@@ -1,8 +1,8 @@
 //! Removes what the configuration parser rejects, and adds notes.
 //!
-//! The importers write what a line means. Only `weir-config` knows whether this build has the key, accepts the value
-//! and supports the whole. So the text is parsed, each error is traced back to its source line, and the smallest
-//! removable part is removed, until nothing is rejected.
+//! Only `weir-config` defines which keys, values and combinations this build supports. So the text is parsed, each
+//! error is traced back to its source line, and the smallest removable part is removed, until the parser reports no
+//! error.
 
 use std::collections::HashSet;
 
@@ -14,16 +14,18 @@ use crate::document::{Document, Entry, Item, Path, Table, Text, Value, positions
 use crate::note::{Notes, Position};
 use crate::shared_check::share;
 
-/// Returns a text that `weir check` accepts, and all notes.
+/// Returns weir.toml without the parts that the parser rejects, and all notes.
 pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
     let mut is_shared = false;
     loop {
         let text = document.render();
-        let found = match weir_config::parse(&text.text, &Host::default()) {
-            Ok(parsed) if unreachable(&mut document, &text, &parsed.findings, &mut notes) => {
+        let diagnostics = match weir_config::parse(&text.text, &Host::default()) {
+            Ok(parsed)
+                if remove_unreachable(&mut document, &text, &parsed.findings, &mut notes) =>
+            {
                 continue;
             }
-            // Only now, so that each line of a rejected check got its note.
+            // Last, so that each line of a rejected check has its note.
             Ok(_) if !std::mem::replace(&mut is_shared, true) && share(&mut document, &notes) => {
                 continue;
             }
@@ -35,33 +37,33 @@ pub(crate) fn validate(mut document: Document, mut notes: Notes) -> Imported {
                     notes: notes.finish(),
                 };
             }
-            Err(found) => found,
+            Err(diagnostics) => diagnostics,
         };
         let before = size(&document);
-        let errors = found
+        let errors = diagnostics
             .iter()
-            .filter(|found| found.severity() == Severity::Error);
+            .filter(|diagnostic| diagnostic.severity() == Severity::Error);
         for error in errors {
             mark_error(&mut document, &text, error, &mut notes);
         }
         remove_marked(&mut document, &mut notes);
         if size(&document) >= before {
-            // The error belongs to no part of the text: remove the last table.
-            drop_last(&mut document, &mut notes);
+            // No part was removed for the errors: remove the last table.
+            remove_last(&mut document, &mut notes);
         }
     }
 }
 
-/// Removes routes that no request reaches because an earlier one matches all of them: alternatives of one rule, and
-/// rules without effect. Returns whether there were any.
-fn unreachable(
+/// Removes routes that no request reaches, because an earlier route matches all of their requests: alternatives of one
+/// rule, and rules without effect. Returns whether there were any.
+fn remove_unreachable(
     document: &mut Document,
     text: &Text,
     findings: &[Diagnostic],
     notes: &mut Notes,
 ) -> bool {
-    let table = |at: usize| Some(text.around(at)?.0);
-    let mut gone: Vec<(usize, usize)> = Vec::new();
+    let table = |at: usize| Some(text.table_at(at)?.0);
+    let mut unreachable: Vec<(usize, usize)> = Vec::new();
     for finding in findings {
         let earlier = finding.related.first().and_then(|it| table(it.span.start));
         let is_route = |at: &usize| document.tables[*at].path == ["route"];
@@ -71,15 +73,15 @@ fn unreachable(
         let further = finding.further.iter().map(|it| it.span.start);
         let positions = std::iter::once(finding.span.start).chain(further);
         if finding.code == Code::UnreachableRoute {
-            gone.extend(positions.filter_map(|at| Some((table(at)?, earlier))));
+            unreachable.extend(positions.filter_map(|at| Some((table(at)?, earlier))));
         }
     }
-    for (at, _) in &gone {
+    for (at, _) in &unreachable {
         document.tables[*at].removed = true;
     }
     let tables = document.tables.iter().filter(|table| !table.removed);
     let kept: HashSet<Position> = tables.map(|table| table.from.whole_line()).collect();
-    for (at, earlier) in &gone {
+    for (at, earlier) in &unreachable {
         let (from, by) = (document.tables[*at].from, document.tables[*earlier].from);
         if kept.contains(&from.whole_line()) {
             notes.add_covered(from);
@@ -87,15 +89,15 @@ fn unreachable(
             let line = by.line();
             notes.remark(
                 from,
-                format!("not imported: no request reaches it, line {line} matches them all first"),
+                format!("not imported: no request reaches it, because line {line} matches all of them first"),
             );
         }
     }
     document.tables.retain(|table| !table.removed);
-    !gone.is_empty()
+    !unreachable.is_empty()
 }
 
-/// Size of the document; every round reduces it.
+/// Returns the number of values, keys and fallbacks in the document; every round reduces it.
 fn size(document: &Document) -> usize {
     fn value_size(value: &Value) -> usize {
         1 + match value {
@@ -111,7 +113,7 @@ fn size(document: &Document) -> usize {
     document.tables.iter().map(table).sum()
 }
 
-fn drop_last(document: &mut Document, notes: &mut Notes) {
+fn remove_last(document: &mut Document, notes: &mut Notes) {
     if let Some(table) = document.tables.pop() {
         notes.add(table.from, "not imported: weir check rejects the result");
     }
@@ -120,13 +122,13 @@ fn drop_last(document: &mut Document, notes: &mut Notes) {
 /// Marks the smallest part that the error is about.
 fn mark_error(document: &mut Document, text: &Text, error: &Diagnostic, notes: &mut Notes) {
     let at = error.span.start;
-    let holds = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&at);
-    let Some((_, spans)) = text.around(at) else {
+    let contains = |(span, _): &&(std::ops::Range<usize>, Path)| span.contains(&at);
+    let Some((_, spans)) = text.table_at(at) else {
         return;
     };
     let innermost = spans
         .iter()
-        .filter(holds)
+        .filter(contains)
         .min_by_key(|(span, path)| (span.len(), usize::MAX - path.len()));
     let Some((_, path)) = innermost else { return };
     let Some((table, rest)) = path.split_first() else {
@@ -170,7 +172,7 @@ fn mark_entry(entry: &mut Entry, rest: &[usize], from: Position, why: String, no
     }
 }
 
-/// Marks it as removed, with a note for every line in it.
+/// Marks a value as removed, with a note for each of its source lines.
 fn mark_removed(item: &mut Item, from: Position, why: &str, notes: &mut Notes) {
     item.removed = true;
     notes.add(from, why);
@@ -187,7 +189,7 @@ fn mark_item(item: &mut Item, rest: &[usize], from: Position, why: &str, notes: 
     mark_removed(item, from, why, notes);
 }
 
-/// Returns the message without backquotes.
+/// Returns the message, with the cause if no label shows it, without backquotes.
 fn reason(error: &Diagnostic) -> String {
     let message = error.message.replace('`', "");
     match &error.cause {
@@ -251,19 +253,23 @@ fn remove_marked(document: &mut Document, notes: &mut Notes) {
             continue;
         }
         let why = match position == owner {
-            true => "not imported: something it requires is missing".to_owned(),
-            false => format!("not imported, like the rest of line {}", owner.line()),
+            true => "not imported: something that it requires is not imported".to_owned(),
+            false => format!(
+                "not imported: it belongs to a part of line {} that is not imported",
+                owner.line()
+            ),
         };
         notes.add(position, why);
     }
 }
 
-/// Returns whether a key is what [`Table::refusal`] is for.
+/// Returns whether a key is an action that is replaced by [`Table::refusal`] if it is rejected.
 fn is_action(entry: &Entry) -> bool {
     matches!(entry.key, "files" | "basic_auth")
 }
 
-/// Replaces what a route does by a status; its conditions remain. That it has no action is reported at one of them.
+/// Replaces the action of a route by a status. Its conditions remain, although the parser reports the missing action at
+/// one of them.
 fn refuse(table: &mut Table, status: u64) {
     const CONDITIONS: [&str; 10] = [
         "service",
@@ -287,7 +293,7 @@ fn refuse(table: &mut Table, status: u64) {
     table.push(Entry::implied("status", status).essential());
 }
 
-/// Returns every source line, with that of its table.
+/// Returns every source line, with the line of its table.
 fn lines(document: &Document) -> Vec<(Position, Position)> {
     let mut lines = Vec::new();
     for table in &document.tables {
@@ -299,7 +305,7 @@ fn lines(document: &Document) -> Vec<(Position, Position)> {
     lines
 }
 
-/// Returns whether nothing remains.
+/// Removes the marked parts of a value. Returns whether the value itself is to be removed.
 fn remove_marked_in(item: &mut Item) -> bool {
     match &mut item.value {
         Value::List(items) => {
@@ -321,17 +327,17 @@ fn remove_marked_in(item: &mut Item) -> bool {
     item.removed
 }
 
-/// Removes pools that only removed services used.
+/// Marks pools that only removed tables used.
 fn mark_unused_pools(document: &mut Document) {
     let pools = |table: &Table| table.text("pool").map(str::to_owned);
-    let (gone, remaining): (Vec<&Table>, Vec<&Table>) =
+    let (removed, remaining): (Vec<&Table>, Vec<&Table>) =
         document.tables.iter().partition(|table| table.removed);
     let remaining: HashSet<String> = remaining.into_iter().filter_map(pools).collect();
-    let gone: HashSet<String> = gone.into_iter().filter_map(pools).collect();
+    let removed: HashSet<String> = removed.into_iter().filter_map(pools).collect();
     for table in &mut document.tables {
         if let [kind, name, ..] = table.path.as_slice()
             && kind == "pool"
-            && gone.contains(name)
+            && removed.contains(name)
             && !remaining.contains(name)
         {
             table.removed = true;
@@ -345,7 +351,7 @@ mod tests {
 
     fn file(lines: usize) -> Notes {
         let mut notes = Notes::default();
-        notes.file("a", &"word\n".repeat(lines));
+        notes.add_file("a", &"word\n".repeat(lines));
         notes
     }
 
@@ -357,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_key_is_removed_alone() {
+    fn only_rejected_key_is_removed() {
         let position = Position::new(0, 1);
         let mut document = Document::default();
         let mut pool = pool(position, "10.0.0.5");

@@ -1,4 +1,4 @@
-//! Rules and settings that the importers carry over without a loss.
+//! Rules and settings that the importers convert without a loss.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord, nginx};
 
@@ -20,7 +20,7 @@ fn of_frontend(lines: &str) -> Imported {
     ))
 }
 
-/// Returns the table that contains all of these.
+/// Returns the first table that contains all of these parts.
 fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
     let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
@@ -28,7 +28,7 @@ fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
 }
 
 #[test]
-fn changes_with_conditions_become_routes() {
+fn header_changes_with_conditions_become_routes() {
     let imported = of_frontend(
         "acl api path_beg /api\n http-request set-header X-Api 1 if api\n http-request set-header X-All 1",
     );
@@ -43,7 +43,7 @@ fn changes_with_conditions_become_routes() {
 }
 
 #[test]
-fn a_location_of_the_path_drops_the_query() {
+fn redirect_to_path_drops_the_query() {
     let imported = of_frontend(
         "http-request redirect code 301 location https://%[req.hdr(host)]%[path] if { path /old }",
     );
@@ -86,7 +86,7 @@ fn allowed_requests_are_exempt_from_later_rules() {
 }
 
 #[test]
-fn users_of_haproxy_are_asked_for() {
+fn userlist_becomes_basic_auth() {
     let text = format!(
         "userlist staff\n user anna insecure-password secret\ndefaults\n mode http\nfrontend web\n bind :80\n \
          acl known http_auth(staff)\n http-request auth realm Staff if {{ path_beg /admin }} !known\n \
@@ -119,7 +119,7 @@ fn tcp_service_keeps_its_access_rules() {
 }
 
 #[test]
-fn tcp_checks_of_haproxy_are_exchanges() {
+fn haproxy_tcp_checks_become_exchanges() {
     let imported = of_haproxy(
         "defaults\n mode tcp\nlisten redis\n bind :6379\n option tcp-check\n tcp-check connect\n tcp-check send \
          PING\\r\\n\n tcp-check expect string +PONG\n tcp-check send QUIT\\r\\n\n server a 10.0.0.5:6379 check\n",
@@ -145,7 +145,7 @@ fn ports_from_the_environment_remain_variables() {
 }
 
 #[test]
-fn maps_of_haproxy_choose_pools() {
+fn haproxy_maps_select_pools() {
     let imported = of_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n use_backend \
          %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,app)]\n{BACKEND}"
@@ -158,7 +158,7 @@ fn maps_of_haproxy_choose_pools() {
 }
 
 #[test]
-fn programs_of_servers_and_groups_are_kept() {
+fn programs_of_servers_and_sync_groups_are_imported() {
     let imported = checked(keepalived(
         "keepalived.conf",
         "vrrp_sync_group G {\n group {\n A\n B\n }\n notify_master /bin/up\n track_interface {\n eth1\n }\n}\n\
@@ -186,7 +186,7 @@ fn programs_of_servers_and_groups_are_kept() {
 }
 
 #[test]
-fn file_with_defaults_alone_is_imported() {
+fn file_with_only_defaults_is_imported() {
     let imported = of_haproxy(
         "global\n maxconn 4000\ndefaults\n mode http\n timeout connect 5s\n timeout server 30s\n retries 2\n option \
          forwardfor\n",
@@ -204,7 +204,7 @@ fn file_with_defaults_alone_is_imported() {
     }
 }
 
-/// A `listen` with one server with these options, on line 4.
+/// Imports a `listen` with one server with these options, in line 4.
 fn of_server(options: &str) -> Imported {
     of_haproxy(&format!(
         "listen web\n bind :80\n mode tcp\n server a 10.0.0.5:443 {options}\n"
@@ -262,7 +262,7 @@ fn options_of_servers_become_keys() {
             imported.losses
         );
     }
-    // Weir verifies the name that it sends.
+    // Weir verifies the name that it sends as SNI.
     let imported =
         of_server("ssl ca-file /ca.pem verify required sni str(b.example) verifyhost a.example");
     assert!(
@@ -299,7 +299,7 @@ fn options_of_binds_become_keys() {
         "{}",
         imported.toml
     );
-    // It limits who can connect.
+    // The option limits who can connect.
     let imported = of_frontend("bind :81 interface eth9");
     assert_eq!(imported.unguarded.len(), 1, "{:?}", imported.notes);
 }
@@ -337,7 +337,7 @@ fn of_nginx(lines: &str) -> Imported {
 }
 
 #[test]
-fn rewrites_of_nginx_choose_again() {
+fn nginx_rewrites_with_last_restart_route_selection() {
     let imported = of_nginx(
         "server {\n listen 80;\n location /old/ {\n rewrite ^/old/(.*)$ /new/$1?x=1 last;\n return 410;\n }\n \
          location / {\n proxy_pass http://a;\n }\n}",
@@ -393,7 +393,7 @@ fn shares_of_clients_become_a_split() {
     let route = table(&imported.toml, &["[[route]]", "split"]);
     assert!(route.contains("split = [\"a:50\", \"b:9950\"]"), "{route}");
     assert!(route.contains("split_by = \"{client}x\""), "{route}");
-    // Some requests would have no server.
+    // Half of the requests have no value.
     let partial = of_nginx(
         "split_clients $remote_addr $variant {\n 50% a;\n}\nserver {\n listen 80;\n location / {\n proxy_pass \
          http://$variant;\n }\n}",
@@ -419,7 +419,7 @@ fn of_ldirectord(text: &str) -> Imported {
 }
 
 #[test]
-fn services_of_a_variant_of_ldirectord_are_checked() {
+fn services_of_ldirectord_variant_are_imported() {
     let imported = of_ldirectord(
         "[default]\nquiescent=yes\n[master]\nvirtual=192.0.2.1:6666\n    real=10.0.0.5:6666 masq\n    \
          service=pingpong_master\n    protocol=tcp\nvirtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    \
@@ -428,7 +428,7 @@ fn services_of_a_variant_of_ldirectord_are_checked() {
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     let slave = table(&imported.toml, &["check", "port = 6666"]);
     assert!(slave.contains("(?i)pong"), "{slave}");
-    // Its server is the master's with another port.
+    // Without a master, the slave has no check.
     let alone = of_ldirectord(
         "virtual=192.0.2.1:22003\n    real=10.0.0.5:22003 masq\n    service=pingpong_slave\n    protocol=tcp\n",
     );

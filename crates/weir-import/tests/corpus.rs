@@ -1,4 +1,4 @@
-//! Snapshots of every file of the corpus, compared with each program's own check of it.
+//! Snapshots of every file of the corpus, and comparisons with each program's own check of the file.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,8 +24,8 @@ fn import(program: &str, case: &Case) -> Imported {
     }
 }
 
-/// Warnings that are caused by the other program's file: pools without a check, unused or without servers, servers of
-/// weight 0, virtual routers.
+/// Warnings that the other program's file itself causes: pools without a check, unused or without servers, and servers
+/// with weight 0.
 const OPERATOR_CODES: &[Code] = &[
     Code::Unchecked,
     Code::UnusedPool,
@@ -35,7 +35,10 @@ const OPERATOR_CODES: &[Code] = &[
 
 fn warnings(imported: &Imported) -> Vec<Diagnostic> {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
-    let findings = parsed.expect("it is accepted").findings.into_iter();
+    let findings = parsed
+        .expect("parser accepts the output")
+        .findings
+        .into_iter();
     findings
         .filter(|one| one.severity() == Severity::Warning)
         .collect()
@@ -52,7 +55,6 @@ fn snapshots(program: &str) {
     }
 }
 
-/// The importer causes no warnings itself.
 #[test]
 fn importer_causes_no_warnings() {
     let mut unexpected = Vec::new();
@@ -60,9 +62,9 @@ fn importer_causes_no_warnings() {
         for case in corpus(program) {
             let imported = import(program, &case);
             for finding in warnings(&imported) {
-                // A pool without servers that the importer made.
-                let own = finding.message.contains("`no-servers");
-                let by_operator = OPERATOR_CODES.contains(&finding.code) && !own;
+                // A pool without servers that the importer added.
+                let by_importer = finding.message.contains("`no-servers");
+                let by_operator = OPERATOR_CODES.contains(&finding.code) && !by_importer;
                 if !by_operator {
                     let at = imported.toml.lines().nth(finding.at.line as usize - 1);
                     unexpected.push(format!(
@@ -81,10 +83,10 @@ fn losses_are_notes_and_lost_guards_are_losses() {
     for program in ["keepalived", "ldirectord", "haproxy", "nginx"] {
         for case in corpus(program) {
             let imported = import(program, &case);
-            let of = format!("{program} {}", case.name);
-            let holds = |all: &[String], some: &[String]| some.iter().all(|it| all.contains(it));
-            assert!(holds(&imported.notes, &imported.losses), "{of}");
-            assert!(holds(&imported.losses, &imported.unguarded), "{of}");
+            let name = format!("{program} {}", case.name);
+            let contains = |all: &[String], some: &[String]| some.iter().all(|it| all.contains(it));
+            assert!(contains(&imported.notes, &imported.losses), "{name}");
+            assert!(contains(&imported.losses, &imported.unguarded), "{name}");
         }
     }
 }
@@ -109,7 +111,7 @@ fn nginx_files_match_snapshots() {
     snapshots("nginx");
 }
 
-/// Runs the program; returns its exit code and output.
+/// Runs a program, and returns its exit code and output.
 fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) {
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&case.directory);
@@ -123,7 +125,7 @@ fn run(program: &str, arguments: &[&str], case: &Case) -> (Option<i32>, String) 
     )
 }
 
-/// Parses `(FILE: Line 3) …` or `(Line 3) …`: the line number, if it is in that file.
+/// Parses `(FILE: Line 3) …` or `(Line 3) …`; returns the line number, if it is in this file.
 fn complaint(line: &str, file: &str) -> Option<usize> {
     let inside = line.strip_prefix('(')?.split(')').next()?;
     let number = match inside.rsplit_once(": ") {
@@ -133,7 +135,7 @@ fn complaint(line: &str, file: &str) -> Option<usize> {
     number.parse().ok()
 }
 
-/// Complaints that name another line, or that are no errors.
+/// Returns whether an error message names a different line than the importer, or is no error.
 fn is_expected(line: &str, imported: &Imported) -> bool {
     // keepalived prints this at the end of the block; the importer names the server's line.
     let family = line.contains("Address family")
@@ -141,7 +143,7 @@ fn is_expected(line: &str, imported: &Imported) -> bool {
             .notes
             .iter()
             .any(|note| note.contains("not of the service's family"));
-    // A deprecated keyword; missing interfaces; and a keyword of the manual that 2.2.7 rejects.
+    // Deprecated keywords; missing interfaces; and a keyword that is documented but that 2.2.7 rejects.
     let others = [
         "deprecated",
         "doesn't exist",
@@ -151,8 +153,8 @@ fn is_expected(line: &str, imported: &Imported) -> bool {
     family || others.iter().any(|other| line.contains(other))
 }
 
-/// The importer has a note for every line that keepalived complains about. After an unexpected brace keepalived
-/// misparses the rest, so later complaints are ignored.
+/// The importer has a note for every line that keepalived reports. After an unexpected brace, keepalived misparses the
+/// rest, so later messages are ignored.
 #[test]
 fn keepalived_errors_are_noted() {
     let mut missed = Vec::new();
@@ -175,7 +177,7 @@ fn keepalived_errors_are_noted() {
         if matches!(code, Some(4 | 5)) {
             assert!(!imported.notes.is_empty(), "{}: {output}", case.name);
         }
-        // If a file uses scripts, 2.2.7 is ended by a signal after its output.
+        // If a file uses scripts, a signal ends keepalived 2.2.7 after its output.
         assert!(
             matches!(code, Some(0 | 4 | 5 | 6) | None),
             "{}: {code:?} {output}",
@@ -190,7 +192,7 @@ fn keepalived_errors_are_noted() {
 fn ldirectord_errors_are_noted() {
     for case in corpus("ldirectord") {
         let path = case.directory.join(&case.name);
-        let path = path.to_str().expect("a path");
+        let path = path.to_str().expect("path is UTF-8");
         let (code, output) = run("ldirectord", &[path, "status"], &case);
         let imported = import("ldirectord", &case);
         let refusals: Vec<&String> = imported
@@ -217,7 +219,7 @@ fn ldirectord_errors_are_noted() {
             .nth(1)
             .and_then(|rest| rest.split(':').next())
             .and_then(|number| number.parse::<usize>().ok());
-        // For a duplicate it names the line after the second one.
+        // For a duplicate, it names the line after the second one.
         if let Some(at) = at.filter(|_| refused && !output.contains("duplicate")) {
             let first = format!("line {at}:");
             assert!(
@@ -229,8 +231,8 @@ fn ldirectord_errors_are_noted() {
     }
 }
 
-/// Parses `[FILE:3]` or ` FILE:3`: the line numbers in a program's output.
-fn named(output: &str, file: &str) -> Vec<usize> {
+/// Returns the line numbers in a program's output, as in `[FILE:3]` or ` FILE:3`.
+fn named_lines(output: &str, file: &str) -> Vec<usize> {
     let mut numbers = Vec::new();
     for (at, _) in output.match_indices(&format!("{file}:")) {
         let rest = &output[at + file.len() + 1..];
@@ -251,7 +253,7 @@ fn haproxy_errors_are_noted() {
         let noted_lines = noted_lines(&imported);
         let alerts = output.lines().filter(|line| line.contains("[ALERT]"));
         for line in alerts {
-            for number in named(line, &case.name) {
+            for number in named_lines(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: haproxy reports {line}, the importer {:#?}",
@@ -276,7 +278,7 @@ fn nginx_errors_are_noted() {
     const SCRIPT: &str = "echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind; \
                           exec nginx -t -q -e stderr -g \"pid $1.pid;\" -c \"$PWD/$2\"";
     let scratch = std::env::temp_dir().join(format!("weir-import-{}", std::process::id()));
-    let scratch = scratch.to_str().expect("a path");
+    let scratch = scratch.to_str().expect("path is UTF-8");
     for case in corpus("nginx") {
         let arguments = ["--net", "sh", "-c", SCRIPT, "sh", scratch, &case.name];
         let (code, output) = run("unshare", &arguments, &case);
@@ -297,7 +299,7 @@ fn nginx_errors_are_noted() {
             if elsewhere.iter().any(|words| line.contains(words)) {
                 continue;
             }
-            for number in named(line, &case.name) {
+            for number in named_lines(line, &case.name) {
                 assert!(
                     noted_lines.contains(&number),
                     "{}: nginx reports {line}, the importer {:#?}",
@@ -307,7 +309,7 @@ fn nginx_errors_are_noted() {
             }
         }
         let stream = output.contains(elsewhere[0]);
-        // A file of servers only, as in conf.d.
+        // A file with only servers, as in conf.d.
         let partial = output.contains("no \"events\" section");
         assert!(
             code == Some(0) || stream || partial || !imported.notes.is_empty(),

@@ -1,4 +1,4 @@
-//! Meanings of real files that an importer can easily lose.
+//! Details of real files that an importer can easily lose.
 
 mod fake_environment;
 
@@ -19,7 +19,7 @@ fn checked(imported: Imported) -> Imported {
     imported
 }
 
-/// Returns the table whose heading and first lines contain all of these.
+/// Returns the first table that contains all of these parts.
 fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
     let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
@@ -41,7 +41,7 @@ fn of_server(lines: &str) -> Imported {
 }
 
 #[test]
-fn accept_proxy_applies_to_its_bind_only() {
+fn accept_proxy_applies_only_to_its_bind() {
     let imported = of_haproxy(&format!(
         "defaults\n mode http\nfrontend web\n bind :80\n bind :81 accept-proxy\n default_backend app\n{BACKEND}"
     ));
@@ -52,7 +52,7 @@ fn accept_proxy_applies_to_its_bind_only() {
 }
 
 #[test]
-fn name_of_a_server_is_resolved_at_run_time() {
+fn server_names_are_resolved_at_run_time() {
     let text = "defaults\n mode http\nlisten web\n bind :80\n server a app.example:8080 check\n";
     let imported = of_haproxy(text);
     let pool = table(&imported.toml, &["[pool.web]"]);
@@ -88,7 +88,7 @@ fn location_without_target_does_not_fall_through() {
 }
 
 #[test]
-fn several_directives_on_one_line_are_all_read() {
+fn all_directives_on_one_line_are_read() {
     let imported = of_nginx(
         "server { listen 80; location /a { return 403; } location / { proxy_set_header Host $host; \
          proxy_pass http://10.0.0.5; unknown_directive on; } }",
@@ -98,7 +98,7 @@ fn several_directives_on_one_line_are_all_read() {
 }
 
 #[test]
-fn first_server_block_with_a_name_has_it() {
+fn first_server_block_with_a_name_gets_its_requests() {
     let imported = of_nginx(
         "server { listen 80; server_name a.example; location / { return 201; } }\n\
          server { listen 80; server_name a.example b.example; location / { return 202; } }",
@@ -123,15 +123,15 @@ fn return_444_closes_the_connection() {
 fn servers_get_the_host_of_proxy_pass_by_default() {
     let imported =
         of_nginx("server { listen 80; location / { proxy_pass http://10.0.0.5:8080; } }");
-    let carried = imported.toml.contains("host = \"10.0.0.5:8080\"");
+    let imported_host = imported.toml.contains("host = \"10.0.0.5:8080\"");
     let noted = imported.losses.iter().any(|note| note.contains("host"));
-    assert!(carried || noted, "{}", imported.toml);
+    assert!(imported_host || noted, "{}", imported.toml);
     let imported = of_server("location / { proxy_pass http://10.0.0.5:8080; }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
 
 #[test]
-fn added_header_without_always_is_for_some_statuses() {
+fn added_header_without_always_applies_to_some_statuses() {
     let imported = of_server(
         "location / { proxy_pass http://10.0.0.5; add_header X-A a; add_header X-B $host always; }",
     );
@@ -143,7 +143,7 @@ fn added_header_without_always_is_for_some_statuses() {
 }
 
 #[test]
-fn part_of_a_host_is_compared() {
+fn parts_of_hosts_become_patterns() {
     for (matcher, host) in [
         ("hdr_beg(host) -i www.", "www.*"),
         ("hdr_end(host) .example", "*.example"),
@@ -157,7 +157,7 @@ fn part_of_a_host_is_compared() {
 }
 
 #[test]
-fn redirect_options_come_in_any_order() {
+fn redirect_options_are_accepted_in_any_order() {
     let imported = of_frontend("redirect code 301 location https://a.example/ if { path /b }");
     let route = table(&imported.toml, &["[[route]]", "path = \"/b\""]);
     assert!(
@@ -183,7 +183,7 @@ fn backend_rules_apply_to_its_requests() {
 }
 
 #[test]
-fn forwarded_for_is_appended_to() {
+fn client_address_is_appended_to_forwarded_for() {
     let imported = of_frontend("option forwardfor");
     let service = table(&imported.toml, &["[service.web]"]);
     assert!(
@@ -211,7 +211,7 @@ fn set_path_becomes_a_rewrite() {
 }
 
 #[test]
-fn values_of_server_cookies_are_no_loss() {
+fn values_of_server_cookies_are_not_losses() {
     let imported = of_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n cookie S insert indirect\n server a 10.0.0.5:80 cookie x\n",
     );
@@ -219,7 +219,7 @@ fn values_of_server_cookies_are_no_loss() {
 }
 
 #[test]
-fn certificate_of_a_store_is_no_file() {
+fn certificate_of_missing_store_is_a_loss() {
     let imported = of_haproxy(&format!(
         "frontend web\n mode http\n bind :443 ssl crt @store/site\n default_backend app\n{BACKEND}"
     ));
@@ -232,7 +232,7 @@ fn certificate_of_a_store_is_no_file() {
 }
 
 #[test]
-fn certificate_is_named_by_its_file() {
+fn certificate_and_key_are_found_by_file_name() {
     let tls = |pair: &str| {
         of_nginx(&format!(
             "server {{ listen 443 ssl; {pair} location / {{ return 204; }} }}"
@@ -250,7 +250,7 @@ fn certificate_is_named_by_its_file() {
 }
 
 #[test]
-fn statistics_are_no_service() {
+fn statistics_section_becomes_no_service() {
     let imported =
         of_haproxy("listen stats\n mode http\n bind :8404\n stats enable\n stats uri /\n");
     assert!(!imported.toml.contains("[service"), "{}", imported.toml);
@@ -258,7 +258,7 @@ fn statistics_are_no_service() {
 }
 
 #[test]
-fn host_as_it_came_and_mode_are_no_losses() {
+fn default_host_and_mode_are_not_losses() {
     let imported = of_server("location / { proxy_pass http://10.0.0.5; proxy_http_version 1.1; }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
     let imported = of_haproxy("defaults\n mode tcp\nlisten a\n bind :80\n server a 10.0.0.5:80\n");
@@ -277,7 +277,7 @@ fn rules_of_an_unused_backend_get_notes() {
 }
 
 #[test]
-fn comments_and_losses_are_at_their_place() {
+fn comments_and_losses_precede_their_table() {
     let imported = of_haproxy(
         "# the shop\nlisten web\n mode http\n bind :80\n source 10.0.0.9\n server a 10.0.0.5:80\n",
     );
@@ -296,7 +296,7 @@ fn comments_and_losses_are_at_their_place() {
 }
 
 #[test]
-fn lines_that_keepalived_ignores_are_no_losses() {
+fn lines_that_keepalived_ignores_are_not_losses() {
     let text = "virtual_server 192.0.2.1 80 {\n nat_mask 255.255.255.0\n lb_kind DR\n protocol TCP\n \
                 real_server 10.0.0.5 80 {\n weight 1\n TCP_CHECK {\n connect_timeout 3\n nb_get_retry 3\n }\n }\n}\n";
     let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
@@ -331,7 +331,7 @@ fn names_of_several_servers_are_a_list() {
 }
 
 #[test]
-fn server_listed_twice_has_both_weights() {
+fn weights_of_server_listed_twice_are_added() {
     let imported = of_haproxy(
         "defaults\n mode http\nlisten web\n bind :80\n server a 10.0.0.5:80 weight 2\n server b 10.0.0.5:80\n",
     );
@@ -340,7 +340,7 @@ fn server_listed_twice_has_both_weights() {
 }
 
 #[test]
-fn networks_without_forwarded_for_are_left_out() {
+fn forwardfor_except_becomes_x_forwarded_except() {
     let imported = of_frontend("option forwardfor except 127.0.0.0/8");
     let service = table(&imported.toml, &["[service.web]"]);
     assert!(
@@ -351,7 +351,7 @@ fn networks_without_forwarded_for_are_left_out() {
 }
 
 #[test]
-fn port_of_the_listener_is_a_constant() {
+fn port_of_the_listener_is_a_constant_or_a_variable() {
     let imported = of_frontend("http-request set-header X-Forwarded-Port %[dst_port]");
     assert!(
         imported.toml.contains("\"X-Forwarded-Port: 80\""),
@@ -359,11 +359,16 @@ fn port_of_the_listener_is_a_constant() {
         imported.toml
     );
     let imported = of_frontend("bind :81\n http-request set-header X-Port %[dst_port]");
-    assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
+    assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+    assert!(
+        imported.toml.contains("\"X-Port: {listen_port}\""),
+        "{}",
+        imported.toml
+    );
 }
 
 #[test]
-fn fields_of_a_response_without_server_are_kept() {
+fn fields_of_generated_responses_are_imported() {
     let imported = of_server(
         "location /a { return 301 https://a.example/; add_header X-A a; }\n\
          location /b { return 404; add_header X-B b; add_header X-C c always; }",
@@ -373,10 +378,10 @@ fn fields_of_a_response_without_server_are_kept() {
         redirect.contains("add_response_header = [\"X-A: a\"]"),
         "{redirect}"
     );
-    let answer = table(&imported.toml, &["path = \"/b*\""]);
+    let response = table(&imported.toml, &["path = \"/b*\""]);
     assert!(
-        answer.contains("add_response_header = [\"X-C: c\"]"),
-        "{answer}"
+        response.contains("add_response_header = [\"X-C: c\"]"),
+        "{response}"
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
 }
@@ -390,7 +395,7 @@ fn location_that_denies_all_needs_no_target() {
 }
 
 #[test]
-fn forwarded_for_of_one_location_only_is_kept_from_the_others() {
+fn forwarded_for_of_one_location_does_not_apply_to_others() {
     let imported = of_server(
         "location /a { proxy_pass http://10.0.0.5; proxy_set_header Host $host; \
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }\n\
@@ -411,13 +416,17 @@ fn forwarded_for_of_one_location_only_is_kept_from_the_others() {
         "{replaced}"
     );
     assert!(!replaced.contains("x_forwarded"), "{replaced}");
-    let rest = imported.toml.rsplit("[[route]]").next().expect("a route");
+    let rest = imported
+        .toml
+        .rsplit("[[route]]")
+        .next()
+        .expect("the output has a route");
     assert!(rest.contains("x_forwarded = { for = \"keep\" }"), "{rest}");
     assert!(!rest.contains("path"), "{rest}");
 }
 
 #[test]
-fn forwarded_for_of_one_server_block_only_is_kept_from_the_others() {
+fn forwarded_for_of_one_server_block_does_not_apply_to_others() {
     let imported = of_nginx(
         "server { listen 80 default_server; location / { proxy_pass http://10.0.0.5; \
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; } }\n\
@@ -432,7 +441,7 @@ fn forwarded_for_of_one_server_block_only_is_kept_from_the_others() {
 }
 
 #[test]
-fn deny_unless_refuses_the_other_requests() {
+fn deny_unless_rejects_the_other_requests() {
     let imported = of_frontend("http-request deny unless { src 10.0.0.0/8 }");
     let route = table(&imported.toml, &["[[route]]", "status = 403"]);
     assert!(
@@ -440,7 +449,7 @@ fn deny_unless_refuses_the_other_requests() {
         "{route}"
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // A condition that no route has: every request is refused, and reported.
+    // A condition that routes do not support: every request is rejected, and the rule is reported.
     let imported = of_frontend("http-request deny unless { src_conn_rate lt 10 }");
     let route = table(&imported.toml, &["[[route]]", "status = 403"]);
     assert!(!route.contains("source"), "{route}");
@@ -448,7 +457,7 @@ fn deny_unless_refuses_the_other_requests() {
 }
 
 #[test]
-fn passwords_of_a_location_are_asked_for() {
+fn auth_basic_becomes_basic_auth_of_the_route() {
     let imported = of_server(
         "location /a { auth_basic Staff; auth_basic_user_file /etc/nginx/users; proxy_pass http://10.0.0.5; }\n\
          location / { return 204; }",
@@ -471,7 +480,7 @@ fn authentication_without_a_file_admits_every_client() {
 }
 
 #[test]
-fn other_methods_than_the_excepted_are_refused() {
+fn limit_except_rejects_other_methods() {
     let imported = of_server(
         "location /a { limit_except GET { deny all; } proxy_pass http://10.0.0.5; }\n\
          location / { return 204; }",
@@ -490,7 +499,7 @@ fn other_methods_than_the_excepted_are_refused() {
 }
 
 #[test]
-fn missing_error_page_is_noted_and_left_out() {
+fn missing_error_page_is_noted_and_not_imported() {
     let text = "server { listen 80; root /srv;\n error_page 502 /a.html;\n error_page 404 /b.html;\n \
                 location / { return 204; } }";
     let environment = FakeEnvironment {
@@ -509,7 +518,7 @@ fn missing_error_page_is_noted_and_left_out() {
 }
 
 #[test]
-fn local_address_group_is_reported_and_the_service_is_imported() {
+fn service_with_local_address_group_is_imported_without_the_group() {
     let text = "local_address_group laddr_g1 {\n 192.168.100.200\n}\n\
                 virtual_server 192.0.2.1 80 {\n lb_kind NAT\n laddr_group_name laddr_g1\n protocol TCP\n \
                 real_server 10.0.0.5 80 {\n weight 1\n }\n}\n";
@@ -533,7 +542,7 @@ fn comments_in_another_encoding_are_kept() {
 }
 
 #[test]
-fn checks_that_pools_share_are_written_once() {
+fn equal_checks_of_pools_are_written_once() {
     let haproxy = "defaults\n mode http\n option httpchk GET /up\nfrontend web\n bind :80\n \
                    use_backend b if { path_beg /b }\n default_backend a\n\
                    backend a\n server a 10.0.0.5:80 check\nbackend b\n server b 10.0.0.6:80 check\n";
@@ -572,7 +581,7 @@ fn checks_that_pools_share_are_written_once() {
 }
 
 #[test]
-fn limits_of_a_location_are_those_of_its_route() {
+fn limits_of_a_location_become_limits_of_its_route() {
     let imported = of_nginx(
         "limit_req_zone $binary_remote_addr zone=one:10m rate=5r/s;\n\
          limit_req_zone $binary_remote_addr zone=two:10m rate=5r/s;\n\
@@ -586,14 +595,14 @@ fn limits_of_a_location_are_those_of_its_route() {
         route.contains("limits = { rate = 5, burst = 10 }"),
         "{route}"
     );
-    // Two locations that share a zone are counted together by nginx.
+    // nginx counts two locations that share a zone together.
     assert!(!table(&imported.toml, &["path = \"/b*\""]).contains("\nlimits"));
     let lost: Vec<&str> = imported.losses.iter().map(|note| &note[..7]).collect();
     assert_eq!(lost, ["line 2:", "line 5:", "line 6:"]);
 }
 
 #[test]
-fn rules_of_checks_without_http_are_no_losses() {
+fn http_rules_of_checks_without_http_are_not_losses() {
     let imported = of_haproxy(
         "defaults\n mode tcp\nlisten web\n bind :80\n option httpchk GET /up\n http-check expect status 200\n \
          option ssl-hello-chk\n server a 10.0.0.5:443 check\n",
@@ -609,7 +618,7 @@ fn rules_of_checks_without_http_are_no_losses() {
 }
 
 #[test]
-fn location_that_nginx_never_selects_is_no_loss() {
+fn location_that_nginx_never_selects_is_not_a_loss() {
     let imported = of_server(
         "if ($ssl_protocol = \"\") { return 301 https://a.example$request_uri; }\n\
          location / { proxy_pass http://10.0.0.5; }",
@@ -623,7 +632,7 @@ fn location_that_nginx_never_selects_is_no_loss() {
     );
     assert!(!imported.toml.contains("10.0.0.5"), "{}", imported.toml);
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // Behind a refusal that nginx does not have, it is one.
+    // After a rule that rejects more requests than in nginx, it is one.
     let imported = of_server(
         "if ($geoip_country = XX) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
@@ -631,7 +640,7 @@ fn location_that_nginx_never_selects_is_no_loss() {
 }
 
 #[test]
-fn line_that_every_location_replaces_is_no_loss() {
+fn line_that_every_location_overrides_is_not_a_loss() {
     let imported = of_server(
         "add_header X-A a always;\nlocation /a { return 204; add_header X-B b; }\n\
          location / { proxy_pass http://10.0.0.5; add_header X-B b; }",
@@ -659,7 +668,7 @@ fn later_check_option_replaces_earlier_ones() {
 }
 
 #[test]
-fn mode_of_a_backend_is_carried_over_by_the_protocol_of_the_service() {
+fn mode_of_a_backend_causes_no_note() {
     let imported = of_haproxy(
         "defaults\n mode http\nfrontend web\n bind :80\n default_backend app\n\
          backend app\n mode http\n server a 10.0.0.5:80\n",
@@ -679,7 +688,7 @@ fn of_keepalived(instance: &str, more: &str) -> String {
 
 /// keepalived ignores `nopreempt` in an instance that starts as master, and gives it priority 255 without `priority`.
 #[test]
-fn initial_state_decides_about_preemption_and_priority() {
+fn initial_state_determines_preemption_and_priority() {
     let waits = of_keepalived("state BACKUP\npriority 100\nnopreempt\npreempt_delay 5", "");
     assert!(waits.contains("preempt = false"), "{waits}");
     assert!(!waits.contains("preempt_delay"), "{waits}");
@@ -693,10 +702,10 @@ fn initial_state_decides_about_preemption_and_priority() {
 #[test]
 fn weights_of_an_instance_in_a_group_are_ignored() {
     let lines = "track_script {\n alive\n}\ntrack_interface {\n eth1 weight 10\n}";
-    let alone = of_keepalived(lines, "");
+    let without_group = of_keepalived(lines, "");
     assert!(
-        alone.contains("penalty = 20") && alone.contains("bonus = 10"),
-        "{alone}"
+        without_group.contains("penalty = 20") && without_group.contains("bonus = 10"),
+        "{without_group}"
     );
     let group = "vrrp_sync_group G {\n group {\n  VI\n }\n";
     let member = of_keepalived(lines, &format!("{group}}}\n"));
@@ -728,7 +737,7 @@ fn ttl_of_unicast_packets_is_imported() {
 }
 
 #[test]
-fn servers_on_unix_sockets_are_servers_of_a_pool() {
+fn servers_on_unix_sockets_are_imported() {
     let text = "global\n chroot /var/lib/haproxy\ndefaults\n mode http\nlisten web\n bind :80\n server a /run/a.sock \
                 check weight 3\n server b unix@/run/b.sock\n server c abns@app\n";
     let imported = of_haproxy(text);

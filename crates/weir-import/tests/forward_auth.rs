@@ -1,4 +1,4 @@
-//! `auth_request` of nginx, and lists of cipher suites.
+//! `auth_request` of nginx; lists of cipher suites in nginx and haproxy.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -18,7 +18,7 @@ const AUTH: &str = "location = /auth {\ninternal;\nproxy_pass http://10.0.0.9:41
     $request_uri;\n}\n";
 
 #[test]
-fn auth_request_is_forward_auth_of_the_route() {
+fn auth_request_becomes_forward_auth_of_the_route() {
     let imported = of_nginx(&format!(
         "location / {{\nauth_request /auth;\nauth_request_set $user $upstream_http_x_auth_user;\nauth_request_set \
          $mail $upstream_http_x_mail;\nproxy_set_header X-User $user;\nproxy_set_header X-Mail $mail;\n\
@@ -36,7 +36,7 @@ fn auth_request_is_forward_auth_of_the_route() {
     }
     assert!(imported.toml.contains("forward_auth"), "{}", imported.toml);
     assert!(imported.unguarded.is_empty(), "{:#?}", imported.unguarded);
-    // The server block's applies to each location, and `off` ends it.
+    // That of the server block applies to each location without `off`.
     let imported = of_nginx(&format!(
         "auth_request /auth;\nlocation / {{ proxy_pass http://app; }}\nlocation /a {{ proxy_pass http://app; }}\n\
          location /open {{ auth_request off; proxy_pass http://app; }}\n{AUTH}"
@@ -50,7 +50,7 @@ fn auth_request_is_forward_auth_of_the_route() {
 }
 
 #[test]
-fn auth_request_that_cannot_be_imported_refuses() {
+fn unsupported_auth_request_rejects_clients() {
     for auth in [
         "",
         "location = /auth { internal; return 204; }\n",
@@ -65,7 +65,7 @@ fn auth_request_that_cannot_be_imported_refuses() {
 }
 
 #[test]
-fn lists_of_suites_are_imported_where_they_mean_the_same() {
+fn lists_of_named_suites_and_groups_are_imported() {
     let tls = |lines: &str| {
         let text = format!(
             "server {{\nlisten 443 ssl;\nssl_certificate /c.pem;\nssl_certificate_key /c.pem;\n{lines}\nlocation / {{ \
@@ -91,10 +91,10 @@ fn lists_of_suites_are_imported_where_they_mean_the_same() {
                 10.0.0.5:80\nlisten b\n bind :444 ssl crt /c.pem ciphers ECDHE-RSA-AES128-GCM-SHA256 curves P-384\n \
                 server s 10.0.0.5:80\n";
     let imported = checked(haproxy("haproxy.cfg", text, &EmptyEnvironment));
-    let own = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\", \"TLS_AES_256_GCM_SHA384\"]";
+    let with_own_list = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\", \"TLS_AES_256_GCM_SHA384\"]";
     for part in [
         "[\"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384\", \"TLS_AES_256_GCM_SHA384\"]",
-        own,
+        with_own_list,
         "groups = [\"secp384r1\"]",
     ] {
         assert!(imported.toml.contains(part), "{part}: {}", imported.toml);

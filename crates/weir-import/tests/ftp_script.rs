@@ -1,9 +1,9 @@
-//! The script that ldirectord's check of a file by FTP becomes, run by perl against a server of this test.
+//! Runs the perl script that ldirectord's check of a file over FTP becomes, against a server in this test.
 
 #![expect(
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    reason = "the server of the test has sockets; the crate has none"
+    reason = "the FTP server of the test uses sockets"
 )]
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use weir_import::{EmptyEnvironment, ldirectord};
 
-const LIMIT: Duration = Duration::from_secs(10);
+/// Maximum time for reads, and for the script.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers one session: RFC 959 as far as perl's client uses it.
-fn session(control: &TcpStream) -> std::io::Result<()> {
-    control.set_read_timeout(Some(LIMIT))?;
+/// Serves one FTP session: the part of RFC 959 that perl's client uses.
+fn serve(control: &TcpStream) -> std::io::Result<()> {
+    control.set_read_timeout(Some(TIMEOUT))?;
     let mut writer = control.try_clone()?;
     let mut data: Option<TcpListener> = None;
     writer.write_all(b"220 ready\r\n")?;
@@ -52,7 +53,7 @@ fn session(control: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The words of `command` of the imported check.
+/// Returns `command` of the imported check.
 fn command(password: &str, file: &str, receive: &str) -> Vec<String> {
     let text = format!(
         "virtual=192.0.2.1:21\n    real=127.0.0.1:21 masq\n    service=ftp\n    login=\"u\"\n    \
@@ -60,7 +61,7 @@ fn command(password: &str, file: &str, receive: &str) -> Vec<String> {
     );
     let imported = ldirectord("ldirectord.cf", &text, &EmptyEnvironment);
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
-    let desired = parsed.expect("a valid file").desired;
+    let desired = parsed.expect("parse the output").desired;
     let mut checks = desired.pools[0].checks.iter();
     let script = checks.find_map(|check| match &check.probe {
         weir_model::Probe::Script(script) => Some(script.command.clone()),
@@ -69,26 +70,27 @@ fn command(password: &str, file: &str, receive: &str) -> Vec<String> {
     script.unwrap_or_else(|| panic!("no script:\n{}", imported.toml))
 }
 
+/// Returns whether the script succeeds against a new server.
 fn passes(command: &[String]) -> bool {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
+    let port = listener.local_addr().expect("local address").port();
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .env("WEIR_ADDRESS", "127.0.0.1")
         .env("WEIR_PORT", port.to_string())
         .stderr(Stdio::null())
         .spawn()
-        .expect("perl");
-    // It ends with the test, even if perl does not connect.
-    std::thread::spawn(move || listener.accept().and_then(|it| session(&it.0)));
-    let until = Instant::now() + LIMIT;
+        .expect("run perl");
+    // If perl does not connect, the thread ends with the test.
+    std::thread::spawn(move || listener.accept().and_then(|it| serve(&it.0)));
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
-        if let Some(status) = child.try_wait().expect("a child") {
+        if let Some(status) = child.try_wait().expect("wait for perl") {
             break status;
         }
-        if Instant::now() > until {
+        if Instant::now() > deadline {
             let _ = child.kill();
-            panic!("perl does not end");
+            panic!("perl did not exit in time");
         }
         std::thread::sleep(Duration::from_millis(20));
     };
@@ -96,7 +98,7 @@ fn passes(command: &[String]) -> bool {
 }
 
 #[test]
-fn file_must_match() {
+fn script_passes_only_if_file_matches() {
     let has_module = Command::new("/usr/bin/perl")
         .args(["-MNet::FTP", "-e", "1"])
         .stderr(Stdio::null())

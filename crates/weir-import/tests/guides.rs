@@ -1,4 +1,4 @@
-//! What the guides of popular programs use, and what the importers make of it.
+//! Directives that guides for popular programs use, and what the importers convert them to.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
@@ -29,7 +29,7 @@ fn without_losses(imported: Imported) -> String {
     imported.toml
 }
 
-/// Returns the table that contains all of these.
+/// Returns the first table that contains all of these parts.
 fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
     let mut tables = toml.split("\n\n");
     let found = tables.find(|table| parts.iter().all(|part| table.contains(part)));
@@ -37,7 +37,7 @@ fn table<'t>(toml: &'t str, parts: &[&str]) -> &'t str {
 }
 
 #[test]
-fn redirects_by_expression_become_routes() {
+fn redirects_with_expressions_become_routes() {
     let toml = without_losses(of_server(
         "location /old/ { rewrite ^/old/(.*)$ /new/$1 permanent; proxy_pass http://10.0.0.5; }\n \
          location / { proxy_pass http://10.0.0.6; }\n rewrite ^/legacy$ https://a.example/? redirect;",
@@ -54,7 +54,7 @@ fn redirects_by_expression_become_routes() {
 }
 
 #[test]
-fn redirect_of_a_path_that_another_rule_makes_is_a_loss() {
+fn redirect_after_a_rewrite_is_a_loss() {
     for rules in [
         "rewrite ^/a /b; rewrite ^/b /c permanent; location / { proxy_pass http://10.0.0.5; }",
         "location / { rewrite ^/a /b; rewrite ^/b /c permanent; proxy_pass http://10.0.0.5; }",
@@ -80,7 +80,7 @@ fn groups_of_expressions_become_variables() {
 }
 
 #[test]
-fn groups_of_a_rewrite_are_its_own() {
+fn groups_of_a_rewrite_are_not_those_of_its_location() {
     let imported = of_server(
         "location ~ ^/a/(.*)$ { rewrite ^/(a) /b/$1 break; proxy_pass http://10.0.0.5; add_header X $1; }",
     );
@@ -127,7 +127,7 @@ fn streams_are_routed_by_server_name() {
 }
 
 #[test]
-fn stream_without_preread_is_not_routed_by_name() {
+fn stream_without_ssl_preread_is_a_loss() {
     let imported = of_nginx(
         "stream {\n map $ssl_preread_server_name $name { default one; }\n upstream one { server 10.0.0.1:443; }\n \
          server { listen 443; proxy_pass $name; }\n}\n",
@@ -136,7 +136,7 @@ fn stream_without_preread_is_not_routed_by_name() {
 }
 
 #[test]
-fn page_in_place_of_another_path_is_noted() {
+fn fallback_page_with_other_fields_is_a_loss() {
     let lines = |fields: &str| {
         format!(
             "root /srv;\n location / {{ try_files $uri /index.html; }}\n location = /index.html {{ {fields} }}"
@@ -163,13 +163,13 @@ fn rates_and_connections_of_clients_become_limits() {
         "{}",
         imported.toml
     );
-    // Requests are not connections.
+    // Weir counts requests instead of connections.
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
     assert!(!imported.toml.contains("close = true"), "{}", imported.toml);
 }
 
 #[test]
-fn missing_file_has_the_fields_of_its_page() {
+fn response_for_missing_file_has_fields_of_its_page() {
     let toml = without_losses(of_server(
         "root /srv;\n error_page 404 /index.html;\n \
          location ~* \\.png$ { add_header X-Image yes always; add_header X-All a always; try_files $uri =404; }\n \
@@ -186,7 +186,7 @@ fn missing_file_has_the_fields_of_its_page() {
 }
 
 #[test]
-fn text_of_return_has_the_default_type() {
+fn text_of_return_has_default_type() {
     let toml = without_losses(of_server(
         "default_type application/json;\n location /a { return 200 '{}'; }\n location /b { return 404; }\n \
          location /c { return 200 x; add_header Content-Type text/x; }",

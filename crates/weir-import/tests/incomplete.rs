@@ -1,5 +1,5 @@
-//! Files that their program does not start with: templates whose values are still open, lines of old versions, and
-//! lines without the form that the program requires. What can be understood is imported.
+//! Files that their program rejects: templates with placeholders, lines of old versions, and lines with a wrong format.
+//! Their other lines are imported.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, keepalived, ldirectord};
 
@@ -25,7 +25,7 @@ fn of_haproxy(lines: &str) -> Imported {
     checked(haproxy("haproxy.cfg", &text, &EmptyEnvironment))
 }
 
-fn contains_all(imported: &Imported, parts: &[&str]) {
+fn assert_contains_all(imported: &Imported, parts: &[&str]) {
     for part in parts {
         assert!(
             imported.toml.contains(part),
@@ -36,7 +36,7 @@ fn contains_all(imported: &Imported, parts: &[&str]) {
 }
 
 #[test]
-fn instances_of_a_template_do_not_run() {
+fn instance_with_placeholder_is_imported_disabled() {
     let with = |id: &str, interface: &str| {
         of_keepalived(&format!(
             "vrrp_instance VI_1 {{\n state {{{{ state }}}}\n interface {interface}\n virtual_router_id {id}\n \
@@ -53,7 +53,7 @@ fn instances_of_a_template_do_not_run() {
     ] {
         let imported = with(id, interface);
         assert!(imported.losses.is_empty(), "{id}: {:?}", imported.losses);
-        contains_all(
+        assert_contains_all(
             &imported,
             &[
                 "[vrrp.VI_1]",
@@ -69,22 +69,22 @@ fn instances_of_a_template_do_not_run() {
 }
 
 #[test]
-fn statements_of_a_template_cost_only_themselves() {
+fn only_statements_of_a_template_are_lost() {
     let imported = of_keepalived(
         "{% if primary %}\nvrrp_instance VI_1 {\n interface eth0\n virtual_router_id 51\n virtual_ipaddress {\n\
          192.0.2.10\n }\n}\n{% endif %}\n",
     );
     assert_eq!(imported.losses.len(), 2, "{:?}", imported.losses);
-    contains_all(&imported, &["virtual_router_id = 51", "192.0.2.10"]);
+    assert_contains_all(&imported, &["virtual_router_id = 51", "192.0.2.10"]);
 }
 
 #[test]
-fn servers_of_an_unknown_address_become_a_pool() {
+fn servers_of_virtual_server_with_placeholder_become_a_pool() {
     let imported = of_keepalived(
         "virtual_server {{ vip }} 80 {\n delay_loop 6\n lb_algo rr\n lb_kind DR\n protocol TCP\n\
          real_server 10.0.0.5 80 {\n weight 3\n TCP_CHECK {\n connect_timeout 3\n }\n }\n}\n",
     );
-    contains_all(
+    assert_contains_all(
         &imported,
         &[
             "scheduler = \"rr\"",
@@ -99,13 +99,13 @@ fn servers_of_an_unknown_address_become_a_pool() {
 }
 
 #[test]
-fn lines_of_a_virtual_service_need_no_blanks() {
+fn lines_of_a_virtual_service_are_imported_without_indentation() {
     let imported = of_ldirectord(
         "virtual=192.0.2.1:80\nreal=10.0.0.5:80 masq\n  real=10.0.0.6:80 masq\n\n    scheduler=rr\n\
          request=index.html\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(
+    assert_contains_all(
         &imported,
         &[
             "10.0.0.5:80",
@@ -114,7 +114,7 @@ fn lines_of_a_virtual_service_need_no_blanks() {
             "path = \"/index.html\"",
         ],
     );
-    // Without a valid service they have no place.
+    // Without a valid service, they are lost.
     let imported = of_ldirectord(
         "virtual=192.0.2.1:80\n real=10.0.0.5:80 masq\nvirtual=???\nreal=10.0.0.6:80 masq\n",
     );
@@ -123,19 +123,19 @@ fn lines_of_a_virtual_service_need_no_blanks() {
 }
 
 #[test]
-fn family_and_old_names_of_ldirectord_are_understood() {
+fn ldirectord_family_and_old_directives_are_imported() {
     let imported = of_ldirectord(
         "timeout=7\nvirtual=[2001:db8::1]:80\n    real=[fd00::1]:80 masq\n    checktype=connect\n",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(
+    assert_contains_all(
         &imported,
         &["[2001:db8::1]:80", "fd00::1", "timeout = \"7s\""],
     );
 }
 
 #[test]
-fn dialogues_of_perl_modules_become_scripts() {
+fn checks_with_perl_modules_become_scripts() {
     let of = |lines: &str| {
         let text = format!("virtual=192.0.2.1:389\n    real=10.0.0.5:389 masq\n{lines}");
         let imported = of_ldirectord(&text);
@@ -161,36 +161,36 @@ fn dialogues_of_perl_modules_become_scripts() {
 }
 
 #[test]
-fn forwardfor_with_words_becomes_a_change() {
+fn forwardfor_with_options_becomes_a_header_change() {
     let imported = of_haproxy("option forwardfor except 10.0.0.0/8 header X-Client if-none");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(&imported, &["X-Client: {client}"]);
+    assert_contains_all(&imported, &["X-Client: {client}"]);
     assert!(!imported.toml.contains("x_forwarded"), "{}", imported.toml);
 }
 
 #[test]
-fn responses_have_their_media_type() {
+fn responses_have_their_media_type_and_fields() {
     let imported = of_haproxy(
         "http-request return status 200 content-type application/json hdr X-A b string \"{}\" if { path /up }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(
+    assert_contains_all(
         &imported,
         &[
             "body = \"{}\"",
             "[\"X-A: b\", \"Content-Type: application/json\"]",
         ],
     );
-    // A page that cannot be read must not open what it refuses.
+    // The rule rejects requests even if its page cannot be read.
     let imported = of_haproxy(
         "http-request deny deny_status 451 content-type text/html file /none.html if { path /x }",
     );
     assert_eq!(imported.losses.len(), 1, "{:?}", imported.losses);
-    contains_all(&imported, &["status = 451", "path = \"/x\""]);
+    assert_contains_all(&imported, &["status = 451", "path = \"/x\""]);
 }
 
 #[test]
-fn statuses_of_checks_are_those_of_the_expression() {
+fn statuses_of_checks_are_expanded_from_expressions() {
     let of = |expect: &str| {
         let text = format!(
             "defaults\n mode http\nlisten web\n bind :80\n option httpchk\n http-check connect port 81\n \
@@ -207,11 +207,11 @@ fn statuses_of_checks_are_those_of_the_expression() {
 }
 
 #[test]
-fn addresses_in_fields_are_compared() {
+fn addresses_in_fields_become_expressions() {
     let imported =
         of_haproxy("use_backend other if { hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8 192.0.2.9 }");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(
+    assert_contains_all(
         &imported,
         &[
             r#""X-Forwarded-For: ~(^|,)\\s*10\\.[0-9]+\\.[0-9]+\\.[0-9]+\\s*$""#,
@@ -221,10 +221,10 @@ fn addresses_in_fields_are_compared() {
 }
 
 #[test]
-fn computed_backends_become_a_map() {
+fn computed_backend_names_become_a_map() {
     let imported = of_haproxy("use_backend %[req.hdr(host),lower]");
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    contains_all(
+    assert_contains_all(
         &imported,
         &[
             "entries = [\"app app\", \"other other\"]",
@@ -234,13 +234,13 @@ fn computed_backends_become_a_map() {
 }
 
 #[test]
-fn lines_that_nothing_uses_are_no_losses() {
+fn unused_lines_are_not_losses() {
     let imported = of_haproxy(
         "timeout client-fin 5s\n timeout tarpit 5s\n stick-table type ip size 1m expire 1m\n \
          http-request track-sc0 src\n http-request set-header X-Secure yes if { ssl_fc }",
     );
     assert!(imported.losses.is_empty(), "{:?}", imported.losses);
-    // With a rule that uses them, they are.
+    // If a rule uses them, they are losses.
     let imported = of_haproxy(
         "stick-table type ip size 1m expire 1m store gpc0\n http-request track-sc0 src\n \
          http-request deny if { sc0_get_gpc0 gt 0 }",

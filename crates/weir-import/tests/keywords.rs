@@ -1,11 +1,11 @@
-//! Every keyword of keepalived.conf and every directive of ldirectord.cf is in one class: a list names them all, and
-//! what the importer does with each.
+//! Classification of every keyword of keepalived.conf and every directive of ldirectord.cf: a list contains all of
+//! them, and what the importer does with each.
 
 use std::collections::BTreeSet;
 
 use weir_import::{EmptyEnvironment, Imported, keepalived, ldirectord};
 
-/// A line of a list.
+/// A line of a list: a line of a configuration file, its block, and its class.
 struct Case {
     block: &'static str,
     class: &'static str,
@@ -27,7 +27,7 @@ fn cases(list: &'static str) -> Vec<Case> {
     lines.map(split).collect()
 }
 
-/// A file of keepalived with a line at the named place.
+/// Returns a keepalived.conf with a line in the named block.
 fn file_of_keepalived(block: &str, line: &str) -> String {
     let at = |name: &str| if name == block { line } else { "" };
     let check = match block {
@@ -78,34 +78,34 @@ fn is_checker(line: &str) -> bool {
     keyword.ends_with("_CHECK") || keyword.ends_with("_GET")
 }
 
-/// Returns the class of a line: what its notes say, and whether the output differs without it.
+/// Returns the class of a line, from its notes and whether the output differs without it.
 fn class_of(with: &Imported, without: &Imported, line: &str) -> &'static str {
-    let is_alone = !line.contains(" ; ");
+    let is_single = !line.contains(" ; ");
     let line = line.split(" ; ").next().unwrap_or(line);
-    let own = |notes: &[String], others: &[String]| {
+    let has_new = |notes: &[String], others: &[String]| {
         let first = line.split([';', '{']).next().unwrap_or(line).trim();
         let others: BTreeSet<&str> = others.iter().map(|note| after_number(note)).collect();
         let mut new = notes.iter().map(|note| after_number(note));
         new.any(|note| note.starts_with(first) && !others.contains(note))
     };
-    let is_lost = own(&with.losses, &without.losses);
-    let is_noted = own(&with.notes, &without.notes);
+    let is_lost = has_new(&with.losses, &without.losses);
+    let is_noted = has_new(&with.notes, &without.notes);
     match (is_lost, is_noted, with.toml == without.toml) {
         (true, ..) => "lost",
-        // The lines after it change the output.
-        (false, true, false) if is_alone => "carried",
+        // With several lines, the others may change the output.
+        (false, true, false) if is_single => "carried",
         (false, true, _) => "noted",
         (false, false, false) => "carried",
         (false, false, true) => "default",
     }
 }
 
-/// The note without `line 7: `.
+/// Returns a note without `line 7: `.
 fn after_number(note: &str) -> &str {
     note.split_once(": ").map_or(note, |(_, text)| text)
 }
 
-/// Comments of the output repeat lost lines.
+/// Removes comments from the output, because they repeat lost lines.
 fn without_comments(mut imported: Imported) -> Imported {
     let lines = imported.toml.lines().filter(|line| !line.starts_with('#'));
     imported.toml = lines.collect::<Vec<_>>().join("\n");
@@ -137,7 +137,7 @@ fn assert_classes(list: &'static str, import: impl Fn(&str, &str) -> Imported) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Every keyword of the list is in a case of its block.
+/// Asserts that the list has a case for every keyword in its block.
 fn assert_complete(list: &'static str, keywords: &str) {
     let known: BTreeSet<(&str, &str)> = cases(list)
         .iter()

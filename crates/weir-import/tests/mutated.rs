@@ -1,5 +1,5 @@
-//! Mutated files: lines dropped, doubled and moved, words replaced, bytes removed. The importers never panic, and
-//! `weir check` accepts their output.
+//! Mutated files: lines are dropped, duplicated, swapped and cut, words inserted and replaced. The importers never
+//! panic, and the parser accepts their output.
 
 mod files;
 
@@ -64,7 +64,7 @@ const WORDS: &[&str] = &[
 #[derive(Clone, Debug)]
 enum Change {
     Drop(usize),
-    Double(usize),
+    Duplicate(usize),
     Swap(usize, usize),
     Insert(usize, &'static str),
     Replace(usize, &'static str),
@@ -76,7 +76,7 @@ fn change() -> impl Strategy<Value = Change> {
     let word = || prop::sample::select(WORDS);
     prop_oneof![
         at().prop_map(Change::Drop),
-        at().prop_map(Change::Double),
+        at().prop_map(Change::Duplicate),
         (at(), at()).prop_map(|(a, b)| Change::Swap(a, b)),
         (at(), word()).prop_map(|(at, word)| Change::Insert(at, word)),
         (at(), word()).prop_map(|(at, word)| Change::Replace(at, word)),
@@ -84,7 +84,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Lines are changed by index, words by character.
+/// Applies the changes. Indices of lines, words and characters wrap around.
 fn changed(text: &str, changes: &[Change]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for change in changes {
@@ -94,7 +94,7 @@ fn changed(text: &str, changes: &[Change]) -> String {
         let count = lines.len();
         match change {
             Change::Drop(at) => drop(lines.remove(at % count)),
-            Change::Double(at) => lines.insert(at % count, lines[at % count].clone()),
+            Change::Duplicate(at) => lines.insert(at % count, lines[at % count].clone()),
             Change::Swap(a, b) => lines.swap(a % count, b % count),
             Change::Insert(at, word) => {
                 let line = &mut lines[at % count];

@@ -1,4 +1,4 @@
-//! nginx's `set`, `map`, `geo`, named locations and `mirror`: what becomes of them, and what is reported.
+//! nginx's `set`, `map`, `geo`, named locations and `mirror`: what they become, and what is reported.
 
 use weir_import::{EmptyEnvironment, Imported, nginx};
 
@@ -6,12 +6,12 @@ fn imported(lines: &str) -> Imported {
     nginx("nginx.conf", lines, &EmptyEnvironment)
 }
 
-/// A server block with these lines.
+/// Imports a server block with these lines.
 fn of_server(lines: &str) -> Imported {
     imported(&format!("server {{ listen 80;\n{lines}\n}}"))
 }
 
-/// The text from the first table that contains all of these texts, without the following tables.
+/// Returns the first table that contains all of these texts.
 fn table<'t>(toml: &'t str, texts: &[&str]) -> &'t str {
     let tables: Vec<&str> = toml.split("\n\n").collect();
     let found = tables
@@ -21,7 +21,7 @@ fn table<'t>(toml: &'t str, texts: &[&str]) -> &'t str {
 }
 
 #[track_caller]
-fn lossless(imported: &Imported) {
+fn assert_lossless(imported: &Imported) {
     assert!(
         imported.losses.is_empty(),
         "{:?}\n{}",
@@ -31,13 +31,13 @@ fn lossless(imported: &Imported) {
 }
 
 #[test]
-fn constant_variables_are_their_values() {
+fn constant_variables_are_replaced_by_their_values() {
     let found = of_server(
         "set $app http://10.0.0.5:8080;\nset $where 'a $host';\n\
          location / { set $more ${where}-b; proxy_set_header X-A $more; proxy_pass $app; }\n\
          location /b { set $app http://10.0.0.6; proxy_pass $app; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     assert!(found.toml.contains("\"10.0.0.5:8080\""), "{}", found.toml);
     assert!(found.toml.contains("\"X-A: a {host}-b\""), "{}", found.toml);
     let route = table(&found.toml, &["path = \"/b*\""]);
@@ -45,11 +45,11 @@ fn constant_variables_are_their_values() {
 }
 
 #[test]
-fn unknown_variables_are_still_reported() {
+fn unknown_variables_are_reported() {
     for lines in [
         "set $app $geoip_country;\nlocation / { proxy_pass http://$app; }",
         "location ~ ^/(.*) { set $name $1; proxy_set_header X-A $name; proxy_pass http://10.0.0.5; }",
-        // With a variable the path is the whole path, which routes do not have.
+        // With a variable, nginx sends the path of the URL for every request, which routes cannot express.
         "set $app http://10.0.0.5/x/;\nlocation /y/ { proxy_pass $app; }",
         "if ($http_a ~ x) { set $app http://10.0.0.5; }\nlocation / { proxy_pass $app; }",
     ] {
@@ -64,7 +64,7 @@ fn values_that_depend_on_conditions_become_conditions() {
         "set $block 0;\nif ($http_user_agent ~* bot) { set $block 1; }\nif ($cookie_pass = yes) { set $block 0; }\n\
          if ($block = 1) { return 403; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["status = 403"]);
     assert!(
         route.contains("header = [\"user-agent: ~(?i)bot\"]"),
@@ -79,7 +79,7 @@ fn values_that_depend_on_conditions_become_conditions() {
         "if ($request_method = POST) { set $test P; }\nif ($http_x_a = b) { set $test \"${test}C\"; }\n\
          if ($test = PC) { return 405; }\nlocation / { proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["status = 405"]);
     assert!(route.contains("method = [\"POST\"]"), "{route}");
     assert!(route.contains("header = [\"x-a: b\"]"), "{route}");
@@ -87,7 +87,7 @@ fn values_that_depend_on_conditions_become_conditions() {
     let found = of_server(
         "location / { set $up http://10.0.0.5; if ($cookie_beta = 1) { set $up http://10.0.0.6; } proxy_pass $up; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["[[route]]", "cookie = [\"beta=1\"]"]);
     assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
     assert!(
@@ -105,7 +105,7 @@ fn maps_become_conditions_pools_and_tables() {
          server { listen 80; if ($bad) { return 403; }\nif ($inside = 0) { return 401; }\n\
          location / { proxy_pass http://10.0.0.5; } }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["status = 403"]);
     assert!(
         route.contains("header = [\"user-agent: ~(?i)curl\", \"user-agent: ~(?i)^wget$\"]"),
@@ -121,7 +121,7 @@ fn maps_become_conditions_pools_and_tables() {
          default one; }\n\
          server { listen 80; location / { proxy_set_header X-Label $label; proxy_pass http://$up; } }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["[[route]]", "host = \"b.example\""]);
     assert!(route.contains("pool = \"10.0.0.6\""), "{route}");
     let map = table(&found.toml, &["[map.label]"]);
@@ -147,7 +147,7 @@ fn named_locations_receive_requests_without_a_file() {
         "root /srv/www;\nlocation / { try_files $uri $uri/index.html @app; }\n\
          location @app { proxy_set_header X-A b; proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["files = {"]);
     assert!(
         route.contains("try = [\"{path}\", \"{path}/index.html\"]")
@@ -155,18 +155,18 @@ fn named_locations_receive_requests_without_a_file() {
         "{route}"
     );
     assert!(route.contains("set_header = [\"X-A: b\"]"), "{route}");
-    // Without a directory of its own, nginx has no files.
+    // Without `root`, nginx has no files.
     let found = of_server(
         "location / { try_files $uri @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     assert!(!found.toml.contains("files"), "{}", found.toml);
     let found = of_server(
         "location /a/ { root /srv/www; error_page 404 = @app; }\nlocation @app { proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     assert!(table(&found.toml, &["path = \"/a/*\""]).contains("pool = \"10.0.0.5\""));
-    // A name that nothing uses, or whose location does more.
+    // A named location that nothing uses, or that does more than `proxy_pass`.
     for named in [
         "location / { proxy_pass http://10.0.0.5; }\nlocation @app { proxy_pass http://10.0.0.6; }",
         "root /srv/www;\nlocation / { try_files $uri @app; }\nlocation @app { rewrite ^ /x break; proxy_pass \
@@ -177,12 +177,12 @@ fn named_locations_receive_requests_without_a_file() {
 }
 
 #[test]
-fn rates_per_minute_are_carried_over() {
+fn rates_per_minute_are_imported() {
     let zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=30r/m;\n";
     let found = imported(&format!(
         "{zone}server {{ listen 80; location /a {{ limit_req zone=z burst=5 nodelay; proxy_pass http://10.0.0.5; }} }}"
     ));
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["path = \"/a*\""]);
     assert!(
         route.contains("limits = { rate = \"30/m\", burst = 6 }"),
@@ -191,7 +191,7 @@ fn rates_per_minute_are_carried_over() {
     let found = imported(&format!(
         "{zone}server {{ listen 80; limit_req zone=z nodelay; location /a {{ proxy_pass http://10.0.0.5; }} }}"
     ));
-    lossless(&found);
+    assert_lossless(&found);
     assert!(
         found.toml.contains("limits = { rate = \"30/m\", burst = 1"),
         "{}",
@@ -200,7 +200,7 @@ fn rates_per_minute_are_carried_over() {
 }
 
 #[test]
-fn mirror_is_a_pool_of_copies() {
+fn mirror_is_imported_with_pool_and_limits() {
     let text = |more: &str, target: &str| {
         format!(
             "upstream test {{ server 10.0.0.9; }}\nserver {{ listen 80; client_max_body_size 100k;\n\
@@ -209,7 +209,7 @@ fn mirror_is_a_pool_of_copies() {
         )
     };
     let found = imported(&text("", "http://test$request_uri"));
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["mirror = {"]);
     assert!(
         route.contains("mirror = { pool = \"test\", body = 102400, concurrent = 10000 }"),
@@ -218,13 +218,13 @@ fn mirror_is_a_pool_of_copies() {
     // The mirror's location is not for clients.
     assert!(table(&found.toml, &["path = \"/mirror\""]).contains("status = 404"));
     let found = imported(&text("mirror_request_body off;", "http://test$request_uri"));
-    lossless(&found);
+    assert_lossless(&found);
     assert!(found.toml.contains("body = 0"), "{}", found.toml);
     let found = imported(&text("", "http://test"));
-    lossless(&found);
+    assert_lossless(&found);
     let route = table(&found.toml, &["mirror = {"]);
     assert!(route.contains("path = \"/mirror\" }"), "{route}");
-    // A part of the path of the copy would be another one.
+    // A prefix before the path of the request cannot be expressed.
     let found = imported(&text("", "http://test/x$request_uri"));
     assert!(
         !found.losses.is_empty() && !found.toml.contains("mirror ="),
@@ -241,7 +241,7 @@ fn location_has_its_own_retries_and_compression() {
          proxy_pass http://10.0.0.5; }\n\
          location /b/ { gzip_types text/css; proxy_pass http://10.0.0.5; }",
     );
-    lossless(&found);
+    assert_lossless(&found);
     let service = table(&found.toml, &["[service."]);
     assert!(service.contains("types = [\"text/html\"]"), "{service}");
     assert!(
@@ -266,7 +266,7 @@ fn location_has_its_own_retries_and_compression() {
 #[test]
 fn standard_nginx_conf_has_no_losses() {
     // As Debian and nginx.org install it.
-    lossless(&imported(
+    assert_lossless(&imported(
         "user www-data;\nworker_processes auto;\npid /run/nginx.pid;\nevents { worker_connections 768; }\n\
          http {\nsendfile on;\ntcp_nopush on;\ntypes_hash_max_size 2048;\ninclude /etc/nginx/mime.types;\n\
          default_type application/octet-stream;\naccess_log /var/log/nginx/access.log;\n\
@@ -276,13 +276,13 @@ fn standard_nginx_conf_has_no_losses() {
 }
 
 #[test]
-fn host_with_variables_is_host_of_the_pool() {
+fn host_with_variables_becomes_host_of_the_pool() {
     let pool = |listen: &str, value: &str| {
         let found = imported(&format!(
             "server {{ listen {listen}; server_name www.example;\nproxy_set_header Host {value};\n\
              location / {{ proxy_pass http://10.0.0.5; }} }}"
         ));
-        lossless(&found);
+        assert_lossless(&found);
         let pool = table(&found.toml, &["[pool."]);
         let mut lines = pool.lines();
         lines
@@ -291,7 +291,7 @@ fn host_with_variables_is_host_of_the_pool() {
     };
     assert_eq!(pool("80", "$host"), None);
     assert_eq!(pool("8080", "$http_host"), None);
-    // Clients send the port here, and nginx removes it.
+    // Clients send this port in `Host`, and nginx removes it.
     assert_eq!(pool("8080", "$host").as_deref(), Some("\"{host}\""));
     assert_eq!(
         pool("80", "$host:$server_port").as_deref(),

@@ -1,4 +1,4 @@
-//! Rare lines of other programs' files: what they become, and why they are not imported.
+//! Rare lines in other programs' files: snapshots of what they become, or why they are not imported.
 
 mod odd {
     pub(super) const HAPROXY: &str = "\

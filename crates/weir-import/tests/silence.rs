@@ -27,7 +27,7 @@ const DEFAULT_LINES: &[&str] = &[
     "mode tcp",
     "option tcp-check",
     "server_name _;",
-    // Where pages are anyway.
+    // The default directory of pages.
     "location = /50x.html { root /usr/share/nginx/html; internal; }",
     "ip_family inet",
     "ip_family inet6",
@@ -37,7 +37,7 @@ const DEFAULT_LINES: &[&str] = &[
     "http-response set-header X-Frame-Options SAMEORIGIN",
 ];
 
-/// Notes without line numbers, which change.
+/// Returns the output, and the notes without line numbers, which differ.
 fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
     let mut texts: Vec<String> = imported
         .notes
@@ -51,7 +51,7 @@ fn unnumbered(imported: &Imported) -> (String, Vec<String>) {
     (imported.toml.clone(), texts)
 }
 
-/// Returns every line with content that has no effect on the output.
+/// Returns every line with content whose removal does not change the output.
 fn silent(
     program: &str,
     import: impl Fn(&str, &str, &dyn weir_import::Environment) -> Imported,

@@ -1,26 +1,28 @@
-//! A lost line that keeps clients out is always marked as such.
+//! Lost lines that keep clients out are reported as such.
 
 use weir_import::{EmptyEnvironment, Imported, haproxy, nginx};
 
-/// Returns the marked lines by number.
+/// Returns the numbers of the lines that are reported as unguarded.
 fn marked(imported: &Imported) -> Vec<usize> {
     for note in &imported.unguarded {
         assert!(imported.notes.contains(note), "{note}");
     }
     let number = |note: &String| {
-        let rest = note.strip_prefix("line ").expect("a line");
+        let rest = note
+            .strip_prefix("line ")
+            .expect("note begins with its line");
         rest.split(':')
             .next()
             .unwrap_or("")
             .parse()
-            .expect("a number")
+            .expect("parse the line number")
     };
     let mut marked: Vec<usize> = imported.unguarded.iter().map(number).collect();
     marked.dedup();
     marked
 }
 
-/// Lines from 6 on are in the frontend.
+/// Imports a frontend with these lines, from line 6 on.
 fn of_frontend(lines: &[&str]) -> Imported {
     let text = format!(
         "defaults\n mode http\nfrontend web\n bind :80\n acl internal src 10.0.0.0/8\n {}\n \
@@ -30,7 +32,7 @@ fn of_frontend(lines: &[&str]) -> Imported {
     haproxy("haproxy.cfg", &text, &EmptyEnvironment)
 }
 
-/// Lines from 4 on are in the server block.
+/// Imports a server block with these lines, from line 4 on.
 fn of_server(lines: &[&str]) -> Imported {
     let text = format!(
         "upstream app {{ server 10.0.0.5:80; }}\nserver {{\nlisten 80; proxy_set_header Host $host;\n{}\n\
@@ -103,7 +105,7 @@ fn lost_directives_of_nginx_are_marked() {
     }
 }
 
-/// The status of the route for `/files`.
+/// Returns the status of the route for `/files`.
 fn status(toml: &str) -> Option<&str> {
     let route = &toml[toml.find("path = \"/files*\"")?..];
     let route = route.split("[[route]]").next()?;
@@ -112,7 +114,7 @@ fn status(toml: &str) -> Option<&str> {
 }
 
 #[test]
-fn location_with_lost_access_rule_refuses() {
+fn location_with_lost_access_rule_rejects_clients() {
     for (guard, expected) in [
         ("auth_request /auth;", "403"),
         ("internal;", "404"),
@@ -135,7 +137,7 @@ fn location_with_lost_access_rule_refuses() {
 }
 
 #[test]
-fn lost_rule_of_haproxy_refuses() {
+fn lost_haproxy_rule_rejects_clients() {
     for (line, expected) in [
         (
             "http-request auth realm staff unless { path /open }",

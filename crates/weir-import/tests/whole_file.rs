@@ -1,4 +1,4 @@
-//! One line of haproxy.cfg that Weir has no counterpart for never costs the rest of the file.
+//! A line of haproxy.cfg that Weir does not support is lost alone: the rest of the file is imported.
 
 mod fake_environment;
 
@@ -15,7 +15,7 @@ fn import(text: &str, environment: &dyn Environment) -> Imported {
     imported
 }
 
-/// A frontend with these lines, the first of which has number 5, and a backend.
+/// Imports a frontend with these lines, the first of which is line 5, and a backend.
 fn of_frontend(lines: &str) -> Imported {
     let text = format!("{DEFAULTS}frontend web\n {lines}\n default_backend app\n{BACKEND}");
     import(&text, &EmptyEnvironment)
@@ -28,9 +28,11 @@ fn assert_has(imported: &Imported, part: &str) {
 
 fn lost_lines(imported: &Imported) -> Vec<usize> {
     let number = |note: &String| {
-        let rest = note.strip_prefix("line ").expect("a line");
+        let rest = note
+            .strip_prefix("line ")
+            .expect("note begins with its line");
         let digits = rest.split(':').next().unwrap_or_default();
-        digits.parse().expect("a number")
+        digits.parse().expect("parse the line number")
     };
     let mut lines: Vec<usize> = imported.losses.iter().map(number).collect();
     lines.dedup();
@@ -80,15 +82,15 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn any_line_costs_only_itself() {
+fn unsupported_line_does_not_affect_the_rest_of_the_file() {
     let mut silent = Vec::new();
     for line in LINES {
-        for place in ["web", "app", "defaults"] {
-            let with = |name: &str| match name == place {
+        for section in ["web", "app", "defaults"] {
+            let with = |name: &str| match name == section {
                 true => format!(" {line}\n"),
                 false => String::new(),
             };
-            // The line is the last one of its section; an open block has the rest of the file.
+            // The line is the last one of its section; an open block contains the rest of the file.
             let text = format!(
                 "{DEFAULTS}{}frontend web\n bind 192.0.2.1:80\n bind 192.0.2.1:81\n default_backend app\n{}backend \
                  app\n server a 10.0.0.5:80 check\n server b 10.0.0.6:80 check\n{}",
@@ -107,15 +109,15 @@ fn any_line_costs_only_itself() {
             ] {
                 assert_has(&imported, address);
             }
-            let own = text.lines().position(|it| it.trim() == *line);
-            let own = own.expect("the line") + 1;
-            let noted = format!("line {own}:");
+            let number = text.lines().position(|it| it.trim() == *line);
+            let number = number.expect("the file contains the line") + 1;
+            let noted = format!("line {number}:");
             let mut notes = imported.notes.iter();
-            // A check without a path, and a hash that Weir does not need, lose nothing.
-            let is_carried = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
-                || (*line, place) == ("use-server a if TRUE", "app");
-            if !is_carried && !notes.any(|note| note.starts_with(&noted)) {
-                silent.push(format!("{place}: {line}: {:?}", imported.notes));
+            // Without a path, the check uses `/`; an unused default and a supported rule lose nothing.
+            let is_imported = matches!(*line, "option httpchk GET" | "default-server frobnicate 3")
+                || (*line, section) == ("use-server a if TRUE", "app");
+            if !is_imported && !notes.any(|note| note.starts_with(&noted)) {
+                silent.push(format!("{section}: {line}: {:?}", imported.notes));
             }
         }
     }
@@ -123,7 +125,7 @@ fn any_line_costs_only_itself() {
 }
 
 #[test]
-fn frontend_without_usable_address_keeps_its_rules() {
+fn frontend_without_usable_address_listens_on_loopback() {
     for bind in [
         "bind /run/web.sock mode 660",
         "bind abns@web",
@@ -143,7 +145,7 @@ fn frontend_without_usable_address_keeps_its_rules() {
 }
 
 #[test]
-fn frontend_with_the_address_of_another_keeps_its_rules() {
+fn frontend_with_address_of_another_frontend_listens_on_loopback() {
     let text = format!(
         "{DEFAULTS}frontend one\n bind nowhere.example:80\n default_backend app\nfrontend two\n bind \
          nowhere.example:80\n bind elsewhere.example:80\n default_backend app\n{BACKEND}"
@@ -155,7 +157,7 @@ fn frontend_with_the_address_of_another_keeps_its_rules() {
 }
 
 #[test]
-fn wildcard_of_ipv6_includes_ipv4() {
+fn ipv6_wildcard_includes_ipv4() {
     assert_has(
         &of_frontend("bind :::80"),
         "listen = [\"[::]:80\", \"0.0.0.0:80\"]",
@@ -166,7 +168,7 @@ fn wildcard_of_ipv6_includes_ipv4() {
 }
 
 #[test]
-fn unset_variables_stay_in_addresses() {
+fn unset_variables_remain_in_addresses() {
     let imported = of_frontend("bind \"${IP}:${PORT}\"");
     assert_has(&imported, "listen = [\"${IP}:${PORT}\"]");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
@@ -181,7 +183,7 @@ fn unset_variables_stay_in_addresses() {
 }
 
 #[test]
-fn lost_certificates_never_leave_clear_text() {
+fn bind_with_lost_certificates_still_uses_tls() {
     for options in [
         "ssl",
         "ssl crt \"${FILE}\"",
@@ -198,14 +200,14 @@ fn lost_certificates_never_leave_clear_text() {
 }
 
 #[test]
-fn certificates_of_all_binds_are_one_list() {
+fn certificates_of_all_binds_are_merged() {
     let imported = of_frontend("bind :443 ssl crt /a.pem crt /b\n bind :444 ssl crt /a.pem");
     assert_has(&imported, "tls = { certificates = [\"/a.pem\", \"/b\"] }");
     assert_eq!(lost_lines(&imported), [] as [usize; 0]);
 }
 
 #[test]
-fn stored_certificates_are_named_by_their_files() {
+fn certificates_of_crt_store_are_replaced_by_files() {
     let text = format!(
         "crt-store web\n crt-base /etc/crt\n key-base /etc/crt\n load crt a.crt key a.key alias one\n load crt \
          b.pem\n load crt c.pem key other.key\n{DEFAULTS}frontend web\n bind :443 ssl crt @web/one crt @web/b.pem\n \
@@ -217,7 +219,7 @@ fn stored_certificates_are_named_by_their_files() {
     assert_eq!(lost_lines(&imported), [6], "{:#?}", imported.notes);
 }
 
-/// Has one file and one variable.
+/// An environment with one file and one variable.
 const ENVIRONMENT: FakeEnvironment = FakeEnvironment {
     files: &[(
         "/etc/haproxy/list",
@@ -227,7 +229,7 @@ const ENVIRONMENT: FakeEnvironment = FakeEnvironment {
 };
 
 #[test]
-fn certificates_of_a_list_are_read() {
+fn certificates_of_crt_list_are_imported() {
     let text = format!(
         "global\n crt-base /base\n{DEFAULTS}frontend web\n bind :443 ssl crt-list /etc/haproxy/list\n \
          default_backend app\n{BACKEND}"
@@ -243,7 +245,7 @@ fn certificates_of_a_list_are_read() {
 }
 
 #[test]
-fn only_lines_of_blocks_that_apply_are_imported() {
+fn only_lines_of_active_blocks_are_imported() {
     let blocks = "global\n setenv MINE 1\n unsetenv SET\n.if defined(SET)\n maxconn 1\n.endif\n";
     let front = ".if streq(\"$MINE\",1) && version_atleast(2.4)\n  bind :80\n .if 0\n  bind :81\n .else\n  bind :82\n \
                  .endif\n .elif feature(OPENSSL)\n  bind :83\n .else\n  bind :84\n .endif\n .notice \"text\"";
@@ -259,11 +261,11 @@ fn only_lines_of_blocks_that_apply_are_imported() {
     let reported = imported.notes.join("\n");
     for part in [
         "SET is not set here",
-        "haproxy does not read it, because of line",
+        "haproxy skips it, because of the condition in line",
     ] {
         assert!(reported.contains(part), "{reported}");
     }
-    // A variable that is not known here, a condition that is not understood, and missing directives are reported.
+    // An unset variable, a condition that cannot be evaluated, and missing directives are reported.
     for (line, expected) in [
         ("bind :80\n .if streq(\"$OTHER\",1)\n bind :81\n .endif", 6),
         ("bind :80\n .if enabled(POLL)\n .endif", 6),
@@ -276,7 +278,7 @@ fn only_lines_of_blocks_that_apply_are_imported() {
 }
 
 #[test]
-fn section_with_statistics_becomes_the_dashboard() {
+fn statistics_section_becomes_admin_listener() {
     let stats = "listen stats\n bind *:8404\n stats enable\n stats uri /\n";
     let imported = import(&format!("{DEFAULTS}{stats}"), &EmptyEnvironment);
     assert_has(&imported, "[node]\nadmin = \"127.0.0.1:8404\"\n");
@@ -292,7 +294,7 @@ fn section_with_statistics_becomes_the_dashboard() {
 }
 
 #[test]
-fn file_without_proxies_sets_defaults() {
+fn file_without_proxies_becomes_service_defaults() {
     let imported = import("global\n maxconn 100\n", &EmptyEnvironment);
     assert_has(
         &imported,

@@ -43,7 +43,7 @@ impl LogFormat {
         "date",
     ];
 
-    /// Variables of the request that a line in JSON has in addition.
+    /// Variables of the request that a JSON line contains in addition to [`NAMES`](Self::NAMES).
     const JSON: [&str; 6] = [
         "request_id",
         "route",
@@ -55,18 +55,18 @@ impl LogFormat {
 
     /// Whether a template may contain a name: one of [`NAMES`](Self::NAMES), a variable of the request, or
     /// `response.NAME` for a field of the response.
-    pub fn knows(name: &str) -> bool {
+    pub fn allows_name(name: &str) -> bool {
         if Self::NAMES.contains(&name) {
             return true;
         }
         if let Some(field) = name.strip_prefix("response.") {
             return !field.is_empty();
         }
-        // Groups and the rest of a path belong to texts of a route.
+        // Groups and the rest of a path only have values in texts of a route.
         Variable::named(name).is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
     }
 
-    /// The names in it that are not in [`NAMES`](Self::NAMES), without duplicates.
+    /// Returns the names in the format that are not in [`NAMES`](Self::NAMES), without duplicates.
     pub fn variables(&self) -> Vec<&str> {
         let text = match self {
             Self::Combined => return Vec::new(),
@@ -95,7 +95,7 @@ pub struct AccessLog {
     pub path: String,
     /// Format of a log line.
     pub format: LogFormat,
-    /// One of so many exchanges is logged; failures always are. 1 = all.
+    /// One of this many exchanges is logged, in addition to all failures. 1 = all exchanges.
     pub sample: u32,
     /// Format of the messages to syslog.
     pub syslog: SyslogFormat,
@@ -113,7 +113,7 @@ crate::named_enum! {
     }
 }
 
-/// Where log lines go.
+/// Destination of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogTarget<'a> {
     /// Standard output.
@@ -132,7 +132,7 @@ impl AccessLog {
     /// systemd-journald's socket.
     pub const JOURNAL: &str = "/run/systemd/journal/socket";
 
-    /// A log of every exchange.
+    /// Creates a log of every exchange.
     pub fn to(path: &str, format: LogFormat) -> Self {
         Self {
             path: path.to_owned(),
@@ -142,7 +142,7 @@ impl AccessLog {
         }
     }
 
-    /// Where the lines go.
+    /// Returns the destination of the lines.
     pub fn target(&self) -> LogTarget<'_> {
         match (self.path.as_str(), self.path.split_once(':')) {
             ("-", _) => LogTarget::Stdout,

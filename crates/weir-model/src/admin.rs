@@ -10,7 +10,7 @@ use crate::{ServiceTls, Source};
 pub struct Admin {
     /// Listen address.
     pub listen: SocketAddr,
-    /// Certificates; `None` is only possible on loopback.
+    /// Certificates; `None` = no TLS, only allowed on loopback.
     pub tls: Option<ServiceTls>,
     /// Token file; `None` = only the token in the runtime directory is valid.
     pub tokens: Option<String>,
@@ -18,12 +18,12 @@ pub struct Admin {
     pub read_requires_token: bool,
     /// Allowed `Host` values in addition to the listen address: `NAME` with any port, or `NAME:PORT`.
     pub hosts: Vec<String>,
-    /// Where it is written.
+    /// Position in the configuration.
     pub source: Source,
 }
 
 impl Admin {
-    /// Default settings for a listen address.
+    /// Creates the default settings for a listen address.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -41,7 +41,7 @@ impl Admin {
     }
 }
 
-/// One line, for the list of changes.
+/// Formats the settings in one line, for the list of changes.
 impl fmt::Display for Admin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.listen)?;

@@ -1,4 +1,4 @@
-//! Announcing VIPs by BGP.
+//! Announcement of VIPs by BGP.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct Announce {
     /// The speaker.
     pub speaker: Speaker,
-    /// How long routes stay after the daemon is gone; at least two seconds.
+    /// How long routes remain after the daemon has stopped; at least two seconds.
     pub withdraw_after: Duration,
-    /// How long a drained node's routes are announced as the last choice before they are withdrawn.
+    /// How long a drained node's routes are announced with `drain_communities` before they are withdrawn.
     pub drain_delay: Duration,
-    /// Names of the services whose VIPs are announced; `None`: all.
+    /// Names of the services whose VIPs are announced; `None` = all services.
     pub services: Option<Vec<String>>,
     /// Which of a VIP's services must be able to serve.
     pub require: RequiredServices,
@@ -45,7 +45,7 @@ pub enum Speaker {
     Bird {
         /// The control socket.
         socket: PathBuf,
-        /// The include file, which belongs to Weir.
+        /// The include file, which Weir writes.
         include: PathBuf,
     },
     /// ExaBGP: commands written to its named pipe.
@@ -68,10 +68,10 @@ pub enum Speaker {
 }
 
 impl Speaker {
-    /// The names in the configuration.
+    /// Names in the configuration.
     pub const NAMES: [&'static str; 4] = ["bird", "exabgp", "gobgp", "frr"];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Bird { .. } => Self::NAMES[0],
@@ -81,7 +81,7 @@ impl Speaker {
         }
     }
 
-    /// The control socket, if it has one.
+    /// Returns the control socket, if the speaker has one.
     pub const fn socket(&self) -> Option<&PathBuf> {
         match self {
             Self::Bird { socket, .. } => Some(socket),
@@ -89,7 +89,7 @@ impl Speaker {
         }
     }
 
-    /// The include file, if it has one.
+    /// Returns the include file, if the speaker has one.
     pub const fn include(&self) -> Option<&PathBuf> {
         match self {
             Self::Bird { include, .. } => Some(include),
@@ -97,7 +97,7 @@ impl Speaker {
         }
     }
 
-    /// The named pipe, if it has one.
+    /// Returns the named pipe, if the speaker has one.
     pub const fn pipe(&self) -> Option<&PathBuf> {
         match self {
             Self::Exabgp { pipe } => Some(pipe),
@@ -105,7 +105,7 @@ impl Speaker {
         }
     }
 
-    /// The program with its options, if it is controlled by one.
+    /// Returns the program with its options, if a program controls the speaker.
     pub fn command(&self) -> Option<&[String]> {
         match self {
             Self::Gobgp { command } | Self::Frr { command, .. } => Some(command),
@@ -113,7 +113,7 @@ impl Speaker {
         }
     }
 
-    /// The AS number, if it is needed.
+    /// Returns the AS number, if the speaker needs it.
     pub const fn asn(&self) -> Option<u32> {
         match self {
             Self::Frr { asn, .. } => Some(*asn),
@@ -125,10 +125,10 @@ impl Speaker {
 /// Which services of a VIP must be able to serve for the VIP to be announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RequiredServices {
-    /// One of them.
+    /// At least one of the services.
     #[default]
     Any,
-    /// All of them.
+    /// All of the services.
     All,
 }
 
@@ -136,7 +136,7 @@ impl RequiredServices {
     /// All values.
     pub const ALL: [Self; 2] = [Self::Any, Self::All];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Any => "any",
@@ -150,7 +150,7 @@ impl RequiredServices {
 pub struct Community(pub u16, pub u16);
 
 impl Community {
-    /// Parses `65001:100`; `None` if it is something else.
+    /// Parses a text such as `65001:100`; `None` if it is not a community.
     pub fn parse(text: &str) -> Option<Self> {
         let (asn, value) = text.split_once(':')?;
         Some(Self(asn.parse().ok()?, value.parse().ok()?))

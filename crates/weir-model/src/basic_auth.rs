@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 named_enum! {
-    /// Form of a password's hash, by its beginning.
+    /// Format of a password hash, recognized by its prefix.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum PasswordHash {
         /// `$2y$`, `$2b$`, `$2a$`, `$2x$`.
@@ -21,7 +21,7 @@ named_enum! {
 }
 
 impl PasswordHash {
-    /// The form of a hash; `None` = unknown, for example a password in plain text.
+    /// Returns the format of a hash; `None` = unknown, for example a plain text password.
     pub fn of(hash: &str) -> Option<Self> {
         let forms = [
             ("$2y$", Self::Bcrypt),
@@ -42,19 +42,19 @@ impl PasswordHash {
 /// Users that may send requests.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct BasicAuth {
-    /// Shown to users by their browsers.
+    /// Text that browsers show to users.
     pub realm: String,
     /// File from which users were read.
     pub file: Option<String>,
-    /// Hashes by user.
+    /// Password hashes, by user name.
     users: BTreeMap<String, String>,
 }
 
 impl BasicAuth {
-    /// Realm if none is configured.
+    /// Default of [`realm`](Self::realm).
     pub const REALM: &'static str = "Restricted";
 
-    /// Of a user who occurs several times, the first entry applies, as in Apache and nginx.
+    /// Creates a set of users. If a user occurs several times, the first entry applies, as in Apache and nginx.
     pub fn new(
         realm: String,
         file: Option<String>,
@@ -71,38 +71,38 @@ impl BasicAuth {
         }
     }
 
-    /// The hash of a user's password.
+    /// Returns the hash of a user's password.
     pub fn hash_of(&self, user: &str) -> Option<&str> {
         self.users.get(user).map(String::as_str)
     }
 
-    /// The hash of the password of one of the users, by a number. It is verified for an unknown user, so that the time
-    /// of the response does not reveal which users exist.
+    /// Returns the password hash of the user with this number, modulo the number of users. It is verified for an
+    /// unknown user, so that the response time does not reveal which users exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
         let at = number.checked_rem(self.users.len() as u64)?;
         let mut hashes = self.users.values().skip(usize::try_from(at).ok()?);
         hashes.next().map(String::as_str)
     }
 
-    /// Number of users.
+    /// Returns the number of users.
     pub fn len(&self) -> usize {
         self.users.len()
     }
 
-    /// Whether there is no user, so that every request is refused.
+    /// Whether there are no users, so that every request is rejected.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }
 }
 
-/// Never shows hashes.
+/// Does not show hashes.
 impl fmt::Debug for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BasicAuth({self})")
     }
 }
 
-/// `realm "Staff", 3 users`.
+/// Formats the settings as `realm "Staff", 3 users`.
 impl fmt::Display for BasicAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.len() == 1 { "" } else { "s" };
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn form_follows_from_the_beginning() {
+    fn hash_format_is_recognized_by_prefix() {
         assert_eq!(PasswordHash::of("$2y$05$x"), Some(PasswordHash::Bcrypt));
         assert_eq!(PasswordHash::of("$6$x$y"), Some(PasswordHash::Sha512Crypt));
         for other in ["", "secret", "$1$x$y", "$7$x"] {

@@ -11,15 +11,15 @@ pub struct Pattern(Regex);
 
 impl Pattern {
     /// Maximum size of a compiled pattern, in bytes.
-    const MOST_COMPILED: usize = 1 << 20;
+    const MAX_COMPILED_BYTES: usize = 1 << 20;
 
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// The reason why the pattern is invalid, in one line.
+    /// Returns the reason why the pattern is invalid, in one line.
     pub fn new(text: &str) -> Result<Self, String> {
         let compiled = RegexBuilder::new(text)
-            .size_limit(Self::MOST_COMPILED)
+            .size_limit(Self::MAX_COMPILED_BYTES)
             .build();
         match compiled {
             Ok(regex) => Ok(Self(regex)),
@@ -34,7 +34,7 @@ impl Pattern {
         }
     }
 
-    /// Source text of the pattern.
+    /// Returns the source text of the pattern.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -51,7 +51,7 @@ impl fmt::Debug for Pattern {
     }
 }
 
-/// The source text between slashes.
+/// Formats the source text between slashes.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}/", self.as_str())
@@ -81,7 +81,7 @@ pub enum Digest {
     Sha256([u8; 32]),
 }
 
-/// In hexadecimal.
+/// Formats the digest in hexadecimal.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes: &[u8] = match self {

@@ -22,7 +22,7 @@ use crate::{Desired, Forward, Ports, Server, Service, Tunnel};
 pub struct Check {
     /// Type of probe.
     pub probe: Probe,
-    /// Target and source of probes, where they differ from the defaults.
+    /// Target and source of probes, if they differ from the defaults.
     pub target: ProbeTarget,
     /// Intervals, timeout and thresholds.
     pub timing: Timing,
@@ -33,7 +33,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check with default settings.
+    /// Creates a check with default settings.
     pub fn new(probe: Probe) -> Self {
         Self {
             probe,
@@ -44,8 +44,8 @@ impl Check {
         }
     }
 
-    /// Target port of this check for a server: the check's, the server's, or `listening` from [`Desired::check_ports`];
-    /// `None` = there is none, or the probe uses no port.
+    /// Returns the target port of this check for a server: the check's, the server's, or `listening`, from
+    /// [`Desired::check_ports`]. `None` if there is no port, or if the probe does not use a port.
     pub fn port(&self, server: &Server, listening: Option<u16>) -> Option<u16> {
         self.probe
             .needs_port()
@@ -121,13 +121,14 @@ pub struct ProbePath {
     pub vip: IpAddr,
     /// The port of the service.
     pub port: u16,
-    /// Forwarding method for that server.
+    /// Forwarding method for the server.
     pub forward: Forward,
     /// Encapsulation of `tunnel`.
     pub tunnel: Tunnel,
     /// DSCP of `l3dsr`.
     pub dscp: u8,
-    /// `nat` without source translation: replies of the server must return through the director.
+    /// Whether the method is `nat` without source translation: replies from the server must return through the
+    /// director.
     pub source_is_vip: bool,
 }
 
@@ -143,8 +144,9 @@ named_enum! {
 }
 
 impl Check {
-    /// Forwarding path of this check's probes to a server through a service; `None` = the service has no single-port
-    /// listener of the probe's protocol and the server's family, and the check sets no port; or packets do not pass it.
+    /// Returns the forwarding path of this check's probes to a server through a service. `None` if packets do not pass
+    /// through the service, if it has no listener of the probe's protocol and the server's family, or if that listener
+    /// has several ports and the check sets no port.
     pub fn probe_path(&self, service: &Service, server: &Server) -> Option<ProbePath> {
         let protocol = self.probe.protocol()?;
         let forward = server.forward_in(service);
@@ -177,7 +179,7 @@ impl Check {
 }
 
 impl Desired {
-    /// Layer 4 services by pool, in file order.
+    /// Returns the layer 4 services by pool, in file order.
     pub fn services_by_pool(&self) -> HashMap<&str, Vec<&Service>> {
         let mut by_pool: HashMap<&str, Vec<&Service>> = HashMap::new();
         for service in &self.services {
@@ -196,7 +198,8 @@ impl Desired {
         })
     }
 
-    /// The first exact port that a service of each pool listens on, by pool: default target port of checks.
+    /// Returns the first exact port that a service of each pool listens on, by pool. It is the default target port of
+    /// checks.
     pub fn check_ports(&self) -> HashMap<&str, u16> {
         let mut ports = HashMap::new();
         for service in &self.services {

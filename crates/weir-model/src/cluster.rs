@@ -13,21 +13,21 @@ pub struct Cluster {
     pub name: String,
     /// Name of this director in the group; `None` = the host name.
     pub member: Option<String>,
-    /// File with the authorities of etcd's certificates; `None` = the system's.
+    /// File with the CA certificates for verifying etcd; `None` = the system's.
     pub ca: Option<String>,
     /// File with this director's certificate.
     pub certificate: Option<String>,
-    /// File with its key; `None` = it is in the file of the certificate.
+    /// File with the key of `certificate`; `None` = the key is in the same file.
     pub key: Option<String>,
-    /// User of etcd.
+    /// etcd user.
     pub user: Option<String>,
-    /// Its password.
+    /// Password of `user`.
     pub password: Option<Secret>,
-    /// The key that seals configurations; `None` = they are not sealed.
+    /// The key with which configurations are encrypted; `None` = they are not encrypted.
     pub group_key: Option<Secret>,
-    /// Time to live of this director's lease, whole seconds.
+    /// Time to live of this director's lease, in whole seconds.
     pub lease: Duration,
-    /// Whether a server is down if a quorum of the directors reports it down.
+    /// Whether a server is also down if a quorum of the directors reports it down.
     pub agreement: bool,
     /// Files and directories that a published configuration may name.
     pub files: Vec<String>,
@@ -38,8 +38,8 @@ pub struct Cluster {
 impl Cluster {
     /// Default of [`Self::lease`].
     pub const LEASE: Duration = Duration::from_secs(10);
-    /// Name of the file of a published configuration, followed by the name of the group.
+    /// Beginning of the name of a published configuration's file; the name of the group follows.
     pub const PUBLISHED: &str = "cluster/";
-    /// Smallest length of the group key in bytes.
-    pub const KEY_MIN: usize = 16;
+    /// Minimum length of the group key, in bytes.
+    pub const KEY_BYTES_MIN: usize = 16;
 }

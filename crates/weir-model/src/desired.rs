@@ -31,7 +31,7 @@ pub struct Source {
     pub file: u32,
 }
 
-/// Values that differ only in their position have the same hash, so that inserting a line changes nothing.
+/// Values that differ only in their positions have the same hash, so that inserting a line does not count as a change.
 impl Hash for Source {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
@@ -58,11 +58,11 @@ pub struct Desired {
     pub proxies: Vec<Proxy>,
     /// Virtual routers in file order, names unique.
     pub vrrp: Vec<VirtualRouter>,
-    /// How VIPs are announced by BGP.
+    /// Announcement of VIPs by BGP; `None` = off.
     pub announce: Option<Announce>,
     /// Flow synchronization; `None` = off.
     pub sync: Option<FlowSync>,
-    /// The group of directors with state in etcd; `None` = none.
+    /// The group of directors that share state in etcd; `None` = no group.
     pub cluster: Option<Cluster>,
     /// Receivers of messages about changes of state, in file order, names unique.
     pub notifiers: Vec<Notifier>,
@@ -71,7 +71,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// Name of the file of a position; `main` is the main file's.
+    /// Returns the name of the file that contains a position; `main` is the name of the main file.
     pub fn file_name<'a>(&'a self, source: Source, main: &'a str) -> &'a str {
         let name = self
             .files
@@ -80,7 +80,7 @@ impl Desired {
         if name.is_empty() { main } else { name }
     }
 
-    /// Whether a position is in the part that the group of directors has published.
+    /// Whether a position is in the part that the group of directors published.
     pub fn is_published(&self, source: Source) -> bool {
         let file = self.files.get(source.file as usize);
         let group = self.cluster.as_ref().map(|cluster| cluster.name.as_str());
@@ -88,31 +88,31 @@ impl Desired {
             .is_some_and(|name| Some(name) == group)
     }
 
-    /// Why a server that is not in the configuration cannot be added to a pool that the group has published; `None` =
-    /// it can, or the pool is the director's own.
+    /// Returns why a server that is not in the configuration cannot be added to a pool that the group published; `None`
+    /// if the server can be added, or if the pool is the director's own.
     pub fn unpublishable(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))
             .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
     }
 
-    /// The `[check.NAME]` with this name.
+    /// Returns the `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
         checks.find(|(own, _)| own == name).map(|(_, check)| check)
     }
 
-    /// The pool with this name.
+    /// Returns the pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == name)
     }
 
-    /// The service with this name.
+    /// Returns the layer 4 service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.services.iter().find(|service| service.name == name)
     }
 
-    /// All secrets of the configuration.
+    /// Returns all secrets in the configuration.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         let cookies = self
             .pools
@@ -128,7 +128,7 @@ impl Desired {
             .chain(group)
     }
 
-    /// Whether a virtual router manages the address; nothing else adds it then.
+    /// Whether a virtual router manages the address; if so, only the virtual router adds it.
     pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
         let managed = self.vrrp.iter().flat_map(VirtualRouter::managed);
         managed
@@ -136,8 +136,8 @@ impl Desired {
             .any(|network| network.address == address)
     }
 
-    /// VIPs of layer 4 services that `[announce]` covers: routers send their packets here, so they need not be on an
-    /// interface.
+    /// Returns the VIPs of layer 4 services that `[announce]` covers. Routers send packets for these VIPs to this
+    /// director, so they need not be on an interface.
     pub fn announced_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let covered = |service: &&Service| {
             let announce = self.announce.as_ref();
@@ -148,7 +148,7 @@ impl Desired {
         listeners.map(|listener| listener.address)
     }
 
-    /// Addresses that proxy services listen on, except unspecified, loopback and multicast addresses.
+    /// Returns the addresses that proxy services listen on, except unspecified, loopback and multicast addresses.
     pub fn proxied_addresses(&self) -> impl Iterator<Item = IpAddr> {
         let listeners = self.proxies.iter().flat_map(|proxy| &proxy.listen);
         listeners
@@ -156,7 +156,7 @@ impl Desired {
             .filter(|ip| !ip.is_unspecified() && !ip.is_loopback() && !ip.is_multicast())
     }
 
-    /// The proxy service with this name.
+    /// Returns the proxy service with this name.
     pub fn proxy(&self, name: &str) -> Option<&Proxy> {
         self.proxies.iter().find(|proxy| proxy.name == name)
     }
@@ -169,11 +169,11 @@ pub struct Node {
     pub interfaces: Option<Vec<String>>,
     /// Hook of the data plane.
     pub attach: Attach,
-    /// This machine's own connections to its layer 4 services are balanced when they connect.
+    /// Whether this machine's own connections to its layer 4 services are balanced when they connect.
     pub balance_own: bool,
-    /// The latency of layer 4 servers is estimated.
+    /// Whether the latency of layer 4 servers is estimated.
     pub latency: bool,
-    /// Interface to add missing VIPs to; `None` = none are added.
+    /// Interface to add missing VIPs to; `None` = VIPs are not added.
     pub vip_interface: Option<String>,
     /// HTTP API, metrics and dashboard over TCP; `None` = unix socket only.
     pub admin: Option<Admin>,
@@ -185,9 +185,10 @@ pub struct Node {
     pub max_flows: u32,
     /// Maximum number of servers over all services.
     pub max_servers: u32,
-    /// Maximum number of services, including those of ipvsadm.
+    /// Maximum number of services, including services created by ipvsadm.
     pub max_services: u32,
-    /// New flow entries per CPU and second; above it SYNs and datagrams are balanced by hash without an entry.
+    /// Maximum number of new flow entries per CPU and second; above it, SYNs and datagrams are balanced by hash without
+    /// an entry.
     pub syn_budget: u32,
     /// How long proxied connections may continue after SIGTERM.
     pub drain_timeout: Duration,
@@ -227,13 +228,13 @@ named_enum! {
         /// Histograms of services, routes and pools; sums, counts and quantiles of servers.
         #[default]
         Default = "default",
-        /// Histograms of servers as well.
+        /// Histograms of servers, too.
         Full = "full",
     }
 }
 
 named_enum! {
-    /// Mode of the control socket. Other users never have access, because its directory is closed to them.
+    /// Mode of the control socket. Other users never have access, because they cannot enter its directory.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum SocketMode {
         /// Owner only.
@@ -245,7 +246,7 @@ named_enum! {
 }
 
 impl SocketMode {
-    /// Whether the group may use it.
+    /// Whether the group may use the socket.
     pub const fn is_for_group(self) -> bool {
         matches!(self, Self::Group)
     }
@@ -288,7 +289,7 @@ impl Timeouts {
     pub const MAX: Duration = Duration::from_secs(31 * 86_400);
 }
 
-/// The kernel's defaults (net/netfilter/ipvs/ip_vs_proto_tcp.c, ip_vs_proto_udp.c).
+/// Returns the kernel's defaults (net/netfilter/ipvs/ip_vs_proto_tcp.c, ip_vs_proto_udp.c).
 impl Default for Timeouts {
     fn default() -> Self {
         Self {
@@ -326,10 +327,10 @@ named_enum! {
 }
 
 named_enum! {
-    /// What the weights of a pool's servers are adjusted to in layer 4 services.
+    /// Which measurement adjusts the weights of a pool's servers in layer 4 services.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Adapt {
-        /// Nothing: they stay.
+        /// None: the weights are not adjusted.
         #[default]
         None = "none",
         /// The servers' latency.
@@ -344,7 +345,7 @@ pub struct Pool {
     pub name: String,
     /// Scheduler; `None` = the default of the service, [`Scheduler::L4_DEFAULT`] at layer 4.
     pub scheduler: Option<Scheduler>,
-    /// What weights are adjusted to.
+    /// Which measurement adjusts the weights.
     pub adapt: Adapt,
     /// Servers in file order, without duplicate addresses and ports.
     pub servers: Vec<Server>,
@@ -391,7 +392,7 @@ impl Pool {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
     }
 
-    /// An empty pool with default settings.
+    /// Creates an empty pool with default settings.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -416,18 +417,18 @@ impl Pool {
         }
     }
 
-    /// The scheduler that an L4 service of this pool uses.
+    /// Returns the scheduler that a layer 4 service of this pool uses.
     pub fn l4_scheduler(&self) -> Scheduler {
         self.scheduler.unwrap_or(Scheduler::L4_DEFAULT)
     }
 
-    /// The server with this name.
+    /// Returns the server with this name.
     pub fn server(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// The checks of one of its servers: the server's own, otherwise the pool's. A sorry server has only its own
-    /// checks, because it does not respond like the others.
+    /// Returns the checks of one of the pool's servers: the server's own, otherwise the pool's. A sorry server has only
+    /// its own checks, because it does not respond like the others.
     pub fn checks_of<'a>(&'a self, server: &'a Server) -> &'a [Check] {
         let key = |server: &Server| (server.address, server.port);
         let is_sorry = self.sorry.as_ref().is_some_and(|it| key(it) == key(server));
@@ -444,19 +445,18 @@ impl Pool {
 pub struct Server {
     /// The address as written in the file, including the port; used by `weir server POOL/ADDRESS`.
     pub name: String,
-    /// Address; of a server on a unix socket, [`unix_socket::stand_in`], which only
-    /// identifies it.
+    /// Address. For a server on a unix socket, [`unix_socket::stand_in`], which only identifies the server.
     pub address: IpAddr,
     /// Port; `None` = the port that the client used. 0 on a unix socket.
     pub port: Option<u16>,
-    /// Absolute path of the unix socket that it listens on; `None` = `address` and `port`.
+    /// Absolute path of the unix socket that the server listens on; `None` = it listens on `address` and `port`.
     pub unix: Option<Arc<str>>,
     /// Configured weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
-    /// At this many connections the server gets no new flows, IPVS's upper threshold; 0 = no limit.
+    /// Number of connections at which the server gets no new flows (IPVS's upper threshold); 0 = no limit.
     pub max_connections: u32,
-    /// After `max_connections` was reached, the server gets new flows again below this number; 0 = three quarters of
-    /// it.
+    /// After `max_connections` was reached, the server gets new flows again below this number of connections; 0 = three
+    /// quarters of `max_connections`.
     pub min_connections: u32,
     /// Used only when no other server of the pool is available; proxy services only.
     pub backup: bool,
@@ -471,7 +471,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with weight 1 and the service's forwarding method.
+    /// Creates a server with weight 1 and the service's forwarding method.
     pub fn new(name: impl Into<String>, address: IpAddr, port: Option<u16>) -> Self {
         Self {
             name: name.into(),
@@ -489,7 +489,7 @@ impl Server {
         }
     }
 
-    /// A server on the unix socket at `path`, with weight 1.
+    /// Creates a server on the unix socket at `path`, with weight 1.
     pub fn on_unix_socket(path: &str) -> Self {
         Self {
             unix: Some(path.into()),
@@ -501,23 +501,23 @@ impl Server {
         }
     }
 
-    /// Its IP address; `None` = it listens on a unix socket.
+    /// Returns the IP address; `None` if the server listens on a unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
         self.unix.is_none().then_some(self.address)
     }
 
-    /// Forwarding method of this server in a service.
+    /// Returns the forwarding method of this server in a service.
     pub fn forward_in(&self, service: &Service) -> Forward {
         self.forward.unwrap_or(service.forward)
     }
 
-    /// Encapsulation of this server in a service.
+    /// Returns the encapsulation of this server in a service.
     pub fn tunnel_in(&self, service: &Service) -> Tunnel {
         self.tunnel.unwrap_or(service.tunnel)
     }
 }
 
-/// Persistence: clients of one network go to the same server, IPVS's `-p` and `-M`.
+/// Persistence: clients of one network are sent to the same server (IPVS's `-p` and `-M`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence {
     /// How long a client's server is remembered.
@@ -528,7 +528,7 @@ pub struct Persistence {
     pub netmask6: u8,
 }
 
-/// `5m /32 /128`.
+/// Formats the settings as `5m /32 /128`.
 impl fmt::Display for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let timeout = crate::diff::duration(&self.timeout);
@@ -541,7 +541,7 @@ impl Persistence {
     pub const MAX_TIMEOUT: Duration = Duration::from_secs(31 * 86_400);
 }
 
-/// IPVS's: 5 minutes, single clients.
+/// Returns IPVS's defaults: 5 minutes, single clients.
 impl Default for Persistence {
     fn default() -> Self {
         Self {
@@ -583,11 +583,11 @@ pub struct Service {
     pub dscp: u8,
     /// Name of the pool.
     pub pool: String,
-    /// Replicate the kernel's IPVS exactly.
+    /// Whether to replicate the kernel's IPVS exactly.
     pub strict_ipvs: bool,
     /// Persistence; `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
-    /// Schedule each UDP packet separately, IPVS's `-o`.
+    /// Whether to schedule each UDP packet separately (IPVS's `-o`).
     pub one_packet: bool,
     /// With `socket`, the cgroup whose processes are the clients: a path; `None` = the root of cgroup2.
     pub cgroup: Option<String>,
@@ -601,7 +601,7 @@ impl Service {
     /// Default DSCP of `l3dsr` services.
     pub const DEFAULT_DSCP: u8 = 1;
 
-    /// A service without listeners, with default settings.
+    /// Creates a service without listeners, with default settings.
     pub fn new(name: impl Into<String>, forward: Forward, pool: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -621,7 +621,7 @@ impl Service {
         }
     }
 
-    /// Its addresses, then its marks, as written in the configuration.
+    /// Returns the addresses, then the marks, as written in the configuration.
     pub fn listens_on(&self) -> Vec<String> {
         let addresses = self.listen.iter().map(ToString::to_string);
         addresses
@@ -629,7 +629,7 @@ impl Service {
             .collect()
     }
 
-    /// Address family of its first listener or mark.
+    /// Returns the address family of the first listener or mark.
     pub fn family(&self) -> Option<Family> {
         let first = self.listen.first().map(Listener::family);
         first.or_else(|| self.marks.first().map(|mark| mark.family))

@@ -1,7 +1,7 @@
 //! The difference between two desired states, in terms of the configuration.
 //!
 //! Objects are matched by name: renaming a pool or service removes one and adds one. [`Source`] is ignored, so that
-//! moving lines changes nothing. How a change is applied to the kernel is outside of this module.
+//! moving lines changes nothing. How a change is applied to the kernel is outside this module.
 //!
 //! [`Source`]: crate::Source
 
@@ -34,14 +34,14 @@ pub enum Change {
     Announce(Vec<Edit>),
     /// A virtual router is added, removed or changed.
     VirtualRouter {
-        /// Virtual router.
+        /// Name of the virtual router.
         router: String,
         /// `+`, `-` or `~`.
         sign: char,
     },
-    /// A receiver of notifications is added, removed or changed.
+    /// A recipient of notifications is added, removed or changed.
     Notifier {
-        /// Its name.
+        /// Name of the recipient.
         notifier: String,
         /// `+`, `-` or `~`.
         sign: char,
@@ -107,7 +107,7 @@ pub enum Change {
         /// What differs.
         edits: Vec<Edit>,
     },
-    /// The remaining servers have another order, which affects schedulers.
+    /// The order of the remaining servers differs, which affects schedulers.
     ServersReordered {
         /// Pool.
         pool: String,
@@ -135,7 +135,7 @@ pub enum Change {
     },
 }
 
-/// How a table differs as a whole.
+/// Returns how a whole table differs: `+` added, `-` removed, `~` changed; `None` = no difference.
 fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
     match (old, new) {
         (None, Some(_)) => Some('+'),
@@ -144,7 +144,7 @@ fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
     }
 }
 
-/// One line, `+` added, `-` removed, `~` changed.
+/// Formats the change in one line: `+` added, `-` removed, `~` changed.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -251,7 +251,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     changes
 }
 
-/// An object of two lists, matched by name.
+/// The result for an object when two lists are matched by name.
 enum Matched<'a, T> {
     Removed(&'a T),
     Kept {
@@ -271,9 +271,9 @@ fn match_by_name<'a, T>(
     mut each: impl FnMut(Matched<'a, T>),
 ) {
     // Fast path: the same names in the same order.
-    let in_step =
+    let same_names =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
-    if in_step {
+    if same_names {
         for (at, (before, now)) in old.iter().zip(new).enumerate() {
             each(Matched::Kept { before, now, at });
         }
@@ -296,7 +296,7 @@ fn match_by_name<'a, T>(
     }
 }
 
-/// Differences of layer 4 or proxy services.
+/// Adds the differences between layer 4 services or between proxy services.
 fn diff_services<T>(
     old: &[T],
     new: &[T],
@@ -338,7 +338,7 @@ fn count(servers: usize) -> String {
     format!("{servers} server{}", if servers == 1 { "" } else { "s" })
 }
 
-/// A duration as in the configuration file.
+/// Formats a duration as in the configuration file.
 pub(crate) fn duration(value: &Duration) -> String {
     crate::format_duration(*value)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// `http://HOST:PORT` or `https://HOST:PORT`; the port is 2379 by default.
+/// The URL of an etcd member, `http://HOST:PORT` or `https://HOST:PORT`; the default port is 2379.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EtcdEndpoint {
     /// Whether TLS is used.
@@ -13,18 +13,18 @@ pub struct EtcdEndpoint {
     pub port: u16,
 }
 
-/// An endpoint that cannot be used.
+/// A text that is not the URL of an etcd member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadEndpoint;
 
-/// Without a port.
+/// Default port.
 const PORT: u16 = 2379;
 
 impl EtcdEndpoint {
     /// Parses a URL without a path.
     ///
     /// # Errors
-    /// [`BadEndpoint`].
+    /// Returns [`BadEndpoint`] if the text is not such a URL.
     pub fn parse(text: &str) -> Result<Self, BadEndpoint> {
         let (scheme, rest) = text.split_once("://").ok_or(BadEndpoint)?;
         let tls = match scheme {

@@ -1,7 +1,7 @@
 //! Whether a service's TCP connections survive when another director with the same file takes over its VIP.
 //!
-//! Without `[sync]` that director has no flow entries for them. It schedules their packets again, and selects the same
-//! server only if the choice depends on nothing but the packet and the list of servers.
+//! Without `[sync]` the other director has no flow entries for them. It schedules their packets again, and selects the
+//! same server only if the choice depends only on the packet and the list of servers.
 
 use std::fmt;
 
@@ -43,8 +43,8 @@ impl fmt::Display for EndsAtFailover {
 }
 
 impl Desired {
-    /// Why the connections of `service` end when another director takes over the VIP; `None` = they continue. With
-    /// `[sync]` the other director has their flows.
+    /// Returns why the connections of `service` end when another director takes over the VIP; `None` = they continue.
+    /// With `[sync]` they continue, because the other director has their flows.
     pub fn ends_at_failover(&self, service: &Service) -> Option<EndsAtFailover> {
         match &self.sync {
             Some(_) => None,
@@ -54,8 +54,8 @@ impl Desired {
 }
 
 impl Service {
-    /// Why the connections of this service with pool `pool` end when another director without `[sync]` takes over the
-    /// VIP; `None` = they continue.
+    /// Returns why the connections of this service with pool `pool` end when another director takes over the VIP
+    /// without `[sync]`; `None` = they continue.
     fn ends_at_failover(&self, pool: &Pool) -> Option<EndsAtFailover> {
         let mut forwards = pool
             .servers

@@ -1,6 +1,6 @@
 //! Forwarding methods and their settings.
 //!
-//! Contains only the layer 4 methods that the data plane implements.
+//! The module contains only the layer 4 methods that the data plane implements.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 named_enum! {
-    /// Forwarding method of a service, or of one server of it.
+    /// Forwarding method of a service, or of one of its servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Forward {
         /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
@@ -25,7 +25,8 @@ named_enum! {
 }
 
 impl Forward {
-    /// Whether server and listener must have the same address family; only a tunnel can carry one family in the other.
+    /// Whether server and listener must have the same address family; only a tunnel can carry packets of one family in
+    /// packets of the other.
     pub const fn needs_same_family(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::L3dsr | Self::Socket => true,
@@ -33,7 +34,7 @@ impl Forward {
         }
     }
 
-    /// Whether packets pass the director; `Socket` decides before there is one.
+    /// Whether packets pass through the director; with `Socket`, the server is selected before a packet is sent.
     pub const fn handles_packets(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::Tunnel | Self::L3dsr => true,
@@ -41,7 +42,7 @@ impl Forward {
         }
     }
 
-    /// Whether the destination port is rewritten to the server's; otherwise the client's port is kept.
+    /// Whether the destination port is rewritten to the server's port; otherwise the client's port is kept.
     pub const fn rewrites_port(self) -> bool {
         match self {
             Self::Nat | Self::Socket => true,
@@ -121,7 +122,7 @@ impl Tunnel {
     pub const DEFAULT_PORT: u16 = 6080;
 }
 
-/// `ipip`, the default.
+/// Returns `ipip`.
 impl Default for Tunnel {
     fn default() -> Self {
         Self {
@@ -157,11 +158,12 @@ pub struct Snat {
 }
 
 impl Snat {
-    /// Below the kernel's default `ip_local_port_range`, 32768 to 60999, and above most registered service ports.
+    /// Default of [`ports`](Self::ports): below the kernel's default `ip_local_port_range`, 32768 to 60999, and above
+    /// most registered service ports.
     pub const DEFAULT_PORTS: (u16, u16) = (20_000, 32_767);
 }
 
-/// Own addresses and the default ports: `snat = true`.
+/// Returns the director's own addresses and the default ports: `snat = true`.
 impl Default for Snat {
     fn default() -> Self {
         Self {

@@ -16,7 +16,7 @@ pub enum HashKey {
     Header(String),
     /// The value of a cookie.
     Cookie(String),
-    /// The value of a parameter in the query.
+    /// The value of a query parameter.
     Query(String),
 }
 

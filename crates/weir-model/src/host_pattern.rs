@@ -1,4 +1,4 @@
-//! A host as routes match it.
+//! Patterns for hosts in conditions of routes.
 
 use std::fmt;
 

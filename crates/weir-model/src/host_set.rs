@@ -1,4 +1,4 @@
-//! Hosts from files, indexed: the cost of a lookup does not depend on their number.
+//! Hosts from files, indexed so that the cost of a lookup does not depend on their number.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,9 +12,9 @@ pub struct HostSet {
     /// Files, each with its hosts.
     files: Vec<(String, Vec<HostPattern>)>,
     exact: HashSet<String>,
-    /// With a leading dot.
+    /// Suffixes with a leading dot.
     suffixes: HashSet<String>,
-    /// Positions of the patterns that are compared one by one.
+    /// Positions of the patterns that are compared one by one: index of the file, index of the host.
     others: Vec<(usize, usize)>,
 }
 
@@ -38,14 +38,14 @@ impl HostSet {
         Self { files, ..set }
     }
 
-    /// Whether an exact name or a suffix fits a host, which is in lower case.
+    /// Whether an exact name or a suffix matches a host, which must be in lower case.
     pub fn contains(&self, host: &str) -> bool {
         let mut dots = host.match_indices('.');
         self.exact.contains(host)
             || dots.any(|(at, _)| at > 0 && self.suffixes.contains(&host[at..]))
     }
 
-    /// The patterns that [`contains`](Self::contains) does not compare.
+    /// Returns the patterns that [`contains`](Self::contains) does not compare.
     pub fn others(&self) -> impl Iterator<Item = &HostPattern> {
         self.others
             .iter()
@@ -67,7 +67,7 @@ impl Hash for HostSet {
     }
 }
 
-/// Files with the number of their hosts.
+/// Formats the files with the number of their hosts.
 impl fmt::Display for HostSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (file, hosts)) in self.files.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! A web server that Weir sends reports to: notifications and traces.
 
-/// `http://HOST[:PORT]/PATH`, or the same with `https`.
+/// The URL of a receiver: `http://HOST[:PORT]/PATH`, or the same with `https`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HttpReceiver {
     /// Whether TLS is used.
@@ -9,7 +9,7 @@ pub struct HttpReceiver {
     pub authority: String,
     /// Path and query.
     pub path: String,
-    /// File with the authorities that may have issued its certificate; `None` = those of the system.
+    /// File with the CA certificates for verifying the server; `None` = the system's.
     pub ca: Option<String>,
 }
 
@@ -17,7 +17,7 @@ impl HttpReceiver {
     /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong, for a diagnostic.
+    /// Returns what is wrong, for a diagnostic.
     pub fn parse(url: &str) -> Result<Self, &'static str> {
         let (is_secure, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
             (Some(rest), _) => (false, rest),
@@ -31,7 +31,7 @@ impl HttpReceiver {
         let at = rest.find('/').unwrap_or(rest.len());
         let (authority, path) = rest.split_at(at);
         if authority.is_empty() || authority.contains(['@', '?', '#']) {
-            return Err("the URL has no host, or a user");
+            return Err("the URL has no host, or contains a user name");
         }
         let has_port = authority
             .rsplit_once(':')
@@ -49,7 +49,7 @@ impl HttpReceiver {
         })
     }
 
-    /// The host without the port and without brackets.
+    /// Returns the host without the port and without brackets.
     pub fn host(&self) -> &str {
         let host = self
             .authority
@@ -59,7 +59,7 @@ impl HttpReceiver {
     }
 }
 
-/// The URL.
+/// Formats the URL.
 impl std::fmt::Display for HttpReceiver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let scheme = if self.is_secure { "https" } else { "http" };

@@ -26,8 +26,7 @@ pub struct Indexed {
     hash: u64,
 }
 
-/// How many services share a pool and count its servers' connections together; services with `strict_ipvs` are
-/// excluded.
+/// How many services share a pool and its servers' connection counts; services with `strict_ipvs` are excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sharing {
     /// At most one service.
@@ -39,7 +38,7 @@ pub enum Sharing {
 }
 
 impl Sharing {
-    /// Maximum number of services that are updated individually; above it each service iterates over its server list.
+    /// Maximum number of services that are updated individually; above it, each service iterates over its server list.
     pub const FEW: usize = 64;
 }
 
@@ -61,7 +60,7 @@ impl From<Desired> for Indexed {
                 Some(users) => users.push(at),
                 None => drop(indexed.users.insert(service.pool.clone(), vec![at])),
             }
-            // A socket service's VIP need not be an address of any machine.
+            // The VIP of a socket service need not be an address of a machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed.listening.entry(listener.address).or_default();
@@ -95,32 +94,32 @@ impl Deref for Indexed {
 }
 
 impl Indexed {
-    /// The pool with this name.
+    /// Returns the pool with this name.
     pub fn pool(&self, name: &str) -> Option<&Pool> {
         self.desired.pools.get(*self.pools.get(name)?)
     }
 
-    /// The service with this name.
+    /// Returns the service with this name.
     pub fn service(&self, name: &str) -> Option<&Service> {
         self.desired.services.get(*self.services.get(name)?)
     }
 
-    /// Whether the director accepts other packets to an address than those of services, while it has the address.
+    /// Whether the director, while it has the address, accepts packets to it that are not for a service.
     pub fn accepts(&self, address: IpAddr) -> bool {
         !self.unaccepted.contains(&address)
     }
 
-    /// Services that use a pool, in order.
+    /// Returns the services that use a pool, in order.
     pub fn users<'a>(&'a self, pool: &str) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
         self.at(self.users.get(pool))
     }
 
-    /// Services that listen on an address, in order.
+    /// Returns the services that listen on an address, in order.
     pub fn listening(&self, address: IpAddr) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
         self.at(self.listening.get(&address))
     }
 
-    /// Every address that a layer 4 or proxy service listens on.
+    /// Returns every address that a layer 4 or proxy service listens on.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<'_> {
         let proxied = self.proxied.iter().copied();
         let proxied = proxied.filter(|address| !self.listening.contains_key(address));
@@ -132,22 +131,22 @@ impl Indexed {
         self.listening.contains_key(&address) || self.proxied.contains(&address)
     }
 
-    /// A hash of the configuration without source positions; the same in every process of one build.
+    /// Returns a hash of the configuration without source positions; it is the same in every process of one build.
     pub const fn fingerprint(&self) -> u64 {
         self.hash
     }
 
-    /// Names of the services that differ from `former` in anything that they or their servers depend on: first the
-    /// removed ones by name, then the others in order.
-    pub fn changed_since<'a>(&'a self, former: &'a Self) -> Vec<&'a str> {
-        let mut names: Vec<&str> = former
+    /// Returns the names of the services that differ from `previous` in any setting that they or their servers depend
+    /// on: first the removed services by name, then the others in order.
+    pub fn changed_since<'a>(&'a self, previous: &'a Self) -> Vec<&'a str> {
+        let mut names: Vec<&str> = previous
             .services
             .keys()
             .map(String::as_str)
             .filter(|name| !self.services.contains_key(*name))
             .collect();
         names.sort_unstable();
-        let before = |name: &str| Some(former.hashes[*former.services.get(name)?]);
+        let before = |name: &str| Some(previous.hashes[*previous.services.get(name)?]);
         for (service, hash) in self.desired.services.iter().zip(&self.hashes) {
             if before(&service.name) != Some(*hash) {
                 names.push(&service.name);
@@ -156,7 +155,7 @@ impl Indexed {
         names
     }
 
-    /// How many services share a pool.
+    /// Returns how many services share a pool.
     pub fn sharing(&self, pool: &str) -> Sharing {
         let sharing = self.users(pool).filter(|user| !user.strict_ipvs);
         match sharing.take(Sharing::FEW + 1).count() {
@@ -172,14 +171,14 @@ impl Indexed {
             node,
             timeouts,
             ipvs,
-            // Checks that are in use are contained in pools and servers.
+            // Pools and servers contain copies of the checks that are in use.
             checks: _,
             pools,
             services,
             proxies,
-            // The data plane depends only on their `accept`, by `unaccepted`.
+            // The data plane depends only on `accept` of virtual routers, through `unaccepted`.
             vrrp: _,
-            // It does not depend on these.
+            // The data plane does not depend on these.
             announce: _,
             sync,
             cluster,
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn changed_since_returns_dependent_services() {
-        let former = Desired {
+        let previous = Desired {
             pools: vec![Pool::new("a"), Pool::new("b"), Pool::new("unused")],
             services: vec![
                 service("one", "a", "192.0.2.1", &[80]),
@@ -265,12 +264,12 @@ mod tests {
             ..Desired::default()
         };
         let changed = |change: &dyn Fn(&mut Desired)| {
-            let mut wanted = former.clone();
+            let mut wanted = previous.clone();
             change(&mut wanted);
-            let (wanted, former) = (Indexed::from(wanted), Indexed::from(former.clone()));
-            let names = wanted.changed_since(&former);
+            let (wanted, previous) = (Indexed::from(wanted), Indexed::from(previous.clone()));
+            let names = wanted.changed_since(&previous);
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            (names, wanted.fingerprint() == former.fingerprint())
+            (names, wanted.fingerprint() == previous.fingerprint())
         };
         let all = ["one", "two", "three"];
         let expect = |names: &[&str], same| (names.iter().map(ToString::to_string).collect(), same);
@@ -305,7 +304,7 @@ mod tests {
         assert_eq!(
             gone,
             expect(&["two", "three"], false),
-            "the other one's counts are its own now"
+            "the other service no longer shares its counts"
         );
         let two = service("new", "a", "192.0.2.3", &[80]);
         assert_eq!(

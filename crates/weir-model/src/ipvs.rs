@@ -1,27 +1,27 @@
 //! `[ipvs]`: settings of `/proc/sys/net/ipv4/vs`, with the kernel's names and defaults.
 //!
-//! Values only; the data plane implements them (net/netfilter/ipvs/ip_vs_ctl.c, `vs_vars`).
+//! The module contains only the values; the data plane implements them (net/netfilter/ipvs/ip_vs_ctl.c, `vs_vars`).
 
 use std::time::Duration;
 
 /// IPVS settings for all services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ipvs {
-    /// A flow whose server was removed ends at its next packet, which is scheduled again.
+    /// Whether a flow whose server was removed ends at its next packet, which is scheduled again.
     pub expire_nodest_conn: bool,
-    /// Persistent clients of a server with weight 0 are scheduled again.
+    /// Whether persistent clients of a server with weight 0 are scheduled again.
     pub expire_quiescent_template: bool,
     /// When a SYN on an existing flow starts a new flow: bit 0 if its state allows it, bit 1 in `FIN_WAIT` too.
     pub conn_reuse_mode: u8,
-    /// Any TCP packet without RST starts a flow.
+    /// Whether any TCP packet without RST starts a flow.
     pub sloppy_tcp: bool,
     /// Half-open flows are dropped at random to protect the table: 0 never, 1 and 2 while memory is low, 3 always.
     pub drop_entry: u8,
-    /// Low-memory threshold in free pages.
+    /// Low-memory threshold, in free pages.
     pub amemthresh: u32,
-    /// An ICMP error that matches no flow creates one.
+    /// Whether an ICMP error that matches no flow creates one.
     pub schedule_icmp: bool,
-    /// Marked packets without an available server are forwarded to their original destination.
+    /// Whether packets with a firewall mark are forwarded to their original destination if no server is available.
     pub cache_bypass: bool,
     /// How long `lblc` remembers an unused destination; whole seconds.
     pub lblc_expiration: Duration,
@@ -36,7 +36,7 @@ impl Ipvs {
     pub const MAX_DROP_ENTRY: u8 = 3;
 }
 
-/// The kernel's defaults (Documentation/networking/ipvs-sysctl.rst).
+/// Returns the kernel's defaults (Documentation/networking/ipvs-sysctl.rst).
 impl Default for Ipvs {
     fn default() -> Self {
         Self {

@@ -2,13 +2,12 @@
 //!
 //! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
 //! which gives messages a line number. The crate does not parse text (except regular expressions, which are compiled
-//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not know the state of the kernel,
-//! and holds no run-time state (health,
-//! counters, overrides).
+//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not query the kernel, and contains
+//! no run-time state (health, counters, overrides).
 //!
 //! Every other crate may depend on it; it depends on none of them.
 
-// A new scheduler, forward or check kind must be handled wherever the old ones are.
+// A new scheduler, forwarding method or kind of check must be handled everywhere: a wildcard would hide it.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 #[macro_use]

@@ -17,7 +17,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address; an IPv4-mapped IPv6 address is IPv6.
+    /// Returns the family of an address; an IPv4-mapped IPv6 address is IPv6.
     pub const fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -45,7 +45,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The number in the IP header (IANA protocol numbers).
+    /// Returns the number in the IP header (IANA protocol numbers).
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -53,7 +53,7 @@ impl Protocol {
         }
     }
 
-    /// The name as written in `listen`.
+    /// Returns the name as written in `listen`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -80,7 +80,7 @@ pub enum Ports {
 }
 
 impl Ports {
-    /// Whether `port` is one of these.
+    /// Whether these ports contain `port`.
     pub const fn contains(self, port: u16) -> bool {
         match self {
             Self::One(one) => one == port,
@@ -89,7 +89,8 @@ impl Ports {
         }
     }
 
-    /// First and last port, inclusive; `Any` includes 0, which clients cannot use but packets can carry.
+    /// Returns the first and the last port, inclusive. `Any` includes 0, which clients cannot use but packets may
+    /// contain.
     pub const fn bounds(self) -> (u16, u16) {
         match self {
             Self::One(one) => (one, one),
@@ -98,7 +99,8 @@ impl Ports {
         }
     }
 
-    /// Precedence among listeners of one address that contain a port, the highest wins: 2 exact, 1 range, 0 any.
+    /// Returns the precedence among listeners of one address that contain the same port; the highest wins: 2 = exact, 1
+    /// = range, 0 = any.
     pub const fn specificity(self) -> u8 {
         match self {
             Self::One(_) => 2,
@@ -130,13 +132,13 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Address family of the VIP.
+    /// Returns the address family of the VIP.
     pub const fn family(&self) -> Family {
         Family::of(self.address)
     }
 }
 
-/// As in `weir status`: `tcp/192.0.2.10:80`, `tcp/[2001:db8::1]:80-90`, `udp/192.0.2.1:*`.
+/// Formats the listener as `weir status` shows it: `tcp/192.0.2.10:80`, `tcp/[2001:db8::1]:80-90`, `udp/192.0.2.1:*`.
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
@@ -146,8 +148,8 @@ impl fmt::Display for Listener {
     }
 }
 
-/// A firewall mark in `listen`: matches packets with this mark, whatever their protocol, address and port (ipvsadm's
-/// `-f`).
+/// A firewall mark in `listen`: matches packets with this mark, regardless of their protocol, address and port
+/// (ipvsadm's `-f`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
     /// The mark, as nftables sets it.
@@ -156,7 +158,7 @@ pub struct Mark {
     pub family: Family,
 }
 
-/// `fwmark/7`, `fwmark6/7`.
+/// Formats the mark as in the configuration: `fwmark/7`, `fwmark6/7`.
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.family {

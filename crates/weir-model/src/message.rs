@@ -1,7 +1,7 @@
 //! How a proxy service modifies requests and responses: `forwarded`, `underscores`, `error_pages`, `compression`.
 
 named_enum! {
-    /// What happens to a field about the client in requests to servers.
+    /// How a header field about the client is treated in requests to servers.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum FieldRule {
         /// The values that the client sent are kept, and Weir's is appended.
@@ -16,7 +16,7 @@ named_enum! {
 }
 
 named_enum! {
-    /// A field about the client.
+    /// A header field about the client.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ClientField {
         /// `X-Forwarded-For`.
@@ -33,7 +33,7 @@ named_enum! {
 }
 
 impl ClientField {
-    /// The name of the header field.
+    /// Returns the name of the header field.
     pub const fn header(self) -> &'static str {
         match self {
             Self::For => "X-Forwarded-For",
@@ -50,7 +50,7 @@ impl ClientField {
 pub struct ClientFields([Option<FieldRule>; 5]);
 
 impl ClientFields {
-    /// The rule of a field; `None` = as `forwarded` specifies.
+    /// Returns the rule of a field; `None` = as `forwarded` specifies.
     pub const fn rule(&self, field: ClientField) -> Option<FieldRule> {
         self.0[field as usize]
     }
@@ -60,12 +60,12 @@ impl ClientFields {
         self.0[field as usize] = rule;
     }
 
-    /// Whether there is no rule.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 
-    /// The rule of the header field with this name.
+    /// Returns the rule of the header field with this name.
     pub fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
         let is = |field: &&ClientField| field.header().as_bytes().eq_ignore_ascii_case(name);
         ClientField::ALL
@@ -87,7 +87,7 @@ pub struct RouteClientFields {
 /// `forwarded` of a proxy service: header fields that carry client information to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Forwarded {
-    /// None; fields sent by clients are kept.
+    /// No fields; fields sent by clients are kept.
     Off,
     /// `X-Forwarded-For` and `-Proto`.
     #[default]
@@ -102,7 +102,7 @@ impl Forwarded {
     /// Values with a name; the others are `false` and `true`.
     pub const ALL: [Self; 2] = [Self::Standard, Self::Both];
 
-    /// The name in configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "false",
@@ -118,10 +118,10 @@ named_enum! {
     /// to programs as variables (CGI, FastCGI, WSGI, PHP) cannot distinguish `_` from `-`.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum Underscores {
-        /// Removed before routing.
+        /// The fields are removed before routing.
         #[default]
         Drop = "drop",
-        /// Passed on.
+        /// The fields are passed on.
         Keep = "keep",
         /// The request is rejected with 400.
         Reject = "reject",

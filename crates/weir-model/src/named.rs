@@ -1,8 +1,8 @@
-//! Enums whose variants have a name in the configuration.
+//! A macro for enums with variants that have names in the configuration.
 
 /// Declares an enum, `ALL` with every variant in order of declaration, and `as_str` with the name of each.
 ///
-/// A new variant is one line, and cannot be missing from `ALL` or lack a name.
+/// Each variant is declared in one place, so it cannot be missing from `ALL` or lack a name.
 #[macro_export]
 macro_rules! named_enum {
     (
@@ -20,7 +20,7 @@ macro_rules! named_enum {
             /// Every variant, in order of declaration.
             $visibility const ALL: [Self; [$($text),+].len()] = [$(Self::$variant),+];
 
-            /// The name in configuration, command line and status.
+            /// Returns the name in the configuration, on the command line and in the status.
             $visibility const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+

@@ -19,7 +19,7 @@ pub struct NetworkSet {
 }
 
 impl NetworkSet {
-    /// A set of listed networks, and of those that were read from files.
+    /// Creates a set of listed networks and of networks that were read from files.
     pub fn new(listed: Vec<Network>, files: Vec<(String, Vec<Network>)>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         let read = files.iter().flat_map(|(_, networks)| networks);
@@ -94,7 +94,7 @@ impl Hash for NetworkSet {
     }
 }
 
-/// Listed networks, then files with the number of their networks.
+/// Formats the listed networks, then the files with the number of their networks.
 impl fmt::Display for NetworkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut space = "";
@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn set_contains_what_one_of_its_networks_contains(
+        fn set_contains_address_if_a_network_contains_it(
             networks in prop::collection::vec(any_network(), 0..12),
             low in 0u32..80,
         ) {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_set_contains_nothing_and_edges_merge() {
+    fn empty_set_contains_nothing_and_adjacent_ranges_merge() {
         assert!(!NetworkSet::default().contains("192.0.2.1".parse().unwrap()));
         let network = |address: &str, prefix| Network {
             address: address.parse().unwrap(),

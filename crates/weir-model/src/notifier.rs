@@ -1,10 +1,10 @@
-//! `[notify.NAME]`: messages about changes of state.
+//! `[notify.NAME]`: messages about state changes.
 
 use std::time::Duration;
 
 use crate::HttpReceiver;
 
-/// A receiver of messages about servers, pools and services that change their state.
+/// A recipient of messages about state changes of servers, pools and services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notifier {
     /// Name, unique.
@@ -13,13 +13,13 @@ pub struct Notifier {
     pub pools: Vec<String>,
     /// New states that are sent; empty = all.
     pub states: Vec<String>,
-    /// Shortest time between two messages; changes in between are sent in one.
+    /// Minimum time between two messages; changes in between are combined into one message.
     pub interval: Duration,
     /// Program and arguments; empty = none.
     pub command: Vec<String>,
     /// User that the program runs as.
     pub user: String,
-    /// Web server that gets the changes as JSON.
+    /// Web server that receives the changes as JSON.
     pub webhook: Option<HttpReceiver>,
     /// Recipients of a mail.
     pub mail: Option<Mail>,
@@ -31,7 +31,7 @@ impl Notifier {
     /// Default of `user`.
     pub const USER: &str = "nobody";
 
-    /// Whether a change is sent.
+    /// Whether changes of a pool to a state are sent.
     pub fn wants(&self, pool: &str, state: &str) -> bool {
         let lists =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value);
@@ -54,7 +54,7 @@ impl Mail {
     /// Default of `mail_server`.
     pub const SERVER: &str = "127.0.0.1:25";
 
-    /// Whether a text is a mailbox without delimiters of the protocol: `a@b`.
+    /// Whether a text is a mailbox, `a@b`, without delimiters of the protocol.
     pub fn is_mailbox(text: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"<>,;:\"()[]\\".contains(&byte);
         text.len() <= 254
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_filters_want_everything() {
+    fn empty_filters_match_every_change() {
         let mut notifier = Notifier {
             name: "n".to_owned(),
             pools: Vec::new(),

@@ -6,10 +6,10 @@ use std::hash::{Hash, Hasher};
 use regex::bytes::{Captures, Regex, RegexBuilder, RegexSetBuilder, SetMatches};
 
 /// Maximum size of a compiled expression and of its lazy DFA, in bytes.
-const SIZE_MAX: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// An expression of the crate `regex`, matched anywhere in a text in time linear in the text's length. Two are equal if
-/// their source texts are equal.
+/// A regular expression of the crate `regex`, searched for anywhere in a text, in time linear in the text's length. Two
+/// expressions are equal if their source texts are equal.
 #[derive(Clone)]
 pub struct TextRegex(Regex);
 
@@ -32,7 +32,7 @@ impl TextRegex {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// The expression is invalid or needs too much memory.
+    /// Returns an error if the expression is invalid or needs too much memory.
     pub fn new(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, false)
     }
@@ -40,7 +40,7 @@ impl TextRegex {
     /// Compiles an expression that ignores ASCII case.
     ///
     /// # Errors
-    /// As [`TextRegex::new`].
+    /// Returns an error as [`TextRegex::new`] does.
     pub fn ignoring_case(text: &str) -> Result<Self, PatternError> {
         Self::compile(text, true)
     }
@@ -49,8 +49,8 @@ impl TextRegex {
         let mut builder = RegexBuilder::new(text);
         builder.case_insensitive(ignore_case);
         // Texts of requests are bytes, mostly ASCII, so Unicode support is not needed.
-        builder.unicode(false).size_limit(SIZE_MAX);
-        let compiled = builder.dfa_size_limit(SIZE_MAX).build();
+        builder.unicode(false).size_limit(MAX_COMPILED_BYTES);
+        let compiled = builder.dfa_size_limit(MAX_COMPILED_BYTES).build();
         compiled.map(Self).map_err(|error| {
             let text = error.to_string();
             // The message has several lines; the last one contains the reason.
@@ -60,23 +60,23 @@ impl TextRegex {
         })
     }
 
-    /// Source text of the expression.
+    /// Returns the source text of the expression.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
     }
 
-    /// Whether it matches anywhere in a text.
+    /// Whether the expression matches anywhere in a text.
     pub fn matches(&self, path: &[u8]) -> bool {
         self.0.is_match(path)
     }
 
-    /// The capture groups of its first match in a text.
+    /// Returns the capture groups of the first match in a text.
     pub fn groups<'a>(&self, path: &'a [u8]) -> Option<Captures<'a>> {
         self.0.captures(path)
     }
 
-    /// The literal text with which every match begins at the start of a text, as far as that is obvious; `None` if a
-    /// match may begin elsewhere.
+    /// Returns a literal prefix of every text that the expression matches, if the expression is anchored with `^`;
+    /// `None` if a match may begin elsewhere. The prefix may be shorter than possible.
     pub fn fixed_prefix(&self) -> Option<String> {
         let rest = self.as_str().strip_prefix('^')?;
         if rest.contains('|') {
@@ -99,16 +99,16 @@ impl TextRegex {
         Some(prefix)
     }
 
-    /// Number of capture groups.
+    /// Returns the number of capture groups.
     pub fn group_count(&self) -> usize {
         self.0.captures_len() - 1
     }
 }
 
 /// Maximum size of a set of expressions and of its lazy DFA, in bytes.
-const SET_SIZE_MAX: usize = 64 << 20;
+const MAX_SET_BYTES: usize = 64 << 20;
 
-/// Expressions that are searched for together, in one pass over a text.
+/// A set of expressions that are searched for together, in one pass over a text.
 #[derive(Debug, Clone)]
 pub struct RegexSet(regex::bytes::RegexSet);
 
@@ -116,11 +116,11 @@ impl RegexSet {
     /// Compiles a set; `None` if it needs too much memory.
     pub fn new<'a>(expressions: impl IntoIterator<Item = &'a TextRegex>) -> Option<Self> {
         let mut builder = RegexSetBuilder::new(expressions.into_iter().map(TextRegex::as_str));
-        builder.unicode(false).size_limit(SET_SIZE_MAX);
-        builder.dfa_size_limit(SET_SIZE_MAX).build().ok().map(Self)
+        builder.unicode(false).size_limit(MAX_SET_BYTES);
+        builder.dfa_size_limit(MAX_SET_BYTES).build().ok().map(Self)
     }
 
-    /// The expressions that match anywhere in a text.
+    /// Returns the expressions that match anywhere in a text.
     pub fn matches(&self, text: &[u8]) -> SetMatches {
         self.0.matches(text)
     }

@@ -1,6 +1,7 @@
 //! `forward = "proxy"`: services that terminate client connections.
 //!
-//! Separate from layer 4 services, because they do not use the data plane. Pools and servers are the same.
+//! Proxy services are separate from layer 4 services, because they do not use the data plane. Both use the same pools
+//! and servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,21 +27,21 @@ named_enum! {
 /// `timeouts` of a proxy service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ProxyTimeouts {
-    /// A complete request head, from its first byte; on a new connection, from the accept.
+    /// Time to receive a complete request head, from its first byte; on a new connection, from the accept.
     pub request: Duration,
     /// Idle time before the next request on a connection.
     pub idle: Duration,
     /// Inactivity of a client while it sends a body or receives a response.
     pub client: Duration,
-    /// Connecting to a server.
+    /// Time to connect to a server.
     pub connect: Duration,
-    /// Inactivity of a server; also the first byte of a response if `response` is `None`.
+    /// Inactivity of a server; also the time to the first byte of a response if `response` is `None`.
     pub server: Duration,
-    /// First byte of a response; `None` = `server`.
+    /// Time to the first byte of a response; `None` = `server`.
     pub response: Option<Duration>,
     /// Inactivity of either side of a `tcp` service or of an upgraded connection.
     pub tunnel: Duration,
-    /// From the end of a request head to the end of its response; `None` = no limit.
+    /// Time from the end of a request head to the end of its response; `None` = no limit.
     pub total: Option<Duration>,
 }
 
@@ -72,32 +73,32 @@ pub struct ProxyLimits {
     pub head: u32,
     /// Maximum number of header fields.
     pub fields: u32,
-    /// Maximum number of connected clients, over all workers; further ones wait to be accepted.
+    /// Maximum number of connected clients, over all workers; further clients wait to be accepted.
     pub connections: u32,
-    /// Number of other servers to try when one fails.
+    /// Number of other servers to try when a server fails.
     pub retries: u32,
     /// Idle connections to keep for each server and worker.
     pub idle_servers: u32,
-    /// Requests per server connection; 0 = no limit.
+    /// Maximum number of requests per server connection; 0 = no limit.
     pub server_requests: u32,
     /// Maximum concurrent streams of an HTTP/2 client.
     pub streams: u32,
-    /// HTTP/2 streams per second that a client network may reset; 0 = no limit.
+    /// Maximum number of HTTP/2 streams per second that a client network may reset; 0 = no limit.
     pub resets: u32,
     /// Maximum size of a request body, in bytes; 0 = no limit.
     pub body: u32,
-    /// Requests of one client per minute; 0 = no limit.
+    /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Requests at once after an idle period; 0 = those of one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = those of one second, at least one.
     pub burst: u32,
-    /// Concurrent requests of one client; 0 = no limit.
+    /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
     /// Retries allowed, in percent of all requests.
     pub retry_budget: u32,
 }
 
 impl ProxyLimits {
-    /// Requests of one client at once.
+    /// Returns the number of requests that one client may send at once.
     pub fn burst(&self) -> u32 {
         match self.burst {
             0 => (self.per_minute / 60).max(1),
@@ -182,7 +183,7 @@ pub struct Proxy {
     pub x_forwarded_except: Vec<Network>,
     /// Changes to the header of every request that is sent to a server.
     pub request_header: HeaderEdits,
-    /// Changes to the header of every response of a server.
+    /// Changes to the header of every response from a server.
     pub response_header: HeaderEdits,
     /// Treatment of request fields with `_` in their names.
     pub underscores: Underscores,
@@ -202,18 +203,18 @@ pub struct Proxy {
     pub trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header; with `trusted`, only those networks do.
     pub proxy_protocol: bool,
-    /// Field in which a server receives the identifier of a request, and trusted clients send one.
+    /// Field in which servers receive the identifier of a request, and in which trusted clients may send one.
     pub request_id: Option<String>,
     /// Access log.
     pub access_log: Option<AccessLog>,
-    /// The maps that the format of the access log names, each once.
+    /// The maps that the format of the access log uses, without duplicates.
     pub log_maps: Vec<Arc<ValueMap>>,
     /// Position of the service's table.
     pub source: Source,
 }
 
 impl Proxy {
-    /// Default scheduler for `http` and for `tcp` services.
+    /// Returns the default scheduler for services with a protocol.
     pub const fn default_scheduler(protocol: ProxyProtocol) -> Scheduler {
         Scheduler::new(match protocol {
             ProxyProtocol::Http => SchedulerKind::P2c,
@@ -221,7 +222,7 @@ impl Proxy {
         })
     }
 
-    /// The pools that its requests may use, without duplicates; its own pool is first.
+    /// Returns the pools that requests may use, without duplicates; the service's own pool is first.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = vec![self.pool.as_str()];
         for pool in self.routes.iter().flat_map(Route::pools) {
@@ -232,7 +233,7 @@ impl Proxy {
         pools
     }
 
-    /// Every text of the service and its routes that is made for a request.
+    /// Returns every text of the service and its routes that is expanded for each request.
     pub fn texts(&self) -> impl Iterator<Item = &Template> {
         let own = [&self.request_header, &self.response_header].into_iter();
         let by_route = self
@@ -243,8 +244,8 @@ impl Proxy {
             .chain(by_route)
             .flat_map(HeaderEdits::fields)
             .map(|field| &field.value);
-        let others = self.routes.iter().flat_map(|route| {
-            let made = match &route.action {
+        let other_texts = self.routes.iter().flat_map(|route| {
+            let action_text = match &route.action {
                 RouteAction::Redirect { to, .. } => Some(to),
                 RouteAction::Answer { body, .. } => Some(body),
                 RouteAction::Mapped(map) => Some(&map.key),
@@ -255,14 +256,16 @@ impl Proxy {
                 | RouteAction::Restart(_) => None,
             };
             let rewrite = route.edits.path.as_ref().map(|it| &it.to);
-            let asked = route.forward_auth().into_iter();
-            let asked = asked.flat_map(|auth| &auth.set).map(|field| &field.value);
-            made.into_iter().chain(rewrite).chain(asked)
+            let auth_fields = route.forward_auth().into_iter();
+            let auth_fields = auth_fields
+                .flat_map(|auth| &auth.set)
+                .map(|field| &field.value);
+            action_text.into_iter().chain(rewrite).chain(auth_fields)
         });
-        headers.chain(others)
+        headers.chain(other_texts)
     }
 
-    /// Whether a condition of a route or a text needs to know the client's TLS connection.
+    /// Whether a condition of a route, or a text, depends on the client's TLS connection.
     pub fn needs_tls_facts(&self) -> bool {
         let conditions = self.routes.iter().flat_map(Route::conditions);
         conditions.into_iter().any(Conditions::needs_tls)
@@ -277,7 +280,7 @@ impl Proxy {
             })
     }
 
-    /// A service without listeners, with default settings.
+    /// Creates a service without listeners, with default settings.
     pub fn new(name: impl Into<String>, protocol: ProxyProtocol, pool: impl Into<String>) -> Self {
         Self {
             name: name.into(),

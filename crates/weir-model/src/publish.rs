@@ -4,12 +4,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::{Forward, Network, Ports};
 
-/// `[cluster.publish]`. Only the director's own file has it, so a published configuration cannot extend it.
+/// `[cluster.publish]`. It is only read from the director's own file, so a published configuration cannot extend it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Publish {
     /// Networks of VIPs, and of the source addresses of `snat`.
     pub vips: Vec<Network>,
-    /// First and last ports of listeners; empty = all ports.
+    /// Ranges of ports of listeners, as first and last port; empty = all ports.
     pub ports: Vec<(u16, u16)>,
     /// Firewall marks of listeners.
     pub marks: Vec<u32>,
@@ -44,7 +44,7 @@ impl Publish {
         self.ports.is_empty() || self.ports.iter().any(covers)
     }
 
-    /// Whether an address may be that of a server.
+    /// Whether a server may have an address.
     pub fn permits_server(&self, address: IpAddr) -> bool {
         self.servers.iter().any(|network| network.contains(address))
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_and_ports_are_limits() {
+    fn only_listed_networks_and_ports_are_permitted() {
         let network = |address: &str, prefix| Network {
             address: address.parse().unwrap(),
             prefix,

@@ -1,7 +1,7 @@
 //! Pseudo-random numbers and bit mixing: SplitMix64 (Steele, Lea and Flood, 2014).
 //!
-//! For choices whose prediction gains nothing, not for cryptography. The results of the mixing functions must not
-//! change: tables and choices that survive an upgrade depend on them.
+//! The numbers are for choices that need not be unpredictable, not for cryptography. The results of the mixing
+//! functions must not change: tables and choices that survive an upgrade depend on them.
 
 /// 2^64 divided by the golden ratio: the increment of SplitMix64 and a multiplier for Fibonacci hashing.
 pub const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -11,38 +11,38 @@ pub const GOLDEN_64: u64 = 0x9e37_79b9_7f4a_7c15;
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Any seed is good.
+    /// Creates a generator. Any seed is suitable.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number, uniform over all 64 bits.
+    /// Returns the next number, uniform over all 64 bits.
     pub const fn next_u64(&mut self) -> u64 {
         let number = mix_64(self.0);
         self.0 = self.0.wrapping_add(GOLDEN_64);
         number
     }
 
-    /// The next number, uniform over 32 bits.
+    /// Returns the next number, uniform over 32 bits.
     pub const fn next_u32(&mut self) -> u32 {
         (self.next_u64() >> 32) as u32
     }
 
-    /// A number in `0..end`; 0 if `end` is 0.
+    /// Returns a number in `0..end`; 0 if `end` is 0.
     pub const fn below(&mut self, end: u64) -> u64 {
         ((self.next_u64() as u128 * end as u128) >> 64) as u64
     }
 }
 
-/// One step of SplitMix64: every bit of `value` affects every bit of the result. It has no key, so all directors build
-/// the same tables.
+/// Returns the result of one step of SplitMix64: every bit of `value` affects every bit of the result. There is no key,
+/// so all directors build the same tables.
 #[must_use]
 pub const fn mix_64(value: u64) -> u64 {
     finalize_64(value.wrapping_add(GOLDEN_64))
 }
 
-/// SplitMix64's finalizer, which is [`mix_64`] without the increment: it maps 0 to 0.
+/// Applies the finalizer of SplitMix64, which is [`mix_64`] without the increment: it maps 0 to 0.
 #[must_use]
 pub const fn finalize_64(value: u64) -> u64 {
     let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -18,14 +18,14 @@ named_enum! {
 /// `retry_on` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RetryOn {
-    /// Sorted, without duplicates.
+    /// Conditions, sorted, without duplicates.
     pub conditions: Vec<RetryCondition>,
-    /// Inclusive status code ranges.
+    /// Status codes, as inclusive ranges.
     pub statuses: Vec<(u16, u16)>,
 }
 
 impl RetryOn {
-    /// Allowed status codes; others are not errors.
+    /// Range of allowed status codes; other codes are not errors.
     pub const STATUSES: (u16, u16) = (400, 599);
 
     /// Whether `condition` triggers a retry.
@@ -49,7 +49,7 @@ impl Default for RetryOn {
     }
 }
 
-/// As in the configuration, separated by commas.
+/// Formats the conditions as in the configuration, separated by commas.
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let conditions = self.conditions.iter().map(|one| one.as_str().to_owned());

@@ -19,7 +19,7 @@ pub enum RouteAction {
     Pool(String),
     /// Use one of several pools.
     Split(Split),
-    /// Use the pool that a map names; without a match and a default the pool of the service.
+    /// Use the pool that a map selects; without a match and a default, the pool of the service.
     Mapped(Arc<ValueMap>),
     /// Redirect the client.
     Redirect {
@@ -39,17 +39,17 @@ pub enum RouteAction {
     Files(Arc<StaticFiles>),
     /// Close the client's connection without a response.
     Close,
-    /// Rewrite the path, and choose a route for the new one, from here. A path that the rewrite does not change is
-    /// compared with the next routes.
+    /// Rewrite the path, and select a route for the new path, starting at this position. A path that the rewrite does
+    /// not change is compared with the next routes.
     Restart(RestartAt),
 }
 
-/// Where the choice of a route begins after a rewrite.
+/// Where the selection of a route starts after a rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RestartAt {
     /// At the first route.
     First,
-    /// At the next one.
+    /// At the route after the one that rewrote the path.
     Next,
 }
 
@@ -57,7 +57,7 @@ impl RestartAt {
     /// All values.
     pub const ALL: [Self; 2] = [Self::First, Self::Next];
 
-    /// As in the configuration.
+    /// Returns the name as in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -71,11 +71,11 @@ impl RestartAt {
 pub struct Split {
     /// Pools and their weights, at least one of which is not 0.
     pub parts: Vec<(String, u32)>,
-    /// Text whose hash selects the pool; `None` = at random.
+    /// Text whose hash selects the pool; `None` = the pool is selected at random.
     pub by: Option<Template>,
 }
 
-/// At random.
+/// Creates a split whose pools are selected at random.
 impl From<Vec<(String, u32)>> for Split {
     fn from(parts: Vec<(String, u32)>) -> Self {
         Self { parts, by: None }
@@ -117,7 +117,7 @@ pub struct HeaderEdit {
     pub name: String,
     /// Value.
     pub value: Template,
-    /// Ranges of statuses of the responses that get it; empty = all.
+    /// Statuses of the responses that get the field, as inclusive ranges; empty = all.
     pub statuses: Vec<(u16, u16)>,
 }
 
@@ -133,12 +133,12 @@ pub struct HeaderEdits {
 }
 
 impl HeaderEdits {
-    /// Whether nothing changes.
+    /// Whether there are no changes.
     pub const fn is_empty(&self) -> bool {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// The fields that are written, in order.
+    /// Returns the fields that are written, in order.
     pub fn fields(&self) -> impl Iterator<Item = &HeaderEdit> {
         self.set.iter().chain(&self.add)
     }
@@ -150,7 +150,7 @@ impl HeaderEdits {
     }
 }
 
-/// Changes of a route to requests that it sends to a pool, and to their responses.
+/// Changes that a route makes to requests that it sends to a pool, and to their responses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteEdits {
     /// Path sent to the server. The query is kept.
@@ -161,13 +161,13 @@ pub struct RouteEdits {
     pub response: HeaderEdits,
 }
 
-/// The path that a server receives in place of the request's.
+/// A rewrite of the path that a server receives.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathRewrite {
-    /// Expression whose groups `to` uses; a path in which it does not match is not changed. `None` = every path is
+    /// Expression whose groups `to` may use; a path that it does not match is not changed. `None` = every path is
     /// changed, and the groups are those of the route's conditions.
     pub regex: Option<TextRegex>,
-    /// The path.
+    /// The new path.
     pub to: Template,
 }
 
@@ -187,9 +187,9 @@ pub struct RouteOptions {
     pub timeouts: RouteTimeouts,
     /// Number of other servers to try.
     pub retries: Option<u32>,
-    /// Maximum size of a request's body in bytes; 0 = no limit.
+    /// Maximum size of a request body, in bytes; 0 = no limit.
     pub max_body: Option<u32>,
-    /// Compression of responses; the inner `None` = none.
+    /// Compression of responses; the inner `None` = no compression.
     pub compression: Option<Option<crate::Compression>>,
     /// Whether requests are logged, if the service has a log.
     pub access_log: Option<bool>,
@@ -199,30 +199,32 @@ pub struct RouteOptions {
     pub retry_on: Option<RetryOn>,
     /// Limits of each client.
     pub limits: RouteLimits,
-    /// Requests in progress of all clients; 0 = no limit.
+    /// Maximum number of requests in progress, of all clients together; 0 = no limit.
     pub max_connections: u32,
     /// Rules for single fields about the client.
     pub x_forwarded: Option<RouteClientFields>,
-    /// Copies of requests, at most [`Mirror::MAX`] of each.
+    /// Copies of requests, at most [`Mirror::MAX`].
     pub mirrors: Vec<Mirror>,
-    /// Name of the server of the pool that gets the requests while it is usable.
+    /// Name of the preferred server of the pool: it gets the requests while it is usable.
     pub server: Option<String>,
-    /// The server that decides which requests are answered.
+    /// Authorization of requests by another server.
     pub forward_auth: Option<ForwardAuth>,
 }
 
-/// `forward_auth` of a route: a request to a pool for each of its requests, whose response decides about it.
+/// `forward_auth` of a route: for each request an authorization request is sent to a pool, and its response determines
+/// whether the request is admitted.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForwardAuth {
-    /// The pool whose servers decide.
+    /// The pool of the authorizing servers.
     pub pool: String,
-    /// Path and query of the requests to them.
+    /// Path and query of the authorization requests.
     pub path: String,
-    /// Until when they must respond.
+    /// Maximum time until the head of a response is received.
     pub timeout: Duration,
-    /// Fields of their responses that the request to the route's server gets: the name there, and that in the response.
+    /// Fields of the response that are copied to the request for the route's server: the name in the request, and the
+    /// name in the response.
     pub copy: Vec<(String, String)>,
-    /// Further fields of the requests to them.
+    /// Additional fields of the authorization requests.
     pub set: Vec<HeaderEdit>,
 }
 
@@ -235,17 +237,17 @@ impl ForwardAuth {
         Duration::from_millis(1),
         Duration::from_secs(60),
     ];
-    /// Most requests in progress for one route; above it requests are answered with 503.
+    /// Maximum number of requests in progress for one route; above it, requests are answered with 503.
     pub const CONCURRENT: u32 = 65_535;
 
-    /// Whether a field of the client's request is replaced.
+    /// Whether a field of the client's request is replaced or removed.
     pub fn replaces(&self, name: &[u8]) -> bool {
         let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
         self.copy.iter().any(|(to, _)| is(to))
     }
 }
 
-/// Without values of header fields, which may be secrets.
+/// Formats the settings without the values of header fields, which may be secrets.
 impl fmt::Display for ForwardAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -283,21 +285,21 @@ pub struct Mirror {
     pub body: u32,
     /// Maximum number of copies in progress.
     pub concurrent: u32,
-    /// Path of the copies, in place of that of the request to its own server. The query is kept.
+    /// Path of the copies; `None` = the path of the request to its own server. The query is kept.
     pub path: Option<String>,
 }
 
 impl Mirror {
-    /// All requests, as [`share`](Self::share) counts them.
+    /// Value of [`share`](Self::share) for all requests.
     pub const ALL: u32 = 10_000;
-    /// Most mirrors of a route.
+    /// Maximum number of mirrors of a route.
     pub const MAX: usize = 8;
     /// Default and maximum of [`body`](Self::body).
     pub const BODY: (u32, u32) = (64 << 10, 16 << 20);
     /// Default and maximum of [`concurrent`](Self::concurrent).
     pub const CONCURRENT: (u32, u32) = (100, 10_000);
 
-    /// All requests to `pool`, with default limits.
+    /// Creates a mirror of all requests to `pool`, with default limits.
     pub fn new(pool: impl Into<String>) -> Self {
         Self {
             pool: pool.into(),
@@ -333,11 +335,11 @@ impl fmt::Display for Mirror {
 /// `limits` of a route, which apply in addition to those of its service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RouteLimits {
-    /// Requests of one client per minute; 0 = no limit.
+    /// Maximum number of requests of one client per minute; 0 = no limit.
     pub per_minute: u32,
-    /// Requests at once after an idle period; 0 = those of one second, at least one.
+    /// Maximum number of requests at once after an idle period; 0 = those of one second, at least one.
     pub burst: u32,
-    /// Concurrent requests of one client; 0 = no limit.
+    /// Maximum number of concurrent requests of one client; 0 = no limit.
     pub concurrent: u32,
     /// What identifies a client.
     pub key: HashKey,
@@ -347,7 +349,7 @@ impl RouteLimits {
     /// Maximum number of requests per minute.
     pub const RATE_MAX: u32 = 60 * 60_000;
 
-    /// Requests at once.
+    /// Returns the number of requests that one client may send at once.
     pub fn burst(&self) -> u32 {
         match self.burst {
             0 => (self.per_minute / 60).max(1),
@@ -374,13 +376,13 @@ pub struct RouteTimeouts {
 }
 
 impl RouteTimeouts {
-    /// The timeouts of a service with these in their place.
+    /// Returns the timeouts of a service, replaced by those that the route sets.
     pub fn over(&self, service: &crate::ProxyTimeouts) -> crate::ProxyTimeouts {
         crate::ProxyTimeouts {
             client: self.client.unwrap_or(service.client),
             connect: self.connect.unwrap_or(service.connect),
             server: self.server.unwrap_or(service.server),
-            // A route with its own `server` does not keep the service's time to the first byte.
+            // A route with its own `server` does not inherit the service's `response`.
             response: self.response.or(match self.server {
                 Some(_) => None,
                 None => service.response,
@@ -393,7 +395,7 @@ impl RouteTimeouts {
 }
 
 impl RouteAction {
-    /// The pools that the action may use.
+    /// Returns the pools that the action may use.
     pub fn pools(&self) -> Vec<&str> {
         match self {
             Self::Pool(pool) => vec![pool],
@@ -415,11 +417,11 @@ impl RouteAction {
 pub struct Route {
     /// Conditions that must hold.
     pub when: Conditions,
-    /// Conditions of which no alternative may hold; `None` = none.
+    /// Conditions of which no alternative may hold; `None` = no such conditions.
     pub not: Option<Box<Conditions>>,
     /// Changes to requests and responses.
     pub edits: RouteEdits,
-    /// Settings that replace those of the service; `None` = none.
+    /// Settings that replace those of the service; `None` = no such settings.
     pub options: Option<Box<RouteOptions>>,
     /// Action.
     pub action: RouteAction,
@@ -428,7 +430,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route without conditions and edits.
+    /// Creates a route without conditions and edits.
     pub fn new(action: RouteAction) -> Self {
         Self {
             when: Conditions::default(),
@@ -440,19 +442,19 @@ impl Route {
         }
     }
 
-    /// The copies of its requests.
+    /// Returns the mirrors that receive copies of the requests.
     pub fn mirrors(&self) -> &[Mirror] {
         self.options
             .as_ref()
             .map_or(&[], |options| &options.mirrors)
     }
 
-    /// The server that decides about its requests.
+    /// Returns the authorization settings, if requests are authorized by another server.
     pub fn forward_auth(&self) -> Option<&ForwardAuth> {
         self.options.as_ref()?.forward_auth.as_ref()
     }
 
-    /// The pools that it may use, those of copies and of `forward_auth` included.
+    /// Returns the pools that the route may use, including those of mirrors and of `forward_auth`.
     pub fn pools(&self) -> Vec<&str> {
         let mut pools = self.action.pools();
         pools.extend(self.mirrors().iter().map(|mirror| mirror.pool.as_str()));
@@ -460,7 +462,7 @@ impl Route {
         pools
     }
 
-    /// The files that it sends.
+    /// Returns the directory whose files the route sends.
     pub fn files(&self) -> Option<&StaticFiles> {
         match &self.action {
             RouteAction::Files(files) => Some(files),
@@ -474,7 +476,7 @@ impl Route {
         }
     }
 
-    /// Whether the route matches every request, and ends the choice.
+    /// Whether the route matches every request, and does not restart the selection.
     pub fn is_for_all(&self) -> bool {
         self.when.is_empty() && self.not.is_none() && !self.restarts()
     }
@@ -483,7 +485,7 @@ impl Route {
         matches!(self.action, RouteAction::Restart(_))
     }
 
-    /// All its conditions.
+    /// Returns the conditions and the negated conditions.
     pub fn conditions(&self) -> impl Iterator<Item = &Conditions> {
         std::iter::once(&self.when).chain(self.not.as_deref())
     }
@@ -506,7 +508,7 @@ impl Route {
     }
 
     /// Whether this route matches every request that `other` matches, so that `other` is never used; false if the
-    /// patterns do not prove it. After a rewrite other routes get the new path.
+    /// patterns do not prove it. A route that restarts the selection covers no other route, because the path changes.
     pub fn covers(&self, other: &Self) -> bool {
         !self.restarts()
             && (self.not.is_none() || self.not == other.not)
@@ -514,8 +516,8 @@ impl Route {
     }
 }
 
-/// As in `weir plan`: conditions, then the action. The alternate form (`{:#}`) is for readers of the status and of
-/// metrics: without values of header fields and cookies that may be secrets.
+/// Formats the route as in `weir plan`: conditions, then the action. The alternate form (`{:#}`), for the status and
+/// metrics, omits values of header fields and cookies that may be secrets.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.when, f)?;

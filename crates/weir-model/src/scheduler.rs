@@ -1,10 +1,10 @@
-//! Scheduler of a pool, by name and flags; `weir-sched` implements them.
+//! The scheduler of a pool: name and flags. `weir-sched` implements the schedulers.
 
 use std::fmt;
 use std::str::FromStr;
 
 named_enum! {
-    /// Scheduler by its canonical name; `weir-config` handles aliases.
+    /// A scheduler, by its canonical name; `weir-config` handles aliases.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum SchedulerKind {
         /// Round robin.
@@ -52,23 +52,23 @@ impl SchedulerKind {
         self.traits().ipvs
     }
 
-    /// Whether proxy services implement it.
+    /// Whether proxy services implement the scheduler.
     pub const fn works_in_proxy(self) -> bool {
         self.traits().proxy
     }
 
-    /// Whether it selects a server by hash, so that `max_load` applies.
+    /// Whether the scheduler selects a server by hash, so that `max_load` applies.
     pub const fn hashes(self) -> bool {
         self.traits().hashes
     }
 
-    /// Whether the data plane implements it.
+    /// Whether the data plane implements the scheduler.
     pub const fn is_built(self) -> bool {
         self.traits().layer4
     }
 
-    /// Whether it can select a server for a socket before there is a packet. The kernel's schedulers by destination see
-    /// only the VIP; `ovf` and `twos` are replaced by `fo` and `p2c`.
+    /// Whether the scheduler can select a server for a socket, before there is a packet. The kernel's schedulers by
+    /// destination would only see the VIP; `fo` and `p2c` replace `ovf` and `twos`.
     pub const fn works_for_sockets(self) -> bool {
         match self {
             Self::Rr
@@ -87,12 +87,12 @@ impl SchedulerKind {
         }
     }
 
-    /// Schedulers for which `max_load` applies.
+    /// Returns the schedulers to which `max_load` applies.
     pub fn hashing() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 
-    /// Whether the choice depends only on the packet and the server list; `max_load` adds the load.
+    /// Whether the choice depends only on the packet and the server list; with `max_load` it also depends on the load.
     pub const fn is_stateless(self) -> bool {
         self.traits().stateless
     }
@@ -157,7 +157,7 @@ impl FromStr for SchedulerKind {
     }
 }
 
-/// The name is not a known scheduler.
+/// The name is not that of a scheduler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownScheduler;
 
@@ -179,7 +179,7 @@ pub struct SchedulerFlags {
     pub fallback: bool,
     /// Hash only the first three bytes of an IPv4 address, as nginx's `ip_hash` does.
     pub networks: bool,
-    /// Among equal servers prefer the first added, not the last, as HAProxy's `first` does.
+    /// Prefer the first of several equal servers, not the last, as HAProxy's `first` does.
     pub file_order: bool,
 }
 
@@ -188,7 +188,7 @@ pub struct SchedulerFlags {
 pub struct Scheduler {
     /// Kind of scheduler.
     pub kind: SchedulerKind,
-    /// Flags; all false for kinds other than `sh` and `mh`.
+    /// Flags; only set by the names and aliases that [`SchedulerFlags`] lists.
     pub flags: SchedulerFlags,
     /// Bounded load: maximum load of a server in percent of the mean; 125 is `max_load = 1.25`. `None` = unbounded.
     pub max_load_percent: Option<u32>,
@@ -198,7 +198,7 @@ impl Scheduler {
     /// Default scheduler of layer 4 services.
     pub const L4_DEFAULT: Self = Self::new(SchedulerKind::Wlc);
 
-    /// A scheduler without flags and load bound.
+    /// Creates a scheduler without flags and without a load bound.
     pub const fn new(kind: SchedulerKind) -> Self {
         Self {
             kind,

@@ -15,7 +15,7 @@ pub enum SecretSource {
     Credential(String),
 }
 
-/// `file /etc/weir/key`.
+/// Formats the source as `file /etc/weir/key`.
 impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -27,7 +27,7 @@ impl fmt::Display for SecretSource {
     }
 }
 
-/// A secret. Two secrets are equal if both their values and their sources are.
+/// A secret. Two secrets are equal if their values and their sources are equal.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Secret {
     source: SecretSource,
@@ -51,12 +51,12 @@ impl Secret {
         Self { source, value }
     }
 
-    /// Source of the secret.
+    /// Returns the source of the secret.
     pub const fn source(&self) -> &SecretSource {
         &self.source
     }
 
-    /// Value of the secret.
+    /// Returns the value of the secret.
     pub fn expose(&self) -> &[u8] {
         &self.value
     }

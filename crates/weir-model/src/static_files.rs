@@ -1,22 +1,22 @@
-//! `files` of a route: a directory whose files Weir sends itself.
+//! `files` of a route: a directory with files that Weir itself sends.
 
 use std::fmt;
 
 /// A directory, and how paths are mapped to its files.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StaticFiles {
-    /// Absolute path of the directory. No other file is sent.
+    /// Absolute path of the directory. Files outside it are not sent.
     pub root: String,
-    /// Removed from the beginning of a path; empty = nothing.
+    /// Prefix to remove from a path; empty = no prefix.
     pub strip: String,
     /// Names of the files that are sent for a directory; the first existing one is used.
     pub index: Vec<String>,
-    /// Paths below `root` in the order in which they are tried, with [`PATH`](Self::PATH) for the request's path. One
+    /// Paths below `root` in the order in which they are tried, with [`PATH`](Self::PATH) as the request's path. A path
     /// that ends with `/` is a directory.
     pub attempts: Vec<String>,
     /// Status of the response if no file is found; 400 to 599.
     pub missing: u16,
-    /// The pool that receives requests without a file, in place of that response.
+    /// The pool that receives requests for which no file is found, instead of that response; `None` = no pool.
     pub pool: Option<String>,
 }
 
@@ -24,7 +24,7 @@ impl StaticFiles {
     /// Placeholder for the path of a request in [`attempts`](Self::attempts).
     pub const PATH: &'static str = "{path}";
 
-    /// The files of a directory, with default settings.
+    /// Creates the settings for a directory, with defaults.
     pub fn new(root: impl Into<String>) -> Self {
         Self {
             root: root.into(),
@@ -37,7 +37,7 @@ impl StaticFiles {
     }
 }
 
-/// As in `weir plan`.
+/// Formats the settings as in `weir plan`.
 impl fmt::Display for StaticFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = Self::new(self.root.as_str());

@@ -3,7 +3,7 @@
 use crate::Secret;
 
 named_enum! {
-    /// Who sets the cookie.
+    /// How the cookie is set.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum StickyMode {
         /// Weir sets its own cookie and removes it from requests to servers.
@@ -22,7 +22,7 @@ named_enum! {
 pub struct Sticky {
     /// Name of the cookie.
     pub cookie: String,
-    /// Who sets it.
+    /// How the cookie is set.
     pub mode: StickyMode,
     /// Key for computing server identifiers; `None` = a key generated and stored by the director.
     pub secret: Option<Secret>,
@@ -33,7 +33,8 @@ pub struct Sticky {
 }
 
 impl Sticky {
-    /// Attributes of cookies set by Weir for clients with or without TLS. Configured attributes apply to both.
+    /// Returns the attributes of cookies set by Weir, for clients with or without TLS. Configured attributes apply to
+    /// both.
     pub fn attributes(&self, tls: bool) -> &str {
         match &self.attributes {
             Some(text) => text,

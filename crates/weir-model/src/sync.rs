@@ -7,25 +7,26 @@ use crate::Secret;
 /// `[sync]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowSync {
-    /// Address and port to receive on, and to send from.
+    /// Address and port from which datagrams are sent, and at which they are received.
     pub listen: SocketAddr,
-    /// The other directors, each at its `listen`. At least one, all of the family of `listen`.
+    /// Addresses and ports of the other directors (their `listen`); at least one, all of the address family of
+    /// `listen`.
     pub peers: Vec<SocketAddr>,
     /// The key that all directors share.
     pub key: Secret,
 }
 
 impl FlowSync {
-    /// Smallest length of the key in bytes.
-    pub const KEY_MIN: usize = 16;
+    /// Minimum length of the key, in bytes.
+    pub const KEY_BYTES_MIN: usize = 16;
 
-    /// Number of directors, this one included.
+    /// Returns the number of directors, including this one.
     pub fn directors(&self) -> usize {
         self.peers.len() + 1
     }
 
-    /// This director's number, from 0: its position among the sorted addresses of all directors. All directors derive
-    /// the same numbers, because each lists the others.
+    /// Returns this director's number, from 0: its position among the sorted addresses of all directors. All directors
+    /// derive the same numbers, because each of them lists all others.
     pub fn number(&self) -> usize {
         self.peers
             .iter()
@@ -33,9 +34,9 @@ impl FlowSync {
             .count()
     }
 
-    /// The part of a range of source ports that this director assigns: the range is divided into one part for each
-    /// director, in the order of their numbers, so that flows that two directors accept at the same time have different
-    /// ports. Sizes differ by at most one port. `None` = the range has fewer ports than there are directors.
+    /// Returns the part of a range of source ports that this director assigns. The range is divided into one part for
+    /// each director, in the order of their numbers, so that flows that two directors accept at the same time have
+    /// different ports. Sizes differ by at most one port. `None` if the range has fewer ports than there are directors.
     pub fn own_ports(&self, (first, last): (u16, u16)) -> Option<(u16, u16)> {
         let length = (usize::from(last) + 1).checked_sub(first.into())?;
         let (number, directors) = (self.number(), self.directors());
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn two_directors_have_half_each() {
+    fn two_directors_get_half_of_the_ports_each() {
         let range = (20_000, 32_767);
         assert_eq!(sync(0, 2).own_ports(range), Some((20_000, 26_383)));
         assert_eq!(sync(1, 2).own_ports(range), Some((26_384, 32_767)));

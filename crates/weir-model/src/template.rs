@@ -1,4 +1,4 @@
-//! Texts with variables that are filled in for each request: header values, redirects, paths, bodies.
+//! Texts with variables that are expanded for each request: header values, redirects, paths, bodies.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::MapEntries;
 pub enum Variable {
     /// The client's address.
     Client,
-    /// Its port.
+    /// The client's port.
     ClientPort,
     /// The port to which the client connected.
     ListenPort,
@@ -32,7 +32,7 @@ pub enum Variable {
     Server,
     /// The pool that the request is sent to.
     Pool,
-    /// The line of the route in the configuration.
+    /// The route, as the line of its position in the configuration.
     Route,
     /// `1.2` or `1.3`; empty without TLS.
     TlsVersion,
@@ -76,7 +76,7 @@ impl Variable {
         ("rest", Self::Rest),
     ];
 
-    /// The variable with a name, as written between braces.
+    /// Returns the variable with a name, as written between braces.
     pub fn named(name: &str) -> Option<Self> {
         if let Some(field) = name
             .strip_prefix("header.")
@@ -99,7 +99,7 @@ impl Variable {
             .map(|(_, variable)| variable)
     }
 
-    /// Whether it needs to know the TLS connection.
+    /// Whether the variable depends on the TLS connection.
     pub fn needs_tls(&self) -> bool {
         if let Self::Map(MapRef { map: Some(map), .. }) = self {
             return map.key.variables().any(Self::needs_tls);
@@ -111,24 +111,24 @@ impl Variable {
     }
 }
 
-/// A map, and what is looked up in it.
+/// A map, and the text that is looked up in it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ValueMap {
     /// Name.
     pub name: String,
-    /// Text of a request that is looked up.
+    /// Text that is looked up.
     pub key: Template,
-    /// Value without a match; `None` = none was configured.
+    /// Value if no key matches; `None` = no default is configured.
     pub default: Option<String>,
     /// Entries.
     pub entries: Arc<MapEntries>,
 }
 
 impl ValueMap {
-    /// Key of a map that does not set one.
+    /// Default of [`key`](Self::key).
     pub const KEY: &'static str = "{host}";
 
-    /// A map without entries.
+    /// Creates a map without entries.
     pub fn empty() -> Self {
         Self {
             name: String::new(),
@@ -138,7 +138,7 @@ impl ValueMap {
         }
     }
 
-    /// The value of a text; empty without a match and a default.
+    /// Returns the value of a text: that of the matching entry, the default, or an empty string.
     pub fn value(&self, text: &[u8]) -> &str {
         let found = self.entries.find(text);
         let found = found.and_then(|at| self.entries.values().get(at));
@@ -146,7 +146,7 @@ impl ValueMap {
     }
 }
 
-/// `hosts by {host}, exact, 3 entries, default web`.
+/// Formats the map as `hosts by {host}, exact, 3 entries, default web`.
 impl fmt::Display for ValueMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, key, count) = (&self.name, &self.key, self.entries.len());
@@ -163,12 +163,12 @@ impl fmt::Display for ValueMap {
     }
 }
 
-/// A map as a text names it.
+/// A reference to a map in a text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MapRef {
     /// Name.
     pub name: String,
-    /// The map, once it is known.
+    /// The map; `None` until [`Template::with_maps`] sets it.
     pub map: Option<Arc<ValueMap>>,
 }
 
@@ -206,14 +206,14 @@ impl Template {
     /// as in JSON.
     ///
     /// # Errors
-    /// A name is not that of a variable.
+    /// Returns an error if a name is not that of a variable.
     pub fn parse(text: &str) -> Result<Self, UnknownVariable> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             literal.push_str(before);
-            let Some((name, behind)) = after.split_once('}').filter(|(name, _)| is_name(name))
+            let Some((name, after_name)) = after.split_once('}').filter(|(name, _)| is_name(name))
             else {
                 literal.push('{');
                 rest = after;
@@ -233,7 +233,7 @@ impl Template {
                 parts.push(Part::Text(std::mem::take(&mut literal)));
             }
             parts.push(Part::Variable(variable));
-            rest = behind;
+            rest = after_name;
         }
         literal.push_str(rest);
         if !literal.is_empty() {
@@ -245,7 +245,7 @@ impl Template {
         })
     }
 
-    /// A text without variables.
+    /// Creates a text without variables.
     pub fn literal(text: &str) -> Self {
         let parts = match text {
             "" => Vec::new(),
@@ -257,17 +257,17 @@ impl Template {
         }
     }
 
-    /// The text as written.
+    /// Returns the text as written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its parts in order; adjacent literal texts are one part.
+    /// Returns the parts in order; adjacent literal texts are one part.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Its variables in order.
+    /// Returns the variables in order.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
         self.parts.iter().filter_map(|part| match part {
             Part::Variable(variable) => Some(variable),
@@ -275,7 +275,7 @@ impl Template {
         })
     }
 
-    /// The text, if it has no variables.
+    /// Returns the text if it has no variables.
     pub fn as_literal(&self) -> Option<&str> {
         self.variables()
             .next()
@@ -283,10 +283,10 @@ impl Template {
             .then_some(self.text.as_str())
     }
 
-    /// Connects the maps that the text names.
+    /// Sets the maps that the text refers to.
     ///
     /// # Errors
-    /// The name of a map that `find` does not know.
+    /// Returns the name of a map for which `find` returns `None`.
     pub fn with_maps(
         mut self,
         find: impl Fn(&str) -> Option<Arc<ValueMap>>,
@@ -301,7 +301,7 @@ impl Template {
         Ok(self)
     }
 
-    /// Replaces a variable by another one.
+    /// Replaces a variable with another variable.
     #[must_use]
     pub fn replacing(mut self, from: &Variable, to: &Variable) -> Self {
         for part in &mut self.parts {
@@ -351,9 +351,9 @@ mod tests {
     }
 
     proptest! {
-        /// No text is lost, and literal parts are never adjacent.
+        /// The parts contain the whole text, and literal parts are never adjacent.
         #[test]
-        fn parts_are_the_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
+        fn parts_concatenate_to_text(text in "([a{} \"]|\\{client\\}|\\{path\\}|\\{1\\}){0,12}") {
             if let Ok(parsed) = Template::parse(&text) {
                 let name = |variable: &Variable| match variable {
                     Variable::Client => "{client}",

@@ -43,23 +43,23 @@ named_enum! {
 /// `tls` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
-    /// Directories of certificates, and single files; at least one.
+    /// Paths of directories of certificates and of single files; at least one.
     pub certificates: Vec<String>,
     /// Whether clients without SNI, or with a name that matches no certificate, are rejected.
     pub strict_sni: bool,
     /// Minimum TLS version.
     pub minimum: TlsVersion,
-    /// Cipher suites that clients may use; a TLS version of which none is listed has all of its suites.
+    /// Cipher suites that clients may use; if no suite of a TLS version is listed, all of its suites may be used.
     pub ciphers: Vec<CipherSuite>,
-    /// Key exchange groups, the preferred one first; empty = the default ones.
+    /// Key exchange groups, in order of preference; empty = the default groups.
     pub groups: Vec<TlsGroup>,
     /// PEM file with the CA certificates for clients; `None` = no client certificates.
     pub client_ca: Option<String>,
-    /// PEM file with the revocation lists of these CAs; `None` = revocation is not checked.
+    /// PEM file with the revocation lists of the CAs in `client_ca`; `None` = revocation is not checked.
     pub client_crl: Option<String>,
     /// Whether client certificates are required; ignored without `client_ca`.
     pub client_auth: ClientAuth,
-    /// Session ticket keys: the first one encrypts, all decrypt; empty = generated and rotated keys.
+    /// Session ticket keys: the first key encrypts, all keys decrypt; empty = keys that Weir generates and rotates.
     pub ticket_keys: Vec<Secret>,
     /// Treatment of requests whose host differs from the SNI.
     pub sni_host: SniHost,
@@ -74,7 +74,7 @@ impl ServiceTls {
     }
 
     /// Minimum size of a ticket key, in bytes.
-    pub const TICKET_KEY_MIN: usize = 32;
+    pub const TICKET_KEY_BYTES_MIN: usize = 32;
 }
 
 /// `tls` of a pool: TLS to the servers, in proxy services.

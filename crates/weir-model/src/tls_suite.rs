@@ -1,4 +1,4 @@
-//! Cipher suites and key exchange groups of TLS, by the names of IANA and of OpenSSL.
+//! Cipher suites and key exchange groups of TLS, with their IANA and OpenSSL names.
 
 use crate::TlsVersion;
 
@@ -28,7 +28,7 @@ named_enum! {
 }
 
 impl CipherSuite {
-    /// The name in OpenSSL's `ciphers`; that of a TLS 1.3 suite is the one of IANA.
+    /// Returns the name in OpenSSL's `ciphers`; for a TLS 1.3 suite, it is the IANA name.
     pub const fn openssl_name(self) -> &'static str {
         match self {
             Self::Aes256Gcm | Self::Aes128Gcm | Self::ChaCha20 => self.as_str(),
@@ -41,13 +41,13 @@ impl CipherSuite {
         }
     }
 
-    /// Parses either name.
+    /// Parses an IANA or an OpenSSL name.
     pub fn from_text(text: &str) -> Option<Self> {
         let is = |suite: &Self| suite.as_str() == text || suite.openssl_name() == text;
         Self::ALL.into_iter().find(is)
     }
 
-    /// The only version that uses it.
+    /// Returns the only TLS version that uses the suite.
     pub const fn version(self) -> TlsVersion {
         match self {
             Self::Aes256Gcm | Self::Aes128Gcm | Self::ChaCha20 => TlsVersion::V13,
@@ -79,7 +79,7 @@ named_enum! {
 }
 
 impl TlsGroup {
-    /// Other names of groups, those of OpenSSL among them.
+    /// Other names of groups, including those of OpenSSL.
     pub const ALIASES: [(&'static str, Self); 4] = [
         ("x25519", Self::X25519),
         ("P-256", Self::P256),
@@ -94,7 +94,7 @@ impl TlsGroup {
         named.or_else(|| Some(aliases.find(|(name, _)| *name == text)?.1))
     }
 
-    /// Whether TLS 1.2 can use it.
+    /// Whether TLS 1.2 can use the group.
     pub const fn is_for_tls12(self) -> bool {
         match self {
             Self::X25519MlKem768 | Self::P256MlKem768 => false,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_both_kinds_are_parsed() {
+    fn iana_and_openssl_names_are_parsed() {
         for suite in CipherSuite::ALL {
             assert_eq!(CipherSuite::from_text(suite.as_str()), Some(suite));
             assert_eq!(CipherSuite::from_text(suite.openssl_name()), Some(suite));

@@ -3,13 +3,13 @@
 use crate::HttpReceiver;
 
 named_enum! {
-    /// What becomes of the trace of a client's request.
+    /// How the trace context of a client's request is treated.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
     pub enum ParentTrace {
-        /// It is continued, and its decision whether to record is respected.
+        /// The trace is continued, and the client's decision whether to record it is respected.
         #[default]
         Continue = "continue",
-        /// It is replaced by a new trace.
+        /// A new trace is started.
         Ignore = "ignore",
     }
 }
@@ -17,11 +17,11 @@ named_enum! {
 /// Where traces go, and which requests are recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tracing {
-    /// The collector, with the path of its receiver of traces.
+    /// URL of the collector, with the path for traces.
     pub endpoint: HttpReceiver,
-    /// One of so many new traces is recorded.
+    /// One of this many new traces is recorded.
     pub sample: u32,
-    /// What becomes of the client's trace.
+    /// How the client's trace context is treated.
     pub parent: ParentTrace,
     /// `service.name` of the resource.
     pub service_name: String,
@@ -32,6 +32,6 @@ impl Tracing {
     pub const SAMPLE: (u32, u32) = (1, 1_000_000);
     /// Default of `service_name`.
     pub const SERVICE_NAME: &str = "weir";
-    /// Path that is added to an endpoint (OTLP/HTTP, "Endpoint URLs").
+    /// Path that is appended to the configured endpoint (OTLP/HTTP, "Endpoint URLs").
     pub const PATH: &str = "/v1/traces";
 }

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Prefix of the path in the configuration.
 pub const PREFIX: &str = "unix:";
 
-/// Maximum length of a path in bytes: `sun_path` without the final zero.
-pub const PATH_MAX: usize = 107;
+/// Maximum length of a path, in bytes: `sun_path` without the final zero.
+pub const PATH_BYTES_MAX: usize = 107;
 
 /// The discard-only prefix of RFC 6666, 100::/64: no server has an address in it.
 const DISCARD_ONLY: u128 = 0x0100 << 112;
 
-/// An address that identifies the server on the socket at `path`, where servers are identified by address: in health
-/// checks, in overrides and in hashes. Nothing connects to it. It depends on the path only.
+/// Returns the address that identifies the server on the socket at `path` where servers are identified by address: in
+/// health checks, overrides and hashes. Weir never connects to it. It depends only on the path.
 pub fn stand_in(path: &str) -> IpAddr {
     // FNV-1a with 64 bits.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
@@ -22,26 +22,26 @@ pub fn stand_in(path: &str) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from_bits(DISCARD_ONLY | u128::from(hash)))
 }
 
-/// Why a path cannot be that of a server; `None` = it can.
+/// Returns why a path is not valid for the socket of a server; `None` if it is valid.
 pub fn path_problem(path: &str) -> Option<String> {
     if path.starts_with('@') {
         return Some("abstract sockets are not supported".to_owned());
     }
     if !path.starts_with('/') {
-        return Some("the path of the socket is not absolute".to_owned());
+        return Some("the path is not absolute".to_owned());
     }
-    if path.len() > PATH_MAX {
+    if path.len() > PATH_BYTES_MAX {
         let length = path.len();
         return Some(format!(
-            "the path has {length} bytes, and the kernel allows {PATH_MAX}"
+            "the path has {length} bytes, and the kernel allows {PATH_BYTES_MAX}"
         ));
     }
     if path.chars().any(char::is_control) {
-        return Some("the path has a control character".to_owned());
+        return Some("the path contains a control character".to_owned());
     }
     let is_plain = |part: &str| !matches!(part, "" | "." | "..");
     if !path.split('/').skip(1).all(is_plain) {
-        return Some("the path has an empty part, `.` or `..`".to_owned());
+        return Some("the path contains an empty component, `.` or `..`".to_owned());
     }
     None
 }

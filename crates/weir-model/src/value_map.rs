@@ -1,4 +1,4 @@
-//! `[map.NAME]`: values by keys, from a file or from the configuration, with lookups whose cost does not depend on the
+//! `[map.NAME]`: values by keys, from a file or from the configuration. The cost of a lookup does not depend on the
 //! number of entries.
 
 use std::collections::HashMap;
@@ -12,15 +12,15 @@ named_enum! {
     /// How keys are compared.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum MapKind {
-        /// The whole text.
+        /// The key equals the whole text.
         Exact = "exact",
-        /// Its beginning; the longest key wins.
+        /// The key is a prefix of the text; the longest key wins.
         Prefix = "prefix",
-        /// Its end; the longest key wins.
+        /// The key is a suffix of the text; the longest key wins.
         Suffix = "suffix",
-        /// An address in a network; the longest prefix wins.
+        /// The key is a network that contains the address; the longest prefix wins.
         Network = "network",
-        /// A regular expression; the first one wins.
+        /// The key is a regular expression that matches in the text; the first one wins.
         Regex = "regex",
     }
 }
@@ -30,7 +30,7 @@ named_enum! {
 pub enum MapError {
     /// The key of the entry with this index, from 0, is not valid, for this reason.
     Key(usize, String),
-    /// The expressions need too much memory together.
+    /// The expressions together need too much memory.
     TooLarge,
 }
 
@@ -38,24 +38,24 @@ pub enum MapError {
 pub struct MapEntries {
     kind: MapKind,
     ignore_case: bool,
-    /// Keys and indices of values, in order.
+    /// Keys and indexes of values, in order.
     entries: Vec<(String, u32)>,
     /// Distinct values.
     values: Vec<String>,
     by_key: HashMap<Box<[u8]>, u32>,
-    /// Distinct lengths of keys, the longest first; of networks, prefix lengths of IPv4, and of IPv6 plus 64.
+    /// Distinct lengths of keys, the longest first. For networks: prefix lengths of IPv4, and those of IPv6 plus 64.
     lengths: Vec<u16>,
     regexes: Option<RegexSet>,
 }
 
-/// IPv6 prefix lengths are stored with this added.
-const V6: u16 = 64;
+/// Offset that is added to IPv6 prefix lengths in `lengths`.
+const V6_OFFSET: u16 = 64;
 
 impl MapEntries {
-    /// Indexes entries. Of a key that occurs several times, the first entry applies.
+    /// Indexes entries. If a key occurs several times, the first entry applies.
     ///
     /// # Errors
-    /// A key is not valid for the kind.
+    /// Returns an error if a key is not valid for the kind, or if the expressions are too large.
     pub fn new(
         kind: MapKind,
         ignore_case: bool,
@@ -118,7 +118,7 @@ impl MapEntries {
         })
     }
 
-    /// No entries.
+    /// Creates a map without entries.
     pub fn empty() -> Self {
         Self {
             kind: MapKind::Exact,
@@ -131,7 +131,7 @@ impl MapEntries {
         }
     }
 
-    /// How keys are compared.
+    /// Returns how keys are compared.
     pub const fn kind(&self) -> MapKind {
         self.kind
     }
@@ -141,22 +141,22 @@ impl MapEntries {
         self.ignore_case
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The distinct values.
+    /// Returns the distinct values.
     pub fn values(&self) -> &[String] {
         &self.values
     }
 
-    /// Index of the value of a text among [`values`](Self::values).
+    /// Returns the index in [`values`](Self::values) of the value of a text; `None` if no key matches.
     pub fn find(&self, text: &[u8]) -> Option<usize> {
         let get = |key: &[u8]| self.by_key.get(key).map(|at| *at as usize);
         match self.kind {
@@ -175,7 +175,7 @@ impl MapEntries {
                 let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
                 let is_v6 = address.is_ipv6();
                 let lengths = self.lengths.iter();
-                let mut own = lengths.filter(|length| (**length >= V6) == is_v6);
+                let mut own = lengths.filter(|length| (**length >= V6_OFFSET) == is_v6);
                 own.find_map(|length| get(&masked(address, *length)))
             }
             MapKind::Regex => {
@@ -190,11 +190,11 @@ impl MapEntries {
 fn length_of(address: IpAddr, prefix: u8) -> u16 {
     match address {
         IpAddr::V4(_) => u16::from(prefix),
-        IpAddr::V6(_) => u16::from(prefix) + V6,
+        IpAddr::V6(_) => u16::from(prefix) + V6_OFFSET,
     }
 }
 
-/// The key of a network: its length and its address without the bits of hosts.
+/// Returns the lookup key of a network: its length, and its address without the host bits.
 fn masked(address: IpAddr, length: u16) -> Vec<u8> {
     let mut key = length.to_be_bytes().to_vec();
     match address {
@@ -203,7 +203,7 @@ fn masked(address: IpAddr, length: u16) -> Vec<u8> {
             key.extend((address.to_bits() & mask).to_be_bytes());
         }
         IpAddr::V6(address) => {
-            let prefix = u32::from(length.saturating_sub(V6));
+            let prefix = u32::from(length.saturating_sub(V6_OFFSET));
             let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
             key.extend((address.to_bits() & mask).to_be_bytes());
         }
@@ -269,14 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn exact_keys_and_the_first_of_two() {
+    fn exact_key_matches_and_first_duplicate_applies() {
         let exact = map(MapKind::Exact, false, &[("a", "1"), ("a", "2"), ("B", "3")]);
         assert_eq!(
             values(&exact, &["a", "A", "B", ""]),
             ["1", "none", "3", "none"]
         );
-        let blind = map(MapKind::Exact, true, &[("a", "1"), ("B", "3")]);
-        assert_eq!(values(&blind, &["A", "b"]), ["1", "3"]);
+        let ignoring_case = map(MapKind::Exact, true, &[("a", "1"), ("B", "3")]);
+        assert_eq!(values(&ignoring_case, &["A", "b"]), ["1", "3"]);
     }
 
     #[test]

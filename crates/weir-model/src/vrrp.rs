@@ -11,64 +11,64 @@ use crate::Network;
 /// A virtual router, `[vrrp.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VirtualRouter {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Interface of advertisements and addresses; `None`: the one that has `source`.
+    /// Interface of advertisements and addresses; `None` = the interface that has `source`.
     pub interface: Option<String>,
     /// Virtual router ID, 1 to 255.
     pub router_id: u8,
-    /// 1 to 255; 255 marks the address owner.
+    /// Priority, 1 to 255; 255 marks the address owner.
     pub priority: u8,
     /// Protocol version, 2 or 3.
     pub version: u8,
     /// Interval of advertisements.
     pub advert_interval: Duration,
-    /// Addresses that are listed in advertisements; all of one family. None = the router only has a state.
+    /// Addresses that are listed in advertisements; all of one family. Empty = the router only has a state.
     pub addresses: Vec<Network>,
     /// Addresses that are not listed in advertisements.
     pub excluded_addresses: Vec<Network>,
     /// Interfaces of addresses that are not on `interface`.
     #[serde(default)]
     pub other_interfaces: Vec<AddressInterface>,
-    /// Whether it takes over from an active director with a lower priority.
+    /// Whether the director takes over from an active director with a lower priority.
     pub preempt: bool,
-    /// How long it waits before it does.
+    /// Delay before preemption.
     pub preempt_delay: Duration,
     /// Source address of advertisements.
     pub source: Option<IpAddr>,
-    /// Receivers of advertisements; empty: the multicast group.
+    /// Receivers of advertisements; empty = the multicast group.
     pub peers: Vec<IpAddr>,
-    /// TTL or hop limit of packets to `peers`, 1 to 255; `None`: 255.
+    /// TTL or hop limit of packets to `peers`, 1 to 255; `None` = 255.
     #[serde(default)]
     pub unicast_ttl: Option<u8>,
-    /// The lowest accepted TTL or hop limit of packets of `peers`, 1 to 255; `None`: 255 for IPv4, any for IPv6.
+    /// The lowest accepted TTL or hop limit of packets from `peers`, 1 to 255; `None` = 255 for IPv4, any for IPv6.
     #[serde(default)]
     pub unicast_min_ttl: Option<u8>,
-    /// Virtual routers of the same group move together.
+    /// Name of the group; virtual routers of the same group move together.
     pub group: Option<String>,
     /// Tracked objects.
     pub track: Vec<Track>,
     /// Programs that are called on state changes.
     pub notify: Notify,
-    /// How long it waits before it takes part.
+    /// Delay after the start before the director takes part.
     pub start_delay: Duration,
     /// Missed advertisements after which a backup becomes active, 1 to 100.
     pub down_adverts: u32,
     /// Whether version 3 over IPv4 starts with the checksum that includes a pseudo header.
     pub pseudo_header: bool,
-    /// Whether its packets and its addresses use the virtual MAC address (RFC 9568 section 7.3).
+    /// Whether advertisements and addresses use the virtual MAC address (RFC 9568 section 7.3).
     pub virtual_mac: bool,
-    /// Whether it is in state fault while its interface is down or has no carrier.
+    /// Whether the router is in state fault while its interface is down or has no carrier.
     pub track_interface: bool,
-    /// Announcements of the addresses while it is active.
+    /// Announcements of the addresses while the director is active.
     pub announcements: RouterAnnouncements,
     /// Simple text password of version 2, at most 8 bytes.
     pub password: Option<RouterKey>,
     /// Authentication trailer.
     pub hmac: Option<RouterHmac>,
-    /// Routes that exist while it is active.
+    /// Routes that exist while the director is active.
     pub routes: Vec<VirtualRoute>,
-    /// Policy routing rules that exist while it is active.
+    /// Policy routing rules that exist while the director is active.
     pub rules: Vec<VirtualRule>,
     /// Which packets to the addresses the active director accepts.
     #[serde(default)]
@@ -79,10 +79,10 @@ pub struct VirtualRouter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Accept {
-    /// All.
+    /// All packets.
     #[default]
     All,
-    /// Those of services, and what neighbour discovery and path MTU discovery need.
+    /// Packets for services, and packets that neighbour discovery and path MTU discovery need.
     Services(Vec<AcceptedPorts>),
 }
 
@@ -104,11 +104,11 @@ pub struct AcceptedPorts {
 pub struct RouterAnnouncements {
     /// Frames per address at a takeover.
     pub repeat: u32,
-    /// Time to the second announcement; zero: none.
+    /// Time from a takeover to the second announcement; zero = no second announcement.
     pub again: Duration,
-    /// Interval of further ones; zero: none.
+    /// Interval of further announcements; zero = no further announcements.
     pub refresh: Duration,
-    /// Frames per address of each of them.
+    /// Frames per address at each of the further announcements.
     pub refresh_repeat: u32,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Debug for RouterKey {
     }
 }
 
-/// keepalived's `auth_hmac`.
+/// Authentication of advertisements by HMAC, keepalived's `auth_hmac`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RouterHmac {
     /// Accepted keys by ID, 32 to 64 bytes each.
@@ -139,11 +139,11 @@ named_enum! {
     /// What is sent and required.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum RouterHmacMode {
-        /// Sent and required.
+        /// Packets are signed, and signatures are required.
         Enforce = "enforce",
-        /// Sent; packets without it are accepted.
+        /// Packets are signed; packets without a signature are accepted.
         Permissive = "permissive",
-        /// Not sent; packets without it are accepted.
+        /// Packets are not signed; packets without a signature are accepted.
         ReceiveOnly = "receive-only",
     }
 }
@@ -155,17 +155,18 @@ pub struct VirtualRoute {
     pub to: Network,
     /// Next hop.
     pub via: Option<IpAddr>,
-    /// Interface; `None`: that of the virtual router.
+    /// Interface; `None` = that of the virtual router.
     pub interface: Option<String>,
     /// Preferred source address.
     pub source: Option<IpAddr>,
     /// Routing table.
     pub table: u32,
-    /// Metric; 0: the kernel's default.
+    /// Metric; 0 = the kernel's default.
     pub metric: u32,
 }
 
-/// A policy routing rule that exists while a virtual router is active. Packets that match all conditions use a table.
+/// A policy routing rule that exists while a virtual router is active. Packets that match all conditions use the
+/// routing table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VirtualRule {
     /// Source.
@@ -183,7 +184,8 @@ pub struct VirtualRule {
 }
 
 impl VirtualRouter {
-    /// Whether advertisements are sent over IPv4: the family of its addresses, or that of the directors.
+    /// Whether advertisements are sent over IPv4. The family is that of `addresses`; without addresses, that of
+    /// `source` or `peers`.
     pub const fn is_ipv4(&self) -> bool {
         match (
             self.addresses.as_slice(),
@@ -197,14 +199,15 @@ impl VirtualRouter {
         }
     }
 
-    /// The interface of an address that is not on the one of the virtual router.
+    /// Returns the interface of an address that is not on the interface of the virtual router; `None` for other
+    /// addresses.
     pub fn other_interface(&self, address: IpAddr) -> Option<&str> {
         let mut others = self.other_interfaces.iter();
         let found = others.find(|it| it.addresses.contains(&address))?;
         Some(&found.interface)
     }
 
-    /// The addresses that it manages on an interface; `None`: on its own one.
+    /// Returns the addresses that the router manages on an interface; `None` = its own interface.
     pub fn managed_on<'a>(
         &'a self,
         interface: Option<&'a str>,
@@ -213,13 +216,13 @@ impl VirtualRouter {
             .filter(move |it| self.other_interface(it.address) == interface)
     }
 
-    /// All addresses that it manages.
+    /// Returns all addresses that the router manages.
     pub fn managed(&self) -> impl Iterator<Item = &Network> {
         self.addresses.iter().chain(&self.excluded_addresses)
     }
 }
 
-/// Addresses of a virtual router on another interface than its own.
+/// Addresses of a virtual router on an interface other than its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressInterface {
     /// The interface.
@@ -228,7 +231,7 @@ pub struct AddressInterface {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A tracked object.
+/// A tracked object and its effect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Track {
     /// What is tracked.
@@ -272,24 +275,24 @@ pub struct TrackScript {
     pub rise: u32,
     /// Consecutive failures required.
     pub fall: u32,
-    /// Account that it runs as.
+    /// Account that the program runs as.
     pub user: String,
 }
 
-/// Programs and arguments that are called on state changes; empty: none.
+/// Programs and arguments that are called on state changes; empty = no program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Notify {
-    /// On every change, with four more arguments.
+    /// Called on every change, with four additional arguments.
     pub all: Vec<String>,
-    /// When the director becomes active.
+    /// Called when the director becomes active.
     pub active: Vec<String>,
-    /// When it becomes backup.
+    /// Called when the director becomes backup.
     pub backup: Vec<String>,
-    /// When it is in fault.
+    /// Called when the virtual router enters state fault.
     pub fault: Vec<String>,
-    /// When it stops.
+    /// Called when the virtual router stops.
     pub stop: Vec<String>,
-    /// On every change of the group's state, once for the group.
+    /// Called on every change of the group's state, once for the whole group.
     pub group: Vec<String>,
     /// A FIFO that receives a line for every change, as from keepalived.
     pub fifo: Option<String>,

@@ -1,4 +1,4 @@
-//! Output of `weir plan`, and completeness of differences.
+//! Tests the output of `weir plan`, and that differences are complete.
 
 use std::net::IpAddr;
 use std::time::Duration;

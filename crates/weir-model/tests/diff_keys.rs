@@ -1,4 +1,4 @@
-//! Each key that differs is one edit with both values, and credentials and long texts are not shown.
+//! Each key that differs is one edit with both values; credentials and long texts are not shown.
 
 #![expect(clippy::too_many_lines, reason = "tables of keys")]
 
@@ -86,10 +86,10 @@ fn service_tls() -> ServiceTls {
     }
 }
 
-/// A change of the configuration, and the line without the name of its table.
+/// A change to the configuration, and the expected line without the name of its table.
 type Case = (fn(&mut Desired), &'static str);
 
-/// Each change of the configuration is the one line `table: edit`.
+/// Asserts that each change of the configuration is one line, `table: edit`.
 fn check(table: &str, cases: &[Case]) {
     let lines = |change: &fn(&mut Desired)| {
         let mut new = base();
@@ -119,7 +119,7 @@ fn some(text: &str) -> Option<String> {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn keys_of_checks() {
+fn changed_keys_of_checks_are_edits() {
     fn check_of(desired: &mut Desired) -> &mut Check {
         &mut desired.pools[0].checks[0]
     }
@@ -228,7 +228,7 @@ fn keys_of_checks() {
 }
 
 #[test]
-fn parameters_of_probes() {
+fn changed_probe_parameters_are_edits() {
     let line = |old: Probe, new: Probe| {
         let mut before = base();
         before.pools[0].checks = vec![Check::new(Probe::Ping), Check::new(old)];
@@ -321,7 +321,7 @@ fn parameters_of_probes() {
 }
 
 #[test]
-fn keys_of_pools_and_servers() {
+fn changed_keys_of_pools_and_servers_are_edits() {
     fn pool(desired: &mut Desired) -> &mut Pool {
         &mut desired.pools[0]
     }
@@ -523,7 +523,7 @@ fn keys_of_pools_and_servers() {
 }
 
 #[test]
-fn keys_of_proxy_services() {
+fn changed_keys_of_proxy_services_are_edits() {
     fn proxy(desired: &mut Desired) -> &mut Proxy {
         &mut desired.proxies[0]
     }
@@ -752,7 +752,7 @@ fn keys_of_proxy_services() {
 }
 
 #[test]
-fn keys_of_the_node() {
+fn changed_keys_of_node_are_edits() {
     fn admin(desired: &mut Desired) -> &mut Admin {
         desired.node.admin.as_mut().unwrap()
     }

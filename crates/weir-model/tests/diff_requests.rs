@@ -1,4 +1,4 @@
-//! Differences of what decides about requests: authorization, scheme, and TLS of a service.
+//! Differences in authorization, scheme conditions, and TLS of a service.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn auth(value: &str) -> Option<Box<RouteOptions>> {
 }
 
 #[test]
-fn changes_are_named_without_values_of_fields() {
+fn changes_are_reported_without_header_values() {
     let shown = changed(|proxy| proxy.routes[0].options = auth("secret"));
     let expected = "route 1.forward_auth none -> GET /verify of pool q within 1s, copies X-User B as A, sets x";
     assert!(shown.ends_with(expected), "{shown}");

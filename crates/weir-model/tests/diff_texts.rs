@@ -1,4 +1,4 @@
-//! Differences of rewritten paths, and of the maps of access logs.
+//! Differences in path rewrites, and in the maps of access logs.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ fn service(name: &str, forward: Forward, listen: &[(Protocol, &str, Ports)]) -> 
 const VIP: &str = "192.0.2.10";
 
 #[test]
-fn port_of_a_check_is_its_own_the_servers_or_the_listeners() {
+fn check_port_falls_back_to_server_then_listener() {
     let check = |probe, port| {
         let mut check = Check::new(probe);
         check.target.port = port;
@@ -49,7 +49,7 @@ fn port_of_a_check_is_its_own_the_servers_or_the_listeners() {
 }
 
 #[test]
-fn probe_takes_the_path_of_clients() {
+fn probe_path_uses_vip_and_port_of_service() {
     let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
     let range = (Protocol::Tcp, VIP, Ports::Range(80, 90));
     let udp = (Protocol::Udp, VIP, Ports::One(53));
@@ -115,7 +115,7 @@ fn probe_takes_the_path_of_clients() {
 }
 
 #[test]
-fn source_of_a_probe_is_the_vip_without_snat() {
+fn probe_source_is_vip_for_nat_without_snat() {
     let tcp80 = (Protocol::Tcp, VIP, Ports::One(80));
     for (forward, snat, source_is_vip) in [
         (Forward::Nat, None, true),
@@ -180,7 +180,7 @@ fn desired() -> Desired {
 }
 
 #[test]
-fn services_and_ports_of_pools() {
+fn services_and_check_ports_are_grouped_by_pool() {
     let desired = desired();
     let services = desired.services_by_pool();
     let names: Vec<_> = services["p"].iter().map(|it| it.name.as_str()).collect();
@@ -226,7 +226,7 @@ fn server_has_its_own_checks_or_those_of_the_pool() {
 }
 
 #[test]
-fn paths_are_probed_if_any_check_uses_them() {
+fn probes_paths_if_any_check_uses_path() {
     let probes = |change: &dyn Fn(&mut Pool, Check)| {
         let mut desired = desired();
         desired.pools[1].servers = vec![server("10.0.0.1", None)];
@@ -289,7 +289,7 @@ fn index_finds_addresses_and_shared_pools() {
 }
 
 #[test]
-fn secrets_are_those_of_cookies_and_tickets() {
+fn secrets_include_cookie_secrets_and_ticket_keys() {
     let mut desired = desired();
     let secret = |name: &str| Secret::new(SecretSource::Env(text(name)), Vec::new());
     assert_eq!(desired.secrets().count(), 0);

@@ -1,4 +1,4 @@
-//! Texts in plans and status, and the names in configuration.
+//! Texts in plans and in the status, and names in the configuration.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
@@ -10,7 +10,7 @@ fn text(text: &str) -> String {
 }
 
 #[test]
-fn routes_are_one_line() {
+fn routes_are_displayed_on_one_line() {
     let pool = || Route::new(RouteAction::Pool(text("p")));
     assert_eq!(pool().to_string(), "/* -> pool p");
     let named = |name: &str, value: Option<&str>| NamedCondition {
@@ -84,7 +84,7 @@ fn routes_are_one_line() {
 }
 
 #[test]
-fn admin_address_is_one_line() {
+fn admin_settings_are_displayed_on_one_line() {
     let admin = |listen: &str| Admin::new(listen.parse().unwrap());
     for (listen, shown) in [
         ("127.0.0.1:900", "127.0.0.1:900"),
@@ -118,7 +118,7 @@ fn admin_address_is_one_line() {
 }
 
 #[test]
-fn health_settings_are_one_line() {
+fn health_settings_are_displayed_on_one_line() {
     assert_eq!(Health::default().to_string(), "require all");
     let health = Health {
         require: Require::Any,
@@ -138,7 +138,7 @@ fn health_settings_are_one_line() {
 }
 
 #[test]
-fn listeners_families_and_forwards() {
+fn listeners_display_and_forwarding_properties() {
     let listener = |protocol, address: &str, ports| Listener {
         protocol,
         address: address.parse().unwrap(),
@@ -204,7 +204,7 @@ fn family_of_a_service_is_that_of_its_first_listener_or_mark() {
 }
 
 #[test]
-fn snat_and_tunnel_settings() {
+fn snat_and_tunnel_display_settings() {
     let snat = |addresses: &[&str]| Snat {
         addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
         ports: (1000, 2000),
@@ -235,7 +235,7 @@ fn snat_and_tunnel_settings() {
 }
 
 #[test]
-fn schedulers_with_flags() {
+fn schedulers_display_flags_and_bound() {
     let flags = |port, fallback, networks, file_order| SchedulerFlags {
         port,
         fallback,
@@ -289,7 +289,7 @@ fn schedulers_with_flags() {
 }
 
 #[test]
-fn reasons_for_the_end_of_connections_at_failover() {
+fn failover_reasons_are_formatted() {
     let scheduler = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
     for (reason, begin) in [
         (
@@ -312,7 +312,7 @@ fn reasons_for_the_end_of_connections_at_failover() {
 }
 
 #[test]
-fn secrets_show_their_source_only() {
+fn secret_debug_shows_only_source() {
     for (source, shown) in [
         (SecretSource::Text, "text"),
         (SecretSource::File(text("/s")), "file /s"),
@@ -333,7 +333,7 @@ fn hash_of(value: &impl Hash) -> u64 {
 }
 
 #[test]
-fn expressions_are_compared_and_shown_by_their_text() {
+fn expressions_are_compared_and_displayed_by_source_text() {
     let pattern = |text: &str| Pattern::new(text).unwrap();
     assert_eq!(pattern("a.b").to_string(), "/a.b/");
     assert_eq!(format!("{:?}", pattern("a.b")), "/a.b/");
@@ -355,7 +355,7 @@ fn expressions_are_compared_and_shown_by_their_text() {
 }
 
 #[test]
-fn retry_rules() {
+fn retry_on_matches_conditions_and_statuses() {
     let rules = RetryOn {
         conditions: vec![RetryCondition::Timeout],
         statuses: vec![(502, 504), (500, 500)],

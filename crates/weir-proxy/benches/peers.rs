@@ -1,9 +1,9 @@
-//! CPU per request, latency and memory compared with HAProxy and nginx, all with one worker on CPU 0, load and origin
-//! on the others.
+//! Measures CPU time per request, latency and memory compared with HAProxy and nginx. Each proxy has one worker on CPU
+//! 0; load and origin run on the other CPUs.
 //!
-//! Other work on the machine disturbs rates more than CPU time, but it does: read ratios, not nanoseconds.
+//! Other work on the machine disturbs rates more than CPU time, but affects both: compare ratios, not nanoseconds.
 //!
-//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3.
+//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` override the defaults of 2 and 3.
 
 mod rig;
 
@@ -19,10 +19,10 @@ use rig::{
 use weir_model::{Proxy, ProxyProtocol};
 
 const SERVE: &str = "WEIR_BENCH_SERVE";
-/// Clients that have asked once and stay.
+/// Number of clients that have sent one request and stay connected.
 const IDLE: usize = 5_000;
 
-/// What is asked for, and by how many connections.
+/// Name, path, number of connections, and whether connections are kept alive.
 const CASES: [(&str, &str, u32, bool); 4] = [
     ("small, keep-alive", "/small", 64, true),
     ("16 KB, keep-alive", "/16k", 64, true),
@@ -32,10 +32,10 @@ const CASES: [(&str, &str, u32, bool); 4] = [
 
 fn main() {
     if let Ok(listen) = std::env::var(SERVE) {
-        return serve(listen.parse().expect("an address"));
+        return serve(listen.parse().expect("parse address"));
     }
     if let Some(why) = rig::missing(&["nginx", "haproxy", "wrk", "h2load", "taskset"]) {
-        println!("the proxy next to its peers: skipped, {why}");
+        println!("proxy compared with peers: skipped, {why}");
         return;
     }
     let directory = rig::directory();
@@ -48,7 +48,7 @@ fn main() {
             wrk(&url, connections, keeps)
         });
     }
-    let name = "small, keep-alive, latency at 70 % of the first one's most";
+    let name = "small, keep-alive, latency at 70 % of the first one's maximum";
     paced(name, &directory, &candidates, "/small");
     drop(candidates);
     two_workers(&directory);
@@ -58,8 +58,8 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// CPU per request of two workers to one's, both with load and origin next to them on the same two CPUs: caches and the
-/// kernel are shared alike, so that what differs is Weir's.
+/// Compares the CPU time per request of two workers with that of one worker. Load and origin run on the same two CPUs
+/// in both cases, so caches and the kernel are shared equally, and the difference is caused by Weir.
 fn two_workers(directory: &Path) {
     let candidates = [
         weir_on(directory, "one", "127.0.0.1:17083", "0"),
@@ -71,7 +71,8 @@ fn two_workers(directory: &Path) {
     });
 }
 
-/// Microseconds that every answer took to requests at a fixed rate, `rate` a second over 64 connections, in order.
+/// Returns the latency of each response in microseconds, sorted, at a fixed rate of `rate` requests per second over 64
+/// connections.
 fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
     const CONNECTIONS: u64 = 64;
     let log = directory.join("latencies");
@@ -81,28 +82,28 @@ fn paced_latencies(directory: &Path, url: &str, rate: u64) -> Vec<u32> {
     command.arg(format!("--rps={}", rate / CONNECTIONS));
     command.arg(format!("-n{requests}"));
     command.arg("--log-file").arg(&log).arg(url);
-    // It appends.
+    // h2load appends to the file.
     let _ = fs::remove_file(&log);
     let ended = command.output();
     assert!(
         ended.is_ok_and(|output| output.status.success()),
-        "h2load runs"
+        "h2load failed"
     );
-    let lines = fs::read_to_string(&log).expect("a line for each request");
+    let lines = fs::read_to_string(&log).expect("read latencies");
     let mut elapsed: Vec<u32> = lines
         .lines()
         .map(|line| {
             let mut columns = line.split('\t').skip(1);
             assert_eq!(columns.next(), Some("200"), "{url}: {line}");
             let us = columns.next().and_then(|text| text.parse().ok());
-            us.expect("microseconds")
+            us.expect("parse microseconds")
         })
         .collect();
     elapsed.sort_unstable();
     elapsed
 }
 
-/// Latencies at 70 % of the requests that the first candidate answers at most.
+/// Compares latencies at 70 % of the maximum request rate of the first candidate.
 fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     const SHARES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
     if !is_wanted(name) {
@@ -121,7 +122,7 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
             }
         }
     }
-    println!("{name}: {rate} requests a second, medians of the rounds");
+    println!("{name}: {rate} requests per second, medians of the rounds");
     for (candidate, seen) in candidates.iter().zip(seen) {
         let shares = SHARES.iter().zip(seen);
         let texts = shares.map(|((share, _), us)| format!("{share} {:6.0} us", median(us)));
@@ -133,7 +134,7 @@ fn paced(name: &str, directory: &Path, candidates: &[Candidate], path: &str) {
     }
 }
 
-/// What clients cost that have asked once and stay.
+/// Measures the memory of clients that have sent one request and stay connected.
 fn idle(candidate: &Candidate) {
     let name = "memory of an idle keep-alive connection";
     if !is_wanted(name) {
@@ -145,8 +146,8 @@ fn idle(candidate: &Candidate) {
         let read = asked.and_then(|()| stream.read(&mut answer));
         assert!(read.is_ok_and(|bytes| answer[..bytes].starts_with(b"HTTP/1.1 200")));
     };
-    let connect = || TcpStream::connect(candidate.listen).expect("it listens");
-    // What the first clients bring about is not theirs.
+    let connect = || TcpStream::connect(candidate.listen).expect("connect");
+    // The first clients cause one-time allocations that are not counted.
     (0..100).for_each(|_| fetch(&mut connect()));
     let before = memory(candidate.pid);
     let mut clients: Vec<TcpStream> = (0..IDLE).map(|_| connect()).collect();
@@ -159,7 +160,7 @@ fn idle(candidate: &Candidate) {
     );
 }
 
-/// What the re-executed program does.
+/// Runs the proxy in the re-executed program.
 fn serve(listen: SocketAddr) {
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service.listen.push(listen);
@@ -170,7 +171,7 @@ fn weir(directory: &Path) -> Candidate {
     weir_on(directory, "weir", "127.0.0.1:17083", "0")
 }
 
-/// With a worker for each CPU of the list.
+/// Starts Weir with a worker for each CPU in the list.
 fn weir_on(directory: &Path, name: &'static str, listen: &'static str, cpus: &str) -> Candidate {
     let mut command = weir_command(directory, cpus);
     command.env(SERVE, listen);
@@ -201,10 +202,10 @@ fn nginx(directory: &Path) -> Candidate {
     spawn("nginx", "127.0.0.1:17082", command)
 }
 
-/// Resident bytes that are the process's own.
+/// Returns the private resident memory of a process, in bytes.
 fn memory(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("read process status");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.expect("a size") * 1024
+    kib.expect("find RssAnon") * 1024
 }

@@ -1,6 +1,6 @@
-//! TLS and HTTP/2 compared with HAProxy and nginx; see `rig`.
+//! Measures TLS and HTTP/2 compared with HAProxy and nginx; see `rig`.
 //!
-//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` change 2 and 3.
+//! `WEIR_BENCH_SECONDS` and `WEIR_BENCH_ROUNDS` override the defaults of 2 and 3.
 
 mod rig;
 
@@ -63,7 +63,7 @@ fn main() {
     let _ = fs::remove_dir_all(&directory);
 }
 
-/// Chain and key in one file, P-256.
+/// Creates a P-256 certificate. Returns the path of a file with chain and key.
 fn certificate(directory: &Path) -> String {
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3 -subj /CN=bench \
                   -keyout key -out chain 2>/dev/null && cat chain key > bench.pem";
@@ -75,9 +75,9 @@ fn certificate(directory: &Path) -> String {
     directory.join("bench.pem").display().to_string()
 }
 
-/// Requests that h2load counted; panics when one failed.
+/// Runs h2load, and returns the number of successful requests. Panics if a request failed.
 fn h2load(url: &str, connections: u32) -> u64 {
-    // A number, not a time: its `-D` was seen never to end.
+    // A number of requests instead of a time: h2load with `-D` has been seen to hang.
     let requests = 20_000 * setting("WEIR_BENCH_SECONDS", 2);
     let mut command = on("1", "h2load");
     command.args([
@@ -90,7 +90,7 @@ fn h2load(url: &str, connections: u32) -> u64 {
         .arg(url)
         .stderr(Stdio::null())
         .output()
-        .expect("h2load runs");
+        .expect("run h2load");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text
         .lines()
@@ -100,12 +100,12 @@ fn h2load(url: &str, connections: u32) -> u64 {
     good.unwrap_or(0)
 }
 
-/// What the re-executed program does.
+/// Runs the proxy in the re-executed program.
 fn serve(certificate: &str) {
     let mut service = Proxy::new("bench", ProxyProtocol::Http, "origin");
     service
         .listen
-        .push("127.0.0.1:17093".parse().expect("an address"));
+        .push("127.0.0.1:17093".parse().expect("parse address"));
     service.tls = Some(ServiceTls {
         ticket_keys: Vec::new(),
         certificates: vec![certificate.to_owned()],

@@ -1,4 +1,4 @@
-//! Shared by a worker's connections: buffers, server connections, clocks.
+//! Holds what a worker's sessions share: buffers, connections to servers, clocks, timer wheels.
 
 mod upstream;
 mod waiting;
@@ -15,10 +15,10 @@ use weir_select::limit::Slot;
 use weir_select::{Balancer, Budget};
 use weir_sys::{Clock, now_ns};
 
-pub(crate) use self::upstream::{Stay, Upstream};
+pub(crate) use self::upstream::{IdleLimits, Upstream};
 use crate::h2::{H2ClientConn, Wakeups};
 use crate::idle_pool::IdlePool;
-use crate::log::Note;
+use crate::log::LogRecord;
 use crate::pipe::Pipes;
 use crate::plan::{Mirror, Service};
 use crate::queue::Inbox;
@@ -26,16 +26,16 @@ use crate::slab::{Key, Slab};
 use crate::verdict::{AuthRequest, Verdict};
 use crate::wheel::Wheel;
 
-/// Buffer sizes for reading heads and bodies. Smaller reads of bodies cost more system calls; larger reads of heads
-/// cost cache misses.
-pub(crate) const HEAD_ROOM: usize = 64 << 10;
-pub(crate) const BODY_ROOM: usize = 256 << 10;
-/// Number of buffers that are kept for the next request, and their largest size.
+/// Buffer sizes in bytes for reading heads and bodies. Smaller reads of bodies would cost more system calls; larger
+/// reads of heads would cost cache misses.
+pub(crate) const HEAD_BUFFER_BYTES: usize = 64 << 10;
+pub(crate) const BODY_BUFFER_BYTES: usize = 256 << 10;
+/// Maximum number of spare buffers, and their maximum size in bytes.
 const SPARE_MAX: usize = 1024;
-const SPARE_SIZE: usize = 16 << 10;
-/// How long a request may take before its client's end is watched.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+/// How long a request may take before its client is watched for disconnection, in milliseconds.
 const WATCH_MS: u64 = 50;
-/// Number of large buffers that are kept for slow clients.
+/// Maximum number of spare large buffers, for data that slow clients have not received yet.
 const LARGE_MAX: usize = 8;
 
 /// The last known state of a socket.
@@ -43,17 +43,17 @@ const LARGE_MAX: usize = 8;
 pub(crate) struct Ready {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// The peer sends nothing after what can be read.
+    /// The peer sends nothing after the bytes that can be read.
     pub(crate) ended: bool,
     /// Both directions are closed.
     pub(crate) broken: bool,
 }
 
 impl Ready {
-    /// After a read of `got` bytes into a buffer of `room`: if it was not filled, no more can be read, except for the
-    /// end.
-    pub(crate) const fn after_read(&mut self, got: usize, room: usize) {
-        if got < room && !self.ended {
+    /// Updates the state after a read of `bytes` bytes into a buffer of `capacity` bytes. If the buffer was not filled,
+    /// nothing more can be read except for the end.
+    pub(crate) const fn after_read(&mut self, bytes: usize, capacity: usize) {
+        if bytes < capacity && !self.ended {
             self.readable = false;
         }
     }
@@ -63,35 +63,35 @@ impl Ready {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) service: Arc<Service>,
-    /// One per pool.
+    /// One balancer per pool.
     pub(crate) balancers: RefCell<Vec<Balancer>>,
-    /// The budget of retries.
+    /// The retry budget.
     pub(crate) budget: Budget,
-    /// It is no longer configured: its clients finish what they began.
-    pub(crate) gone: bool,
+    /// Whether the service is no longer configured; its clients finish their current requests.
+    pub(crate) is_removed: bool,
 }
 
-/// A copy of a request for a mirror, from the request's head on.
+/// A copy of a request for a mirror, or an authorization request.
 #[derive(Debug)]
 pub(crate) struct MirrorCopy {
     pub(crate) local: Rc<Local>,
     pub(crate) mirror: Arc<Mirror>,
-    /// The name of the pool, whose index a new configuration may change.
+    /// Name of the pool; a new configuration may change its index.
     pub(crate) pool: String,
-    /// The client, and the port of the listener.
+    /// Address of the client, and port of the listener.
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// Its position among the copies in progress.
+    /// The copy's slot among the copies in progress.
     pub(crate) slot: Slot,
-    /// Its framing, before the body.
+    /// Framing of the copy, as it was before the body.
     pub(crate) exchange: Exchange,
-    /// The head, and what was received of the body.
+    /// The head, and the part of the body that was received.
     pub(crate) bytes: Vec<u8>,
-    /// Length of the head.
+    /// Length of the head in bytes.
     pub(crate) head: usize,
-    /// Hash for the scheduler `hash`.
+    /// Hash key for the scheduler `hash`.
     pub(crate) hash: u64,
-    /// Of an authorization request: the session that gets the verdict.
+    /// For an authorization request: the session that receives the verdict.
     pub(crate) auth_request: Option<AuthRequest>,
 }
 
@@ -101,24 +101,24 @@ pub(crate) struct Context {
     pub(crate) worker: usize,
     pub(crate) epoll: OwnedFd,
     pub(crate) upstreams: Slab<Upstream>,
-    /// Idle connections by target, the last used on top.
+    /// Idle connections by target, the last used one on top.
     idle: Vec<Vec<Key>>,
-    /// Where unused ones go if other workers may need them.
+    /// Receives unused connections for other workers; `None` = there are no other workers.
     idle_pool: Option<Arc<IdlePool>>,
     pub(crate) wheel: Wheel,
     pub(crate) idle_wheel: Wheel,
-    /// For clients' HTTP/2 connections.
+    /// Timers of HTTP/2 connections from clients.
     pub(crate) h2_server_wheel: Wheel,
-    /// For those that are read slowly.
+    /// Timers for resuming reads from HTTP/2 clients that are paused.
     pub(crate) pace_wheel: Wheel,
     /// HTTP/2 connections to servers; a slot is empty while its connection is being driven.
     pub(crate) h2_clients: Slab<Option<Box<H2ClientConn>>>,
     pub(crate) h2_client_wheel: Wheel,
     /// HTTP/2 connections whose streams made progress.
     pub(crate) wakeups: Wakeups,
-    /// Milliseconds of a monotonic clock, read once per wake-up.
+    /// Milliseconds of the coarse monotonic clock, read once per wake-up.
     pub(crate) now: u64,
-    /// Microseconds of a finer one, read once per wake-up, for durations.
+    /// Microseconds of the monotonic clock, for durations; read once per wake-up.
     pub(crate) now_us: u64,
     pub(crate) scratch: Vec<u8>,
     pub(crate) out: Vec<u8>,
@@ -129,28 +129,28 @@ pub(crate) struct Context {
     large: Vec<Vec<u8>>,
     pub(crate) pipes: Pipes,
     pub(crate) random: SplitMix64,
-    /// No further requests.
+    /// Whether no further requests are accepted.
     pub(crate) draining: bool,
-    /// Clients are handed over to another process as soon as possible.
-    pub(crate) handing: bool,
-    /// When a failed handshake was last logged.
-    complained: u64,
+    /// Whether clients are handed over to another process as soon as possible.
+    pub(crate) handing_over: bool,
+    /// When [`Self::may_warn`] last returned true.
+    warned_at: u64,
     pub(crate) inbox: Arc<Inbox>,
-    /// Sessions that wait for a server and are not in epoll, and when they are added.
+    /// Sessions that wait for a server and are not registered with epoll yet, and when they will be.
     unwatched: Vec<Key>,
-    /// Copies of requests that are to be sent.
+    /// Copies of requests to send.
     pub(crate) copies: Vec<MirrorCopy>,
-    /// Verdicts about requests of other sessions.
+    /// Verdicts for other sessions.
     pub(crate) verdicts: Vec<(AuthRequest, Verdict)>,
-    /// Number of the last job.
+    /// Ticket of the last job.
     tickets: u64,
     watch_at: u64,
-    /// Log records that are not in use.
+    /// Spare log records.
     #[expect(clippy::vec_box, reason = "a session takes the box and gives it back")]
-    notes: Vec<Box<Note>>,
+    spare_log_records: Vec<Box<LogRecord>>,
 }
 
-/// What an epoll event refers to, in its 64 bits.
+/// Packs the kind and key of an epoll event's source into its 64 bits.
 pub(crate) mod token {
     use crate::slab::Key;
 
@@ -201,8 +201,8 @@ impl Context {
             wakeups: Wakeups::default(),
             now,
             now_us: 0,
-            scratch: vec![0; BODY_ROOM],
-            out: Vec::with_capacity(HEAD_ROOM),
+            scratch: vec![0; BODY_BUFFER_BYTES],
+            out: Vec::with_capacity(HEAD_BUFFER_BYTES),
             fields: Vec::with_capacity(64),
             path: Vec::new(),
             spare: Vec::new(),
@@ -210,32 +210,32 @@ impl Context {
             pipes: Pipes::default(),
             random: SplitMix64::new(seed),
             draining: false,
-            handing: false,
-            complained: 0,
+            handing_over: false,
+            warned_at: 0,
             inbox,
             unwatched: Vec::new(),
             copies: Vec::new(),
             verdicts: Vec::new(),
             tickets: 0,
             watch_at: 0,
-            notes: Vec::new(),
+            spare_log_records: Vec::new(),
         }
     }
 
-    /// Restores the buffers that a turn takes, after a panic.
+    /// Restores the buffers that a turn takes, if it panicked.
     pub(crate) fn restore_buffers(&mut self) {
-        self.scratch.resize(BODY_ROOM, 0);
+        self.scratch.resize(BODY_BUFFER_BYTES, 0);
         self.out.clear();
         self.fields.clear();
     }
 
-    /// A number for a job.
+    /// Returns a new ticket for a job.
     pub(crate) const fn ticket(&mut self) -> u64 {
         self.tickets += 1;
         self.tickets
     }
 
-    /// The session is added to epoll at the next tick.
+    /// Schedules a session to be registered with epoll at the next tick.
     pub(crate) fn watch_soon(&mut self, key: Key) {
         if self.unwatched.is_empty() {
             self.watch_at = self.now + WATCH_MS;
@@ -243,7 +243,7 @@ impl Context {
         self.unwatched.push(key);
     }
 
-    /// Sessions to add to epoll now.
+    /// Takes the sessions that are to be registered with epoll now.
     pub(crate) fn take_unwatched(&mut self) -> Vec<Key> {
         if self.unwatched.is_empty() || self.now < self.watch_at {
             return Vec::new();
@@ -251,74 +251,75 @@ impl Context {
         std::mem::take(&mut self.unwatched)
     }
 
-    /// Makes room for this number of targets.
+    /// Makes room for `count` targets.
     pub(crate) fn targets(&mut self, count: usize) {
         self.idle.resize_with(count.max(self.idle.len()), Vec::new);
     }
 
-    /// A buffer to fill; [`recycle`](Self::recycle) takes it back.
+    /// Returns an empty buffer. [`recycle`](Self::recycle) takes it back.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// A buffer for what a slow client does not take.
+    /// Returns an empty buffer for data that a slow client has not received yet.
     pub(crate) fn large(&mut self) -> Vec<u8> {
         self.large.pop().unwrap_or_default()
     }
 
-    /// A log record of an exchange that begins now.
-    pub(crate) fn note(&mut self) -> Box<Note> {
-        let mut note = self.notes.pop().unwrap_or_default();
-        note.begin(now_ns(Clock::Monotonic));
-        note
+    /// Returns a log record for an exchange that begins now.
+    pub(crate) fn new_log_record(&mut self) -> Box<LogRecord> {
+        let mut record = self.spare_log_records.pop().unwrap_or_default();
+        record.begin(now_ns(Clock::Monotonic));
+        record
     }
 
-    /// Takes a log record back.
-    pub(crate) fn forget(&mut self, note: Box<Note>) {
-        if self.notes.len() < SPARE_MAX {
-            self.notes.push(note);
+    /// Takes back a log record.
+    pub(crate) fn recycle_log_record(&mut self, record: Box<LogRecord>) {
+        if self.spare_log_records.len() < SPARE_MAX {
+            self.spare_log_records.push(record);
         }
     }
 
+    /// Takes back a buffer.
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
-        let (kept, most) = match buffer.capacity() {
+        let (kept, max) = match buffer.capacity() {
             0 => return,
-            size if size <= SPARE_SIZE => (&mut self.spare, SPARE_MAX),
-            size if size <= 2 * BODY_ROOM => (&mut self.large, LARGE_MAX),
+            size if size <= SPARE_BYTES_MAX => (&mut self.spare, SPARE_MAX),
+            size if size <= 2 * BODY_BUFFER_BYTES => (&mut self.large, LARGE_MAX),
             _ => return,
         };
-        if kept.len() < most {
+        if kept.len() < max {
             buffer.clear();
             kept.push(buffer);
         }
     }
 
-    /// Whether a failure that may occur with every request is logged: once per second.
-    pub(crate) const fn complains(&mut self) -> bool {
-        let due = self.now >= self.complained + 1_000;
+    /// Returns whether to log a failure that may occur with every request: at most once per second.
+    pub(crate) const fn may_warn(&mut self) -> bool {
+        let due = self.now >= self.warned_at + 1_000;
         if due {
-            self.complained = self.now;
+            self.warned_at = self.now;
         }
         due
     }
 }
 
-/// A worker's view of a configured service.
+/// Creates a worker's view of a configured service.
 pub(crate) fn local(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
     new_local(service, balancers, false)
 }
 
-/// A worker's view of a service that is no longer configured.
+/// Creates a worker's view of a service that is no longer configured.
 pub(crate) fn removed(service: Arc<Service>, balancers: Vec<Balancer>) -> Rc<Local> {
     new_local(service, balancers, true)
 }
 
-fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, gone: bool) -> Rc<Local> {
+fn new_local(service: Arc<Service>, mut balancers: Vec<Balancer>, is_removed: bool) -> Rc<Local> {
     balancers.resize_with(service.pools.len(), Balancer::default);
     Rc::new(Local {
         service,
         balancers: RefCell::new(balancers),
         budget: Budget::default(),
-        gone,
+        is_removed,
     })
 }

@@ -1,9 +1,8 @@
-//! Accounts for file descriptors: how many the proxy may use, and how many it uses.
+//! Counts file descriptors: how many the proxy may use, and how many it uses.
 //!
-//! RLIMIT_NOFILE limits the process as a whole, so the counts are the process's too. A part of the limit stays free for
-//! everything else that opens descriptors: the API, health checks, log files, reloads. A client is accepted only if the
-//! rest has a descriptor for its connection to a server as well, so an accepted client never fails because descriptors
-//! are used up.
+//! RLIMIT_NOFILE applies to the whole process, so the counts do too. Part of the limit is reserved for other uses: the
+//! API, health checks, log files, reloads. A client is accepted only if a descriptor for its connection to a server is
+//! also available, so an accepted client never fails for lack of descriptors.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -12,77 +11,78 @@ use weir_model::{Desired, ProxyLimits};
 
 use crate::tls::Problem;
 
-/// Smallest and largest part of the limit that stays free, and its share of limits in between.
+/// Minimum and maximum number of reserved descriptors.
 const RESERVE: (usize, usize) = (32, 1024);
+/// Between these bounds, one in this many descriptors is reserved.
 const RESERVE_SHARE: usize = 8;
-/// Descriptors of a process without clients, if they cannot be counted.
-const USUAL: usize = 64;
-/// How long all workers close idle clients after one worker has found no idle client itself.
-const WANTED_MS: u64 = 500;
+/// Assumed number of descriptors of a process without clients, if they cannot be counted.
+const OTHERS_DEFAULT: usize = 64;
+/// How long workers close idle clients for a worker that has none itself, in milliseconds.
+const IDLE_CLOSE_MS: u64 = 500;
 
 /// The process's descriptors.
 pub(crate) static TABLE: Table = Table::new();
 
-/// The budget of descriptors of all workers.
+/// The descriptor counts and limits of all workers.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// RLIMIT_NOFILE.
     limit: AtomicUsize,
-    /// Open descriptors that are not counted below, and those that stay free.
+    /// Number of open descriptors that are not counted below, and number of descriptors to reserve for health checks.
     others: AtomicUsize,
     reserve: AtomicUsize,
-    /// Descriptors that the proxy may use.
-    most: AtomicUsize,
+    /// Number of descriptors that the proxy may use.
+    usable: AtomicUsize,
     clients: Padded,
     servers: Padded,
     pipes: Padded,
     /// Until when workers close idle clients for each other, in milliseconds of the workers' clock.
-    wanted_until: AtomicU64,
+    idle_close_until: AtomicU64,
 }
 
-/// A number that all workers change.
+/// A counter on its own cache line, because all workers change it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Padded(AtomicUsize);
 
-/// What a counted descriptor is.
+/// The use of a counted descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Client,
     Server,
-    /// Both ends.
+    /// Both ends of a pipe.
     Pipe,
 }
 
 /// Counts a descriptor until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Held(Use);
+pub(crate) struct DescriptorGuard(Use);
 
-impl Held {
-    pub(crate) fn new(of: Use) -> Self {
-        let (count, many) = TABLE.count(of);
-        count.fetch_add(many, Relaxed);
-        Self(of)
+impl DescriptorGuard {
+    pub(crate) fn new(kind: Use) -> Self {
+        let (count, descriptors) = TABLE.count(kind);
+        count.fetch_add(descriptors, Relaxed);
+        Self(kind)
     }
 }
 
-impl Drop for Held {
+impl Drop for DescriptorGuard {
     fn drop(&mut self) {
-        let (count, many) = TABLE.count(self.0);
-        count.fetch_sub(many, Relaxed);
+        let (count, descriptors) = TABLE.count(self.0);
+        count.fetch_sub(descriptors, Relaxed);
     }
 }
 
-/// Descriptors, as `weir status` shows them.
+/// Descriptor counts, as `weir status` shows them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Descriptors {
     /// The limit: RLIMIT_NOFILE.
     pub limit: u64,
-    /// Clients' connections that are open.
+    /// Number of open connections from clients.
     pub clients: u64,
-    /// Connections to servers that are open.
+    /// Number of open connections to servers.
     pub servers: u64,
-    /// Clients that fit, each with a connection to a server.
+    /// Maximum number of clients, each with a connection to a server.
     pub clients_max: u64,
 }
 
@@ -95,16 +95,16 @@ impl Table {
             limit: AtomicUsize::new(usize::MAX),
             others: AtomicUsize::new(0),
             reserve: AtomicUsize::new(0),
-            most: AtomicUsize::new(usize::MAX),
+            usable: AtomicUsize::new(usize::MAX),
             clients: zero(),
             servers: zero(),
             pipes: zero(),
-            wanted_until: AtomicU64::new(0),
+            idle_close_until: AtomicU64::new(0),
         }
     }
 
-    const fn count(&self, of: Use) -> (&AtomicUsize, usize) {
-        match of {
+    const fn count(&self, kind: Use) -> (&AtomicUsize, usize) {
+        match kind {
             Use::Client => (&self.clients.0, 1),
             Use::Server => (&self.servers.0, 1),
             Use::Pipe => (&self.pipes.0, 2),
@@ -115,61 +115,64 @@ impl Table {
         [&self.clients, &self.servers, &self.pipes].map(|count| count.0.load(Relaxed))
     }
 
-    /// Whether this many more clients fit, each with a connection to a server, and this many other descriptors.
+    /// Returns whether `clients` more clients, each with a connection to a server, and `others` more descriptors fit.
     fn fits(&self, clients: usize, others: usize) -> bool {
         let [present, servers, pipes] = self.used();
         let clients = present + clients;
-        clients + servers.max(clients) + pipes + others <= self.most.load(Relaxed)
+        clients + servers.max(clients) + pipes + others <= self.usable.load(Relaxed)
     }
 
-    /// Whether one more client fits.
+    /// Returns whether one more client fits.
     pub(crate) fn admits(&self) -> bool {
         self.fits(1, 0)
     }
 
-    /// Whether a pipe fits; a pipe is only an optimization.
+    /// Returns whether a pipe fits. Pipes are only an optimization, so they do not use the reserve.
     pub(crate) fn has_room_for_pipe(&self) -> bool {
         self.fits(0, 2)
     }
 
-    /// Whether a connection to a server fits. Several workers may accept a client for the last free descriptor at the
-    /// same time; the connections of these clients use the reserve, so that no accepted client fails.
+    /// Returns whether a connection to a server fits. Several workers may accept a client for the last free descriptor
+    /// at the same time. The server connections of these clients use the reserve, so that no accepted client fails.
     pub(crate) fn has_room(&self) -> bool {
         let slack = reserve(self.limit.load(Relaxed)) / 2;
-        self.used().iter().sum::<usize>() < self.most.load(Relaxed).saturating_add(slack)
+        self.used().iter().sum::<usize>() < self.usable.load(Relaxed).saturating_add(slack)
     }
 
-    /// Whether idle server connections reduce the number of clients.
-    pub(crate) fn is_tight(&self) -> bool {
+    /// Returns whether idle server connections reduce the number of possible clients.
+    pub(crate) fn is_scarce(&self) -> bool {
         let [clients, servers, pipes] = self.used();
-        let most = self.most.load(Relaxed);
-        servers > clients && clients + servers + pipes >= most - most / 8
+        let usable = self.usable.load(Relaxed);
+        servers > clients && clients + servers + pipes >= usable - usable / 8
     }
 
     /// Reads the current limit, which another process may have changed.
-    pub(crate) fn refit(&self) {
+    pub(crate) fn update_limit(&self) {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX)
         });
         self.limit.store(limit, Relaxed);
         let reserve = reserve(limit) + self.reserve.load(Relaxed).min(limit / RESERVE_SHARE);
-        let most = limit
+        let usable = limit
             .saturating_sub(self.others.load(Relaxed))
             .saturating_sub(reserve);
-        self.most.store(most, Relaxed);
+        self.usable.store(usable, Relaxed);
     }
 
-    /// Counts what else is open, and takes the limit as it is now. `checked` servers may each have a health check under
-    /// way.
-    pub(crate) fn measure(&self, checked: usize) {
-        // Workers open and close meanwhile: the middle of three counts.
+    /// Counts the other open descriptors, and reads the current limit. Reserves a descriptor for a health check of each
+    /// of `checked` servers.
+    pub(crate) fn count_open(&self, checked: usize) {
+        // Workers open and close descriptors meanwhile, so the median of three counts is used.
         let mut counts: Vec<usize> = (0..3).filter_map(|_| self.count_others()).collect();
         counts.sort_unstable();
-        let others = counts.get(counts.len() / 2).copied().unwrap_or(USUAL);
+        let others = counts
+            .get(counts.len() / 2)
+            .copied()
+            .unwrap_or(OTHERS_DEFAULT);
         self.others.store(others, Relaxed);
         self.reserve.store(checked, Relaxed);
-        self.refit();
+        self.update_limit();
     }
 
     fn count_others(&self) -> Option<usize> {
@@ -177,14 +180,14 @@ impl Table {
         Some(open.saturating_sub(self.used().iter().sum()))
     }
 
-    /// Requests idle clients of other workers to be closed.
+    /// Requests that other workers close idle clients.
     pub(crate) fn request_idle_close(&self, now_ms: u64) {
-        self.wanted_until.store(now_ms + WANTED_MS, Relaxed);
+        self.idle_close_until.store(now_ms + IDLE_CLOSE_MS, Relaxed);
     }
 
-    /// Whether another worker has requested idle clients to be closed.
-    pub(crate) fn is_wanted(&self, now_ms: u64) -> bool {
-        now_ms < self.wanted_until.load(Relaxed) && !self.admits()
+    /// Returns whether another worker has requested that idle clients are closed.
+    pub(crate) fn is_idle_close_requested(&self, now_ms: u64) -> bool {
+        now_ms < self.idle_close_until.load(Relaxed) && !self.admits()
     }
 
     pub(crate) fn status(&self) -> Descriptors {
@@ -194,7 +197,7 @@ impl Table {
             limit: number(self.limit.load(Relaxed)),
             clients: number(clients),
             servers: number(servers),
-            clients_max: number(self.most.load(Relaxed) / 2),
+            clients_max: number(self.usable.load(Relaxed) / 2),
         }
     }
 }
@@ -203,25 +206,25 @@ fn reserve(limit: usize) -> usize {
     (limit / RESERVE_SHARE).clamp(RESERVE.0, RESERVE.1)
 }
 
-/// Services whose configured `limits.connections` exceeds the available descriptors. The default limit is reduced
-/// without a warning.
+/// Returns the services whose configured `limits.connections` exceeds the available descriptors. The default limit may
+/// exceed them without a warning.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let Some(limit) = getrlimit(Resource::Nofile).maximum else {
         return Vec::new();
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let fit = limit.saturating_sub(USUAL + reserve(limit)) / 2;
+    let fit = limit.saturating_sub(OTHERS_DEFAULT + reserve(limit)) / 2;
     exceeding(desired, limit, fit)
 }
 
-/// The same for the running process, whose limit and other descriptors are known.
+/// Returns the same problems for the running process, whose limit and other descriptors are known.
 pub(crate) fn exceeding_now(desired: &Desired) -> Vec<Problem> {
-    let most = TABLE.most.load(Relaxed);
-    exceeding(desired, TABLE.limit.load(Relaxed), most / 2)
+    let usable = TABLE.usable.load(Relaxed);
+    exceeding(desired, TABLE.limit.load(Relaxed), usable / 2)
 }
 
 fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
-    let wish = |proxy: &weir_model::Proxy| {
+    let configured = |proxy: &weir_model::Proxy| {
         let connections = proxy.limits.connections;
         (connections != ProxyLimits::default().connections).then_some(connections as usize)
     };
@@ -239,9 +242,11 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
     }
     };
     let mut problems = Vec::new();
-    let (mut sum, mut wishes, mut last) = (0_usize, 0, weir_model::Source::default());
+    let (mut sum, mut configured_count, mut last) = (0_usize, 0, weir_model::Source::default());
     for proxy in &desired.proxies {
-        let Some(wanted) = wish(proxy) else { continue };
+        let Some(wanted) = configured(proxy) else {
+            continue;
+        };
         if wanted > fit {
             problems.push(problem(
                 proxy.source,
@@ -251,13 +256,17 @@ fn exceeding(desired: &Desired, limit: usize, fit: usize) -> Vec<Problem> {
                 ),
             ));
         }
-        (sum, wishes, last) = (sum.saturating_add(wanted), wishes + 1, proxy.source);
+        (sum, configured_count, last) = (
+            sum.saturating_add(wanted),
+            configured_count + 1,
+            proxy.source,
+        );
     }
-    if problems.is_empty() && wishes > 1 && sum > fit {
+    if problems.is_empty() && configured_count > 1 && sum > fit {
         problems.push(problem(
             last,
             format!(
-                "limits.connections of {wishes} services are {sum} in all, more than the open files allow"
+                "limits.connections of {configured_count} services are {sum} in all, more than the open files allow"
             ),
         ));
     }
@@ -269,10 +278,10 @@ mod tests {
     use super::*;
     use weir_model::{Proxy, ProxyProtocol};
 
-    fn table(most: usize, clients: usize, servers: usize, pipes: usize) -> Table {
+    fn table(usable: usize, clients: usize, servers: usize, pipes: usize) -> Table {
         let table = Table::new();
         table.limit.store(256, Relaxed);
-        table.most.store(most, Relaxed);
+        table.usable.store(usable, Relaxed);
         table.clients.0.store(clients, Relaxed);
         table.servers.0.store(servers, Relaxed);
         table.pipes.0.store(pipes, Relaxed);
@@ -280,21 +289,27 @@ mod tests {
     }
 
     #[test]
-    fn client_is_admitted_if_its_server_descriptor_fits() {
+    fn client_is_admitted_only_if_server_connection_fits() {
         assert!(table(100, 49, 0, 0).admits());
-        assert!(!table(100, 50, 0, 0).admits(), "no server for the 51st");
+        assert!(
+            !table(100, 50, 0, 0).admits(),
+            "no descriptor for the server of client 51"
+        );
         assert!(
             !table(100, 49, 51, 0).admits(),
-            "idle servers are in the way"
+            "idle server connections use the descriptors"
         );
-        assert!(!table(100, 49, 0, 2).admits(), "a pipe is");
+        assert!(
+            !table(100, 49, 0, 2).admits(),
+            "a pipe uses the descriptors"
+        );
         assert!(
             table(100, 50, 49, 0).has_room(),
-            "a client that is in has its own"
+            "an admitted client's server connection fits"
         );
         assert!(
             table(100, 51, 51, 0).has_room(),
-            "half of the reserve of 32 is for clients that came in at the same moment"
+            "half of the reserve of 32 is for clients that were accepted at the same time"
         );
         assert!(!table(100, 58, 58, 0).has_room());
         assert!(!table(100, 50, 10, 0).has_room_for_pipe());
@@ -302,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_a_share_of_the_limit() {
+    fn reserve_is_bounded_share_of_limit() {
         assert_eq!(
             [256, 1024, 20_000, 1_000_000].map(reserve),
             [32, 128, 1024, 1024]
@@ -310,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn only_written_limits_are_compared() {
+    fn default_limits_are_not_reported() {
         let service = |name: &str, connections| {
             let mut proxy = Proxy::new(name, ProxyProtocol::Http, "p");
             proxy.limits.connections = connections;

@@ -1,4 +1,4 @@
-//! Compression of a response's body while it is forwarded.
+//! Compresses a response body piece by piece with gzip, Brotli or Zstandard, as it is forwarded.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,15 @@ use brotli::enc::writer::CompressorWriter;
 use flate2::write::GzEncoder;
 use weir_model::Coding;
 
-/// Levels that cost about as much as reading the body from a server; better ones are for files that are compressed
-/// once.
+/// Compression levels that take about as much CPU time as reading the body from a server. Higher levels are for files
+/// that are compressed once.
 const GZIP_LEVEL: u32 = 4;
 const BROTLI_QUALITY: i32 = 4;
 const ZSTD_LEVEL: i32 = 3;
 /// Window sizes as powers of two: 256 KiB. RFC 9659 allows clients of `zstd` at least 8 MiB.
 const BROTLI_WINDOW: i32 = 18;
 const ZSTD_WINDOW: u32 = 18;
-/// Brotli's output buffer.
+/// Size of Brotli's output buffer, in bytes.
 const BROTLI_BUFFER: usize = 4096;
 
 /// The encoder of one response.
@@ -26,10 +26,10 @@ pub(crate) enum Encoder {
 }
 
 impl Encoder {
-    /// A new encoder.
+    /// Creates an encoder.
     ///
     /// # Errors
-    /// Out of memory.
+    /// There is not enough memory.
     pub(crate) fn new(coding: Coding) -> io::Result<Self> {
         Ok(match coding {
             Coding::Gzip => Self::Gzip(Box::new(GzEncoder::new(
@@ -53,10 +53,10 @@ impl Encoder {
         })
     }
 
-    /// Compresses content; with `flushed` the client can decode all of it at once.
+    /// Compresses `content`. If `flushed` is true, the client can decode all of it without further input.
     ///
     /// # Errors
-    /// The encoder failed, and its output is worthless.
+    /// The encoder failed, and its output is unusable.
     pub(crate) fn write(&mut self, content: &[u8], flushed: bool) -> io::Result<()> {
         let writer: &mut dyn Write = match self {
             Self::Gzip(encoder) => encoder,
@@ -67,21 +67,21 @@ impl Encoder {
         if flushed { writer.flush() } else { Ok(()) }
     }
 
-    /// Appends the output so far, as a chunk.
+    /// Appends the output so far to `out`, as a chunk.
     pub(crate) fn take(&mut self, out: &mut Vec<u8>) {
-        let made = match self {
+        let output = match self {
             Self::Gzip(encoder) => encoder.get_mut(),
             Self::Brotli(encoder) => encoder.get_mut(),
             Self::Zstd(encoder) => encoder.get_mut(),
         };
-        chunk(made, out);
-        made.clear();
+        chunk(output, out);
+        output.clear();
     }
 
-    /// Appends the rest, and the end of the body.
+    /// Appends the rest of the output and the end of the chunked body to `out`.
     ///
     /// # Errors
-    /// The encoder failed, and its output is worthless.
+    /// The encoder failed, and its output is unusable.
     pub(crate) fn finish(self, out: &mut Vec<u8>) -> io::Result<()> {
         let rest = match self {
             Self::Gzip(encoder) => encoder.finish()?,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for Encoder {
 }
 
 fn chunk(data: &[u8], out: &mut Vec<u8>) {
-    // An empty chunk would be the last one.
+    // An empty chunk would end the body.
     if !data.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", data.len()).as_bytes());
         out.extend_from_slice(data);
@@ -128,21 +128,21 @@ mod tests {
         content
     }
 
-    fn decoded(coding: Coding, made: &[u8]) -> Vec<u8> {
+    fn decoded(coding: Coding, output: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match coding {
-            Coding::Gzip => flate2::read::GzDecoder::new(made).read_to_end(&mut out),
-            Coding::Brotli => brotli::Decompressor::new(made, 4096).read_to_end(&mut out),
-            Coding::Zstd => zstd::stream::read::Decoder::new(made)
-                .expect("memory")
+            Coding::Gzip => flate2::read::GzDecoder::new(output).read_to_end(&mut out),
+            Coding::Brotli => brotli::Decompressor::new(output, 4096).read_to_end(&mut out),
+            Coding::Zstd => zstd::stream::read::Decoder::new(output)
+                .expect("create decoder")
                 .read_to_end(&mut out),
         }
-        .expect("it is whole");
+        .expect("decode");
         out
     }
 
     #[test]
-    fn decoded_output_equals_input_for_any_pieces() {
+    fn decoded_output_equals_input_for_any_chunk_size() {
         let content: Vec<u8> = (0..60_000u32).map(|at| (at / 7 % 251) as u8).collect();
         for coding in Coding::ALL {
             for (step, flushed) in [(1 << 20, false), (1_000, true), (7_001, false)] {
@@ -153,9 +153,13 @@ mod tests {
                     encoder.take(&mut out);
                 }
                 encoder.finish(&mut out).unwrap();
-                let made = content_of(&out);
-                assert!(made.len() < content.len() / 4, "{coding:?}: {}", made.len());
-                assert_eq!(decoded(coding, &made), content, "{coding:?} {step}");
+                let output = content_of(&out);
+                assert!(
+                    output.len() < content.len() / 4,
+                    "{coding:?}: {}",
+                    output.len()
+                );
+                assert_eq!(decoded(coding, &output), content, "{coding:?} {step}");
             }
             let mut out = Vec::new();
             Encoder::new(coding).unwrap().finish(&mut out).unwrap();

@@ -1,13 +1,13 @@
-//! Errors of preparing and starting the proxy.
+//! Defines the errors of preparing and starting the proxy.
 
 use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
-/// Result with this crate's error.
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What to do about an address that cannot be used.
+/// Returns what the operator can do about an address that cannot be bound.
 pub(crate) fn listen_advice(address: SocketAddr, error: Errno) -> String {
     if matches!(error, Errno::ACCESS | Errno::PERM) {
         return "run as root, or grant CAP_NET_BIND_SERVICE".to_owned();
@@ -25,9 +25,9 @@ pub enum Error {
         advice = listen_advice(*address, *source)
     )]
     Listen {
-        /// Which service.
+        /// Name of the service.
         service: String,
-        /// The address.
+        /// The listen address.
         address: SocketAddr,
         /// The kernel's error.
         source: Errno,
@@ -35,46 +35,46 @@ pub enum Error {
     /// A TLS file cannot be used.
     #[error("{owner}: {source}")]
     Tls {
-        /// Which service or pool.
+        /// The service or pool, for example `pool web`.
         owner: String,
-        /// Which file, and why.
+        /// The file, and why it cannot be used.
         source: crate::tls::CertificateError,
     },
-    /// An error page cannot be read.
+    /// An error page cannot be used.
     #[error("service {service}: {file}: {source}")]
     Page {
-        /// Which service.
+        /// Name of the service.
         service: String,
-        /// Which file.
+        /// Path of the file.
         file: String,
         /// The kernel's error, or why the content is invalid.
         source: std::io::Error,
     },
     /// The directory of a route's files cannot be opened.
     #[error(
-        "service {service}: {directory}: {source}; a daemon without rights opens only directories that were configured \
-         when it started"
+        "service {service}: {directory}: {source}; an unprivileged daemon can open only directories that were \
+         configured when it started"
     )]
     Directory {
-        /// Which service.
+        /// Name of the service.
         service: String,
-        /// Which directory.
+        /// Path of the directory.
         directory: String,
         /// The kernel's error.
         source: Errno,
     },
-    /// A worker cannot be started.
-    #[error("a worker thread cannot be started: {source}")]
+    /// A thread of the proxy cannot be started.
+    #[error("failed to start a worker thread: {source}")]
     Worker {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The server does not exist.
+    /// No proxy service uses the server.
     #[error("there is no server {pool}/{server} in a proxy service")]
     NoServer {
-        /// Pool.
+        /// Name of the pool.
         pool: String,
-        /// Address as in the file.
+        /// The server's address as in the configuration file.
         server: String,
     },
 }

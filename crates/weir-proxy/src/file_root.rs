@@ -1,11 +1,11 @@
-//! Finds directories of static files that cannot be opened.
+//! Finds root directories of static files that cannot be opened.
 
 use weir_model::{Desired, Proxy, Route};
 
 use crate::static_file::open_root;
 use crate::tls::Problem;
 
-/// Directories that a start or reload would reject.
+/// Returns the directories because of which a start or reload would fail.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let routes = desired
         .proxies
@@ -17,7 +17,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, files.root),
-            cause: "the daemon would fail to start or reload with it".to_owned(),
+            cause: "the daemon cannot start or reload with this configuration".to_owned(),
             fix: "create the directory, readable by the user that runs Weir".to_owned(),
             source: route.source,
         })
@@ -25,10 +25,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     problems.collect()
 }
 
-/// Opens the directories of a service's routes, to find out whether that is possible.
-///
-/// # Errors
-/// A directory cannot be opened.
+/// Opens the directories of a service's routes, to check whether that is possible.
 pub(crate) fn check_roots(proxy: &Proxy) -> crate::Result<()> {
     for files in proxy.routes.iter().filter_map(Route::files) {
         open_root(&files.root).map_err(|source| crate::Error::Directory {

@@ -1,7 +1,7 @@
-//! Client connections that are handed over from one process to another, with their state.
+//! Defines the client connections that a process hands over to another, and receives them.
 //!
-//! HTTP/1 clients that are idle between requests and tunnels with their buffers can be handed over. TLS and HTTP/2
-//! connections cannot, because their state stays in the process; they finish where they began.
+//! HTTP/1 clients that are idle between requests can be handed over, and tunnels with their buffered bytes. TLS and
+//! HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -11,56 +11,57 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::plan::Shared;
 use crate::status::{self, ServiceStatus};
 
-/// Maximum number of buffered bytes of a connection that is handed over; with more it waits.
+/// Maximum number of buffered bytes of a connection that is handed over. A connection with more waits until fewer
+/// remain.
 pub const HANDOVER_BUFFER_MAX: usize = 32 << 10;
 
-/// A connection between two processes.
+/// A client connection that is handed over from one process to another.
 #[derive(Debug)]
 pub struct Handed {
-    /// Its service's name.
+    /// Name of its service.
     pub service: String,
-    /// The client.
+    /// The client's socket.
     pub client: OwnedFd,
     /// The client's address.
     pub peer: SocketAddr,
     /// The listener's port.
     pub port: u16,
-    /// The address that the client connected to, as reported by a proxy in front.
+    /// The address to which the client connected, according to the PROXY protocol.
     pub destination: Option<SocketAddr>,
-    /// It had requests before.
+    /// Whether a request was answered on this connection.
     pub served: bool,
-    /// Input that was not processed.
+    /// Bytes from the client that were not processed.
     pub input: Vec<u8>,
-    /// The tunnel; without one, the connection waits for the next request.
+    /// The tunnel; `None` = the connection waits for the next request.
     pub tunnel: Option<Tunnel>,
 }
 
 /// The server's side of a tunnel.
 #[derive(Debug)]
 pub struct Tunnel {
-    /// The server.
+    /// The server's socket.
     pub server: OwnedFd,
-    /// Its pool.
+    /// Name of the server's pool.
     pub pool: String,
-    /// Its name there.
+    /// Name of the server in the pool.
     pub name: String,
-    /// The port it was reached at.
+    /// The server's port.
     pub port: u16,
     /// Bytes to send to the server.
     pub to_server: Vec<u8>,
     /// Bytes to send to the client.
     pub to_client: Vec<u8>,
-    /// The client has ended its direction.
+    /// Whether the client has ended its direction.
     pub client_ended: bool,
-    /// That end was sent to the server.
+    /// Whether the client's end was forwarded to the server.
     pub end_sent_to_server: bool,
-    /// The server has ended its direction.
+    /// Whether the server has ended its direction.
     pub server_ended: bool,
-    /// That end was sent to the client.
+    /// Whether the server's end was forwarded to the client.
     pub end_sent_to_client: bool,
 }
 
-/// Connections that workers have not taken yet, each with its worker's number.
+/// Connections that no worker has taken yet, each with the index of its worker.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Mutex<Vec<(usize, Handed)>>);
 
@@ -69,25 +70,25 @@ impl Inbox {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the connections of one worker.
+    /// Takes the connections for one worker.
     pub(crate) fn take(&self, worker: usize) -> Vec<Handed> {
         let mut all = self.lock();
-        let (own, others) = std::mem::take(&mut *all)
+        let (taken, others) = std::mem::take(&mut *all)
             .into_iter()
             .partition(|(to, _)| *to == worker);
         *all = others;
-        let own: Vec<(usize, Handed)> = own;
-        own.into_iter().map(|(_, handed)| handed).collect()
+        let taken: Vec<(usize, Handed)> = taken;
+        taken.into_iter().map(|(_, handed)| handed).collect()
     }
 }
 
-/// Receives the connections of another process.
+/// Receives connections from another process and distributes them to the workers.
 #[derive(Debug)]
 pub struct Inlet {
-    /// While it exists, services that a reload removes are kept.
+    /// While it exists, services that a reload removes remain available for connections that arrive later.
     pub(crate) _open: Arc<()>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) wakes: Vec<Arc<OwnedFd>>,
+    pub(crate) wake_fds: Vec<Arc<OwnedFd>>,
     pub(crate) next: usize,
 }
 
@@ -98,29 +99,31 @@ impl Inlet {
         status::add(&self.shared.plan().services, more);
     }
 
-    /// Passes a connection to a worker, or to the next process while the workers hand over theirs. A connection of an
-    /// unknown service is closed.
+    /// Passes a connection to a worker. If the workers are handing over their clients, passes it to the next process. A
+    /// connection of an unknown service is closed.
     pub fn give(&mut self, handed: Handed) {
-        if self.wakes.is_empty() {
+        if self.wake_fds.is_empty() {
             return;
         }
-        // Locked until the connection is added, so that a concurrent handover either finds it or is seen here.
+        // The lock is held until the connection is added: a concurrent handover either sees the connection, or its
+        // start is
+        // seen here.
         let mut inbox = self.shared.inbox.lock();
-        if self.shared.handing.load(Ordering::Acquire) {
+        if self.shared.handing_over.load(Ordering::Acquire) {
             drop(inbox);
             if let Some(outlet) = self.shared.outlet() {
-                // Fails if that process has ended: the connection is closed.
+                // Fails if the other process has ended; the connection is then closed.
                 let _ = outlet.send(handed);
             }
             return;
         }
-        let worker = self.next % self.wakes.len();
+        let worker = self.next % self.wake_fds.len();
         self.next = worker + 1;
         inbox.push((worker, handed));
         drop(inbox);
-        // After the connection, so that a worker that sees the new number finds it.
+        // Incremented after the push, so that a worker that sees the new value finds the connection.
         self.shared.arrivals.fetch_add(1, Ordering::Release);
         // Fails if the counter is full, which also wakes the worker.
-        let _ = rustix::io::write(&*self.wakes[worker], &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*self.wake_fds[worker], &1u64.to_ne_bytes());
     }
 }

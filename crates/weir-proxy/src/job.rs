@@ -1,8 +1,7 @@
-//! Work that would block a worker: verifying passwords, reading files. Separate threads do it, and call the session
-//! when it is done.
+//! Runs jobs that would block a worker (password verification, file reads) on other threads.
 //!
-//! The threads start with the first job. The number of waiting jobs is limited; the caller must handle a job that is
-//! not accepted.
+//! A job's result is sent to the session that submitted it. The threads are started with the first jobs. The number of
+//! waiting jobs is limited; the caller must handle a rejected job.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +12,7 @@ use crate::job_result::{JobResult, Ticket};
 use crate::queue::{Call, Inbox};
 use crate::slab::Key;
 
-/// Verifies passwords: few threads, because each of them uses a whole CPU.
+/// Verifies passwords. There are few threads, because each of them uses a whole CPU.
 pub(crate) static PASSWORDS: Jobs = Jobs::new("weir-password", 2, 256);
 /// Opens and reads files.
 pub(crate) static FILES: Jobs = Jobs::new("weir-file", 4, 4096);
@@ -27,7 +26,7 @@ struct Job {
     work: Work,
 }
 
-/// Threads and their jobs.
+/// A thread pool with a bounded queue of jobs.
 pub(crate) struct Jobs {
     name: &'static str,
     threads: usize,
@@ -57,7 +56,7 @@ impl Jobs {
         }
     }
 
-    /// Starts a job, whose result `inbox` gets for the session. Returns whether it is accepted.
+    /// Submits a job, whose result is sent through `inbox` to the session `key`. Returns false if the job was rejected.
     pub(crate) fn submit(
         &'static self,
         key: Key,
@@ -76,7 +75,7 @@ impl Jobs {
             match started {
                 Ok(_) => state.threads += 1,
                 Err(error) => {
-                    tracing::error!(%error, "cannot start a thread");
+                    tracing::error!(%error, "failed to start a thread");
                     if state.threads == 0 {
                         return false;
                     }
@@ -99,7 +98,7 @@ impl Jobs {
             let job = self.next();
             let done = catch_unwind(AssertUnwindSafe(job.work));
             let done = done.unwrap_or_else(|_| {
-                tracing::error!("panic in a thread for {}", self.name);
+                tracing::error!("a job panicked in a thread of {}", self.name);
                 JobResult::Failed
             });
             job.inbox.put(job.key, Call::Done(job.ticket, done));

@@ -1,4 +1,4 @@
-//! Results of the jobs that other threads do for a session.
+//! Defines the results that jobs return to the sessions that submitted them.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use crate::static_file::Found;
 pub(crate) enum JobResult {
     /// Whether the password is valid.
     Verified(bool),
-    /// A file for a request.
+    /// The response for a file request.
     Found(Found),
-    /// A part of an opened file.
+    /// Bytes read from an open file.
     Read(io::Result<Vec<u8>>),
     /// The job panicked.
     Failed,
 }
 
-/// Identifies a job of a session: its result may come after the session has given up waiting.
+/// Identifies a job of a session, because its result may arrive after the session has stopped waiting for it.
 pub(crate) type Ticket = u64;

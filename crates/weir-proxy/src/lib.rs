@@ -1,12 +1,12 @@
-//! The proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services in user space, with one worker thread per CPU.
+//! Implements the proxy (`forward = "proxy"`): TCP, HTTP/1 and HTTP/2 services, with one worker thread per CPU.
 //!
 //! Each worker has its own listeners (`SO_REUSEPORT`), epoll set, clients, server connections and timers. An ordinary
 //! request takes no lock and allocates nothing. Workers read an immutable plan once per wake-up ([`Proxy::prepare`],
 //! [`Proxy::commit`]); server weights and loads are shared atomics. weir-http parses messages; weir-select decides
-//! which server gets a request, and what follows a failure.
+//! which server receives a request, and what happens after a failure.
 //!
-//! The crate does not read the configuration, does not check servers' health, and does not touch the kernel's data
-//! plane: it needs no privileges except those for its ports.
+//! The crate does not read the configuration, does not check servers' health, and does not access the kernel's data
+//! plane. It needs no privileges except to bind its ports.
 
 mod context;
 mod descriptor;
@@ -57,11 +57,11 @@ pub use proxy::{Prepared, Proxy};
 pub use status::{Conduct, ServerStatus, ServiceStatus};
 pub use tls::{
     CertificateError, CertificateExpiry, EXPIRY_WARNING_DAYS, NoCertificateVerification, Peer,
-    Problem, ServiceTickets, TicketKey, certificate_files, describe_error, describe_io_error,
-    listener_tls, number_of_files, server_verifier,
+    Problem, ServiceTickets, TicketKey, certificate_fingerprint, describe_error, describe_io_error,
+    file_fingerprint, listener_tls, server_verifier,
 };
 
-/// Checks the files and limits that `desired` needs, as of `now`.
+/// Returns the problems with the files and limits that `desired` needs, as of `now`.
 pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec<Problem> {
     let mut problems = tls::inspect(desired, now);
     problems.extend(page::problems(desired));
@@ -71,12 +71,13 @@ pub fn inspect(desired: &weir_model::Desired, now: std::time::SystemTime) -> Vec
     problems
 }
 
-/// Checks whether the listen addresses of `desired`, the API's included, can be bound; those in `held` are skipped.
-/// Nothing listens during the check. Without `rights`, a lack of permission is not a problem.
+/// Returns the listen addresses of `desired`, including the API's, that cannot be bound. Addresses in `held` are
+/// skipped.
+/// The sockets do not listen. If `privileged` is false, a lack of permission is not reported.
 pub fn inspect_listeners(
     desired: &weir_model::Desired,
     held: &BTreeSet<SocketAddr>,
-    rights: bool,
+    privileged: bool,
 ) -> Vec<Problem> {
     let proxies = desired.proxies.iter().flat_map(|proxy| {
         let name = format!("service {}", proxy.name);
@@ -92,10 +93,10 @@ pub fn inspect_listeners(
         }
         let error = socket::bind(listen).err()?;
         let denied = matches!(error, Errno::ACCESS | Errno::PERM);
-        (rights || !denied).then(|| Problem {
+        (privileged || !denied).then(|| Problem {
             fatal: true,
             message: format!("{owner}: {listen}: {error}"),
-            cause: "the daemon would fail to start or reload with it".to_owned(),
+            cause: "the daemon cannot start or reload with this configuration".to_owned(),
             fix: error::listen_advice(listen, error),
             source,
         })

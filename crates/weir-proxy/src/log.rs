@@ -1,7 +1,7 @@
-//! Access logs. Each worker appends records to its own buffer; one thread formats and writes them.
+//! Writes access logs. Each worker appends records to its own buffer; one thread formats and writes them.
 //!
-//! A worker takes an uncontended lock and copies some bytes. If the writer does not keep up, records are dropped and
-//! counted.
+//! Logging costs a worker an uncontended lock and a copy of some bytes. If the writer is too slow, records are dropped
+//! and counted.
 
 mod sink;
 pub mod tap;
@@ -19,56 +19,58 @@ use weir_model::{AccessLog, Desired, LogFormat, LogTarget, ProxyProtocol};
 use crate::tls::Problem;
 use sink::Sink;
 
-/// Bytes of records that a worker may buffer.
-const ROOM: usize = 4 << 20;
-/// Interval of the writer.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of bytes in a worker's buffer.
+const BUFFER_MAX_BYTES: usize = 4 << 20;
+/// Interval at which the writer writes buffered records.
+const WRITE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Interval of warnings about an access log that cannot be written.
-const COMPLAINT: Duration = Duration::from_secs(60);
+/// Interval between warnings about an access log that cannot be written.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Changes when every file has to be opened again.
+/// Incremented when all files must be reopened.
 static REOPEN: AtomicU32 = AtomicU32::new(0);
 
-/// Opens the files of all logs again before their next lines.
+/// Makes all logs reopen their files before the next line.
 pub fn reopen_logs() {
     REOPEN.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The record of an exchange in progress.
+/// The log record of an exchange in progress.
 #[derive(Debug, Default)]
-pub(crate) struct Note {
+pub(crate) struct LogRecord {
     /// Method, target, `Host`, `Referer` and `User-Agent`, concatenated.
     text: Vec<u8>,
+    /// End of each of these texts in `text`.
     ends: [usize; 5],
     version: &'static str,
-    /// Nanoseconds of the monotonic clock.
+    /// When the exchange began, in nanoseconds of the monotonic clock.
     pub(crate) began: u64,
-    pub(crate) part_began: u64,
-    /// Microseconds of each phase.
+    /// When the current timer was started, in nanoseconds of the monotonic clock.
+    pub(crate) timer_started: u64,
+    /// Values of the timers, in microseconds; the last one is the total.
     pub(crate) spent_us: [u64; 5],
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
     pub(crate) status: u16,
-    /// Values of the log's further variables, in their order; absent ones are empty.
-    pub(crate) more: Vec<Vec<u8>>,
+    /// Values of the format's variables, in the order of [`Log::variables`]; empty = no value.
+    pub(crate) values: Vec<Vec<u8>>,
 }
 
-impl Note {
-    /// Starts a new record in the same buffer.
+impl LogRecord {
+    /// Starts a new record, and reuses the buffer.
     pub(crate) fn begin(&mut self, now: u64) {
         let mut text = std::mem::take(&mut self.text);
         text.clear();
         *self = Self {
             text,
             began: now,
-            part_began: now,
+            timer_started: now,
             ..Self::default()
         };
     }
 
-    /// Sets the request's fields.
-    pub(crate) fn request(&mut self, parts: [&[u8]; 5], version: &'static str) {
+    /// Sets the texts of the request.
+    pub(crate) fn set_request(&mut self, parts: [&[u8]; 5], version: &'static str) {
         for (end, part) in self.ends.iter_mut().zip(parts) {
             self.text.extend_from_slice(part);
             *end = self.text.len();
@@ -76,45 +78,46 @@ impl Note {
         self.version = version;
     }
 
-    fn part(&self, at: usize) -> &[u8] {
+    fn text(&self, at: usize) -> &[u8] {
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         &self.text[start..self.ends[at]]
     }
 }
 
-/// The fields of a line that are known at the end of an exchange.
+/// The fields of a log line that are known only at the end of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome<'a> {
     pub(crate) client: SocketAddr,
     pub(crate) pool: &'a str,
     pub(crate) server: &'a str,
     pub(crate) retries: u32,
+    /// Termination flags.
     pub(crate) end: [u8; 2],
-    /// The route's line in the configuration; 0 = none.
+    /// Line of the route in the configuration file; 0 = none.
     pub(crate) route: u32,
 }
 
-/// Finds access logs that cannot be opened.
+/// Returns the access logs that cannot be written.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let logs = desired.proxies.iter();
     let logs = logs.filter_map(|proxy| Some((proxy, proxy.access_log.as_ref()?)));
     let problems = logs.filter_map(|(proxy, log)| {
         let file = match log.target() {
             LogTarget::File(file) => file,
-            // Daemons that are restarted create their sockets again.
+            // A syslog daemon creates its socket again when it restarts.
             LogTarget::Stdout | LogTarget::Syslog(_) | LogTarget::Journal(_) => return None,
         };
         let path = Path::new(file);
         let directory = path.parent()?;
-        let place = if directory.as_os_str().is_empty() {
+        let directory = if directory.as_os_str().is_empty() {
             Path::new(".")
         } else {
             directory
         };
-        let cause = match place.metadata() {
+        let cause = match directory.metadata() {
             Ok(found) if found.is_dir() && !path.is_dir() => return None,
             Ok(_) => "not a file in a directory".to_owned(),
-            Err(error) => format!("{}: {error}", place.display()),
+            Err(error) => format!("{}: {error}", directory.display()),
         };
         Some(Problem {
             fatal: false,
@@ -131,20 +134,20 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// Exchanges that were sampled.
+    /// Number of exchanges that were considered for sampling.
     seen: u32,
 }
 
-/// One service's log.
+/// The access log of one service.
 #[derive(Debug)]
 pub(crate) struct Log {
     pub(crate) kind: AccessLog,
     pub(crate) protocol: ProxyProtocol,
     service: String,
-    /// One for each worker.
-    noted: Box<[Mutex<Buffer>]>,
-    /// Names in the format that are not columns of a record.
-    pub(crate) more: Vec<String>,
+    /// One buffer for each worker.
+    buffers: Box<[Mutex<Buffer>]>,
+    /// Names of the format's variables that are not fields of a record.
+    pub(crate) variables: Vec<String>,
     dropped: AtomicU64,
     reopen: AtomicBool,
 }
@@ -158,7 +161,7 @@ impl Log {
     ) -> Self {
         Self {
             kind: kind.clone(),
-            more: kind
+            variables: kind
                 .format
                 .variables()
                 .into_iter()
@@ -166,30 +169,36 @@ impl Log {
                 .collect(),
             protocol,
             service: service.to_owned(),
-            noted: (0..workers).map(|_| Mutex::default()).collect(),
+            buffers: (0..workers).map(|_| Mutex::default()).collect(),
             dropped: AtomicU64::new(0),
             reopen: AtomicBool::new(false),
         }
     }
 
-    /// Lines that were dropped because the writer did not keep up or the file could not be written.
+    /// Returns the number of lines that were dropped because the writer was too slow or the file could not be written.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Opens the file again before the next line, because log rotation may have moved it.
+    /// Makes the writer reopen the file before the next line, because log rotation may have renamed it.
     pub(crate) fn reopen(&self) {
         self.reopen.store(true, Ordering::Relaxed);
     }
 
-    /// Adds a finished record; `time_ms` counts from 1970.
-    pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
-        // A tap may have been opened for another number of workers.
-        let Some(buffer) = self.noted.get(worker) else {
+    /// Adds a finished record. `time_ms` is the time since 1970 in milliseconds.
+    pub(crate) fn put(
+        &self,
+        worker: usize,
+        time_ms: u64,
+        record: &LogRecord,
+        outcome: &Outcome<'_>,
+    ) {
+        // A tap may have been opened for fewer workers.
+        let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_failure = note.status >= 500 || outcome.end != *b"--";
+        let is_failure = record.status >= 500 || outcome.end != *b"--";
         if self.kind.sample > 1 && !is_failure {
             let turn = buffer.seen % self.kind.sample;
             buffer.seen = buffer.seen.wrapping_add(1);
@@ -198,30 +207,30 @@ impl Log {
             }
         }
         let into = &mut buffer.bytes;
-        if into.len() > ROOM {
+        if into.len() > BUFFER_MAX_BYTES {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let mut number = |value: u64| into.extend_from_slice(&value.to_le_bytes());
         number(time_ms);
-        number(note.bytes_in);
-        number(note.bytes_out);
-        note.spent_us.iter().for_each(|us| number(*us));
-        number(u64::from(note.status) << 32 | u64::from(outcome.retries));
+        number(record.bytes_in);
+        number(record.bytes_out);
+        record.spent_us.iter().for_each(|us| number(*us));
+        number(u64::from(record.status) << 32 | u64::from(outcome.retries));
         number(u64::from(u16::from_be_bytes(outcome.end)) << 16 | u64::from(outcome.client.port()));
         let address = match outcome.client.ip() {
             std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             std::net::IpAddr::V6(v6) => v6,
         };
         into.extend_from_slice(&address.octets());
-        let own = [
+        let names = [
             outcome.pool.as_bytes(),
             outcome.server.as_bytes(),
-            note.version.as_bytes(),
+            record.version.as_bytes(),
         ];
-        let noted = (0..5).map(|at| note.part(at));
-        for part in own.into_iter().chain(noted) {
-            // A target is half a head at most, and a head 64 KiB.
+        let texts = (0..5).map(|at| record.text(at));
+        for part in names.into_iter().chain(texts) {
+            // All texts are shorter: a head has at most 64 KiB.
             let len = u32::try_from(part.len()).unwrap_or(0);
             into.extend_from_slice(&len.to_le_bytes());
             into.extend_from_slice(part);
@@ -230,10 +239,10 @@ impl Log {
             0 => String::new(),
             line => line.to_string(),
         };
-        for (at, name) in self.more.iter().enumerate() {
+        for (at, name) in self.variables.iter().enumerate() {
             let value = match name.as_str() {
                 "route" => route.as_bytes(),
-                _ => note.more.get(at).map_or(&b""[..], Vec::as_slice),
+                _ => record.values.get(at).map_or(&b""[..], Vec::as_slice),
             };
             let len = u32::try_from(value.len()).unwrap_or(0);
             into.extend_from_slice(&len.to_le_bytes());
@@ -241,7 +250,7 @@ impl Log {
         }
     }
 
-    /// Formats the buffered records that are `wanted`, and returns their number.
+    /// Takes the buffered records, and formats those for which `wanted` returns true. Returns their number.
     pub(crate) fn lines(
         &self,
         spare: &mut Vec<u8>,
@@ -249,14 +258,14 @@ impl Log {
         wanted: impl Fn(&Record<'_>) -> bool,
     ) -> u64 {
         let mut count = 0;
-        for noted in &self.noted {
+        for buffer in &self.buffers {
             spare.clear();
             std::mem::swap(
                 spare,
-                &mut noted.lock().unwrap_or_else(PoisonError::into_inner).bytes,
+                &mut buffer.lock().unwrap_or_else(PoisonError::into_inner).bytes,
             );
             let mut rest = spare.as_slice();
-            while let Some(line) = read(&mut rest, &self.service, &self.more) {
+            while let Some(line) = read(&mut rest, &self.service, &self.variables) {
                 if !wanted(&line) {
                     continue;
                 }
@@ -271,7 +280,7 @@ impl Log {
     }
 }
 
-fn read<'a>(rest: &mut &'a [u8], service: &'a str, more: &'a [String]) -> Option<Record<'a>> {
+fn read<'a>(rest: &mut &'a [u8], service: &'a str, variables: &'a [String]) -> Option<Record<'a>> {
     fn number(rest: &mut &[u8]) -> Option<u64> {
         let (bytes, after) = rest.split_first_chunk::<8>()?;
         *rest = after;
@@ -313,15 +322,15 @@ fn read<'a>(rest: &mut &'a [u8], service: &'a str, more: &'a [String]) -> Option
         spent_us,
         retries: status as u32,
         end: ((end >> 16) as u16).to_be_bytes(),
-        more: Vec::with_capacity(more.len()),
+        more: Vec::with_capacity(variables.len()),
     };
-    for name in more {
+    for name in variables {
         record.more.push((name.as_str(), part(rest)?));
     }
     Some(record)
 }
 
-/// The thread that writes all logs.
+/// The thread that writes all access logs.
 #[derive(Debug)]
 pub(crate) struct Writer {
     logs: Arc<Mutex<Vec<Weak<Log>>>>,
@@ -329,28 +338,28 @@ pub(crate) struct Writer {
     thread: JoinHandle<()>,
 }
 
-/// A log's open file.
+/// A log and its open file.
 struct Open {
     log: Arc<Log>,
     file: Option<Sink>,
     reopened: u32,
-    /// The last write may have ended within a line.
-    torn: bool,
-    trouble: Option<Trouble>,
+    /// Whether the last write may have ended within a line.
+    ends_within_line: bool,
+    outage: Option<Outage>,
 }
 
-/// Lines cannot be written.
+/// A period in which lines cannot be written.
 #[derive(Debug, Clone, Copy)]
-struct Trouble {
+struct Outage {
     since: Instant,
-    /// When a warning was last logged, and the lines lost since then and in total.
+    /// When a warning was last logged, the number of lines lost since then, and in total.
     logged: Instant,
     lost: u64,
     lost_in_all: u64,
 }
 
 impl Writer {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -366,7 +375,7 @@ impl Writer {
         Ok(Self { logs, stop, thread })
     }
 
-    /// Adds a log. It is written until all other references are dropped.
+    /// Adds a log. The thread writes it until all other references are dropped.
     pub(crate) fn add(&self, log: &Arc<Log>) {
         let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         logs.retain(|known| known.strong_count() > 0);
@@ -375,12 +384,12 @@ impl Writer {
         }
     }
 
-    /// Writes all buffered records, then stops.
+    /// Writes all buffered records and stops the thread.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Release);
         self.thread.thread().unpark();
         if self.thread.join().is_err() {
-            tracing::error!("the access log writer has panicked");
+            tracing::error!("the access log writer panicked");
         }
     }
 }
@@ -400,24 +409,24 @@ fn run(logs: &Mutex<Vec<Weak<Log>>>, stop: &AtomicBool) {
                     log,
                     file: None,
                     reopened: REOPEN.load(Ordering::Relaxed),
-                    torn: false,
-                    trouble: None,
+                    ends_within_line: false,
+                    outage: None,
                 });
             }
         }
-        for one in &mut open {
+        for entry in &mut open {
             out.clear();
-            let count = one.log.lines(&mut spare, &mut out, |_| true);
+            let count = entry.log.lines(&mut spare, &mut out, |_| true);
             if count > 0 {
-                one.write(&out, count, Instant::now());
+                entry.write(&out, count, Instant::now());
             }
         }
-        // No other reference: its service was removed, and everything is written.
-        open.retain(|one| Arc::strong_count(&one.log) > 1);
+        // Without other references the service was removed, and everything is written.
+        open.retain(|entry| Arc::strong_count(&entry.log) > 1);
         if last {
             return;
         }
-        std::thread::park_timeout(PAUSE);
+        std::thread::park_timeout(WRITE_INTERVAL);
     }
 }
 
@@ -428,22 +437,22 @@ impl Open {
         self.reopened = reopened;
         let is_moved = |file: &Sink| file.is_moved(&self.log.kind.path);
         if is_due || self.file.as_ref().is_some_and(is_moved) {
-            (self.file, self.torn) = (None, false);
+            (self.file, self.ends_within_line) = (None, false);
         }
         match self.try_write(out) {
             Ok(()) => {
-                self.torn = false;
+                self.ends_within_line = false;
                 self.recover(now);
             }
             Err((what, error)) => {
                 self.log.dropped.fetch_add(count, Ordering::Relaxed);
-                self.lose(count, what, &error, now);
+                self.count_lost(count, what, &error, now);
             }
         }
     }
 
     /// # Errors
-    /// The operation that failed, and its error.
+    /// What could not be done (`opened` or `written`), and the error.
     fn try_write(&mut self, out: &[u8]) -> Result<(), (&'static str, std::io::Error)> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -453,42 +462,42 @@ impl Open {
             }
         };
         let file = &mut file.to;
-        let started = if self.torn {
+        let started = if self.ends_within_line {
             file.write_all(b"\n")
         } else {
             Ok(())
         };
         if let Err(error) = started.and_then(|()| file.write_all(out)) {
-            (self.file, self.torn) = (None, true);
+            (self.file, self.ends_within_line) = (None, true);
             return Err(("written", error));
         }
         Ok(())
     }
 
-    /// Counts lost lines. Logs a warning at once, and then once a minute.
-    fn lose(&mut self, count: u64, what: &str, error: &std::io::Error, now: Instant) {
-        let first = self.trouble.is_none();
-        let trouble = self.trouble.get_or_insert(Trouble {
+    /// Counts lost lines. Logs a warning at once, then at intervals of [`WARNING_INTERVAL`].
+    fn count_lost(&mut self, count: u64, what: &str, error: &std::io::Error, now: Instant) {
+        let first = self.outage.is_none();
+        let outage = self.outage.get_or_insert(Outage {
             since: now,
             logged: now,
             lost: 0,
             lost_in_all: 0,
         });
-        trouble.lost += count;
-        trouble.lost_in_all += count;
-        if !first && now < trouble.logged + COMPLAINT {
+        outage.lost += count;
+        outage.lost_in_all += count;
+        if !first && now < outage.logged + WARNING_INTERVAL {
             return;
         }
-        trouble.logged = now;
-        let (path, lost) = (&self.log.kind.path, std::mem::take(&mut trouble.lost));
+        outage.logged = now;
+        let (path, lost) = (&self.log.kind.path, std::mem::take(&mut outage.lost));
         tracing::warn!(path, %error, lost, "the access log cannot be {what}; lines are lost");
     }
 
-    /// Logs once that lines are written again.
+    /// Logs once that writing works again.
     fn recover(&mut self, now: Instant) {
-        if let Some(trouble) = self.trouble.take() {
-            let (path, lost) = (&self.log.kind.path, trouble.lost_in_all);
-            let seconds = now.saturating_duration_since(trouble.since).as_secs();
+        if let Some(outage) = self.outage.take() {
+            let (path, lost) = (&self.log.kind.path, outage.lost_in_all);
+            let seconds = now.saturating_duration_since(outage.since).as_secs();
             tracing::warn!(path, lost, seconds, "writing the access log works again");
         }
     }
@@ -518,21 +527,21 @@ mod tests {
     }
 
     #[test]
-    fn records_are_formatted_as_written() {
+    fn records_are_formatted_by_template() {
         let log = log();
-        let mut note = Note::default();
-        note.begin(0);
-        note.request([b"GET", b"/x", b"h", b"", b"agent"], "HTTP/2.0");
-        note.status = 504;
-        log.put(0, 0, &note, &outcome());
-        log.put(0, 0, &note, &outcome());
+        let mut record = LogRecord::default();
+        record.begin(0);
+        record.set_request([b"GET", b"/x", b"h", b"", b"agent"], "HTTP/2.0");
+        record.status = 504;
+        log.put(0, 0, &record, &outcome());
+        log.put(0, 0, &record, &outcome());
         let (mut spare, mut out) = (Vec::new(), Vec::new());
         assert_eq!(log.lines(&mut spare, &mut out, |_| true), 2);
         let line = "192.0.2.1 GET /x HTTP/2.0 504 10.0.0.5 2 sH\n";
         assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
     }
 
-    /// Accepts a limited number of bytes.
+    /// A disk with limited space.
     struct Full(Arc<Mutex<(Vec<u8>, usize)>>);
 
     impl Write for Full {
@@ -560,45 +569,49 @@ mod tests {
     }
 
     #[test]
-    fn sample_keeps_failures_and_one_of_many() {
+    fn sampling_keeps_all_failures_and_a_share_of_the_rest() {
         let mut log = log();
         log.kind.sample = 10;
-        let mut note = Note::default();
-        note.begin(0);
-        note.status = 200;
+        let mut record = LogRecord::default();
+        record.begin(0);
+        record.status = 200;
         let normal = Outcome {
             end: *b"--",
             ..outcome()
         };
-        (0..30).for_each(|_| log.put(0, 0, &note, &normal));
-        (0..5).for_each(|_| log.put(0, 0, &note, &outcome()));
-        note.status = 503;
-        log.put(0, 0, &note, &normal);
+        (0..30).for_each(|_| log.put(0, 0, &record, &normal));
+        (0..5).for_each(|_| log.put(0, 0, &record, &outcome()));
+        record.status = 503;
+        log.put(0, 0, &record, &normal);
         let count = log.lines(&mut Vec::new(), &mut Vec::new(), |_| true);
         assert_eq!(count, 3 + 5 + 1);
-        assert_eq!(log.dropped(), 0, "what is not sampled is not lost");
+        assert_eq!(
+            log.dropped(),
+            0,
+            "records that are not sampled do not count as dropped"
+        );
     }
 
     #[test]
-    fn further_variables_have_the_values_of_the_request() {
+    fn format_variables_have_values_of_request() {
         let format = "{request_id} {header.x} {route} {response.y}.".to_owned();
         let kind = AccessLog::to("-", LogFormat::Template(format));
         let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
-        let mut note = Note::default();
-        note.begin(0);
-        note.more = vec![b"r1".to_vec(), b"a b".to_vec()];
+        let mut record = LogRecord::default();
+        record.begin(0);
+        record.values = vec![b"r1".to_vec(), b"a b".to_vec()];
         let outcome = Outcome {
             route: 12,
             ..outcome()
         };
-        log.put(0, 0, &note, &outcome);
+        log.put(0, 0, &record, &outcome);
         let mut out = Vec::new();
         log.lines(&mut Vec::new(), &mut out, |_| true);
         assert_eq!(String::from_utf8(out).unwrap(), "r1 a b 12 .\n");
     }
 
     #[test]
-    fn renamed_file_is_created_again() {
+    fn renamed_log_file_is_recreated() {
         let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         let text = path.to_str().unwrap();
         let moved = path.with_extension("1");
@@ -609,8 +622,8 @@ mod tests {
             log: Arc::new(log),
             file: None,
             reopened: REOPEN.load(Ordering::Relaxed),
-            torn: false,
-            trouble: None,
+            ends_within_line: false,
+            outage: None,
         };
         let now = Instant::now();
         open.write(b"one\n", 1, now);
@@ -625,14 +638,14 @@ mod tests {
     }
 
     #[test]
-    fn line_after_full_disk_starts_on_a_new_line() {
+    fn line_after_partial_write_starts_on_new_line() {
         let disk = Arc::new(Mutex::new((Vec::new(), 6)));
         let mut open = Open {
             log: Arc::new(log()),
             file: Some(full(&disk)),
             reopened: REOPEN.load(Ordering::Relaxed),
-            torn: false,
-            trouble: None,
+            ends_within_line: false,
+            outage: None,
         };
         let now = Instant::now();
         open.write(b"one\ntwo\n", 2, now);
@@ -645,15 +658,15 @@ mod tests {
     }
 
     #[test]
-    fn records_that_do_not_fit_are_counted() {
+    fn records_beyond_buffer_limit_are_dropped_and_counted() {
         let log = log();
-        let note = Note::default();
-        let noted = || log.noted[0].lock().unwrap().bytes.len();
-        while noted() <= ROOM {
-            log.put(0, 0, &note, &outcome());
+        let record = LogRecord::default();
+        let buffered_bytes = || log.buffers[0].lock().unwrap().bytes.len();
+        while buffered_bytes() <= BUFFER_MAX_BYTES {
+            log.put(0, 0, &record, &outcome());
         }
-        let before = noted();
-        log.put(0, 0, &note, &outcome());
-        assert_eq!((log.dropped(), noted()), (1, before));
+        let before = buffered_bytes();
+        log.put(0, 0, &record, &outcome());
+        assert_eq!((log.dropped(), buffered_bytes()), (1, before));
     }
 }

@@ -1,4 +1,4 @@
-//! 421 Misdirected Request: a request over TLS for a host that another service guards by client certificates.
+//! Decides which TLS requests are rejected with 421 because another service guards their host.
 //!
 //! A client chooses the server name in its handshake (SNI), the address that it connects to and the host in its
 //! requests independently. If the servers distinguish hosts, a request for a guarded host through a service without
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_model::{ClientAuth, ServiceTls, SniHost};
 
-/// Maximum length of a name in DNS (RFC 1035 section 2.3.4).
+/// Maximum length of a DNS name in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
 /// How well a service's certificates cover a name.
@@ -23,12 +23,12 @@ pub(crate) enum Cover {
     Exact,
 }
 
-/// The names in a service's certificates.
+/// The names in a service's certificates, in lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     exact: HashSet<Box<[u8]>>,
-    /// What follows the star, `.example`.
-    below: HashSet<Box<[u8]>>,
+    /// Wildcard names without the star: `.example` for `*.example`.
+    wildcard_suffixes: HashSet<Box<[u8]>>,
 }
 
 impl Names {
@@ -37,66 +37,67 @@ impl Names {
         for name in names {
             let name = name.to_ascii_lowercase();
             match name.strip_prefix('*') {
-                Some(rest) => all.below.insert(rest.as_bytes().into()),
+                Some(rest) => all.wildcard_suffixes.insert(rest.as_bytes().into()),
                 None => all.exact.insert(name.as_bytes().into()),
             };
         }
         all
     }
 
-    /// `host` is in lower case.
+    /// Returns how well the names cover `host`, which must be in lower case.
     fn cover(&self, host: &[u8]) -> Cover {
         if self.exact.contains(host) {
             return Cover::Exact;
         }
         let dot = host.iter().position(|byte| *byte == b'.');
         match dot {
-            Some(dot) if self.below.contains(&host[dot..]) => Cover::Wildcard,
+            Some(dot) if self.wildcard_suffixes.contains(&host[dot..]) => Cover::Wildcard,
             _ => Cover::None,
         }
     }
 }
 
-/// The rules of one service; see the module.
+/// The rules of one service; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Misdirect {
-    /// Rejects every host except the SNI.
-    same: bool,
-    own: Arc<Names>,
+    /// Whether every host except the SNI is rejected.
+    only_sni: bool,
+    /// Names of this service.
+    own_names: Arc<Names>,
     /// Names of the services that require other client certificates.
     guarded: Vec<Arc<Names>>,
 }
 
 impl Misdirect {
-    /// Rules for a service with `tls` whose certificates have the names `own`, given the other services. Returns `None`
-    /// if nothing is rejected.
+    /// Builds the rules for a service with `tls` whose certificates contain `own_names`, given the other services.
+    /// Returns `None` if no request is rejected.
     pub(crate) fn new<'a>(
         tls: &ServiceTls,
-        own: &Arc<Names>,
+        own_names: &Arc<Names>,
         others: impl Iterator<Item = (&'a ServiceTls, &'a Arc<Names>)>,
     ) -> Option<Self> {
         if tls.sni_host == SniHost::Ignore {
             return None;
         }
         let guards = |other: &ServiceTls| {
-            let alike = tls.client_auth == ClientAuth::Required
+            let equivalent = tls.client_auth == ClientAuth::Required
                 && tls.client_ca == other.client_ca
                 && (other.client_crl.is_none() || tls.client_crl == other.client_crl);
-            other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !alike
+            other.client_ca.is_some() && other.client_auth == ClientAuth::Required && !equivalent
         };
         let guarded: Vec<_> = others
             .filter(|(other, _)| guards(other))
             .map(|(_, names)| Arc::clone(names))
             .collect();
-        let same = tls.sni_host == SniHost::Same;
-        (same || !guarded.is_empty()).then(|| Self {
-            same,
-            own: Arc::clone(own),
+        let only_sni = tls.sni_host == SniHost::Same;
+        (only_sni || !guarded.is_empty()).then(|| Self {
+            only_sni,
+            own_names: Arc::clone(own_names),
             guarded,
         })
     }
 
-    /// Whether a request for `host`, without port, is rejected on a connection with the SNI `sni`.
+    /// Returns whether a request for `host` (without port) is rejected on a connection with the SNI `sni`.
     pub(crate) fn rejects(&self, host: &[u8], sni: Option<&str>) -> bool {
         let host = host.strip_suffix(b".").unwrap_or(host);
         let sni = sni.map(|name| name.strip_suffix('.').unwrap_or(name));
@@ -104,23 +105,25 @@ impl Misdirect {
             return false;
         }
         let named = sni.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(host));
-        // Addresses are never sent in a handshake (RFC 6066 section 3).
-        if self.same && !named && (sni.is_some() || !is_address(host)) {
+        // The SNI never contains an address (RFC 6066 section 3).
+        if self.only_sni && !named && (sni.is_some() || !is_address(host)) {
             return true;
         }
-        let mut room = [0; NAME_MAX];
-        let Some(lower) = room.get_mut(..host.len()) else {
+        let mut buffer = [0; NAME_MAX];
+        let Some(lower) = buffer.get_mut(..host.len()) else {
             return false;
         };
         lower.copy_from_slice(host);
         lower.make_ascii_lowercase();
-        let own = self.own.cover(lower);
-        // The client has verified this service's certificate for the name, even if another service has a more exact
-        // one.
-        if own == Cover::Exact || (named && own != Cover::None) {
+        let own_cover = self.own_names.cover(lower);
+        // The client has verified this service's certificate for the name, even if a name of another service matches
+        // better.
+        if own_cover == Cover::Exact || (named && own_cover != Cover::None) {
             return false;
         }
-        self.guarded.iter().any(|names| names.cover(lower) > own)
+        self.guarded
+            .iter()
+            .any(|names| names.cover(lower) > own_cover)
     }
 }
 
@@ -160,15 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn only_services_with_other_client_authentication_matter() {
+    fn only_hosts_of_services_with_other_client_authentication_are_rejected() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
         let optional = tls(Some("/ca"), ClientAuth::Optional, SniHost::ClientAuth);
         let other = tls(Some("/other"), ClientAuth::Required, SniHost::ClientAuth);
         let off = tls(None, ClientAuth::Required, SniHost::Ignore);
-        let (own, its) = (names(&["a.example"]), names(&["b.example"]));
+        let (own_names, other_names) = (names(&["a.example"]), names(&["b.example"]));
         let rejects = |tls: &ServiceTls, other: &ServiceTls| {
-            Misdirect::new(tls, &own, [(other, &its)].into_iter())
+            Misdirect::new(tls, &own_names, [(other, &other_names)].into_iter())
                 .is_some_and(|rule| rule.rejects(b"b.example", Some("a.example")))
         };
         assert!(rejects(&open, &guarded));
@@ -181,14 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn most_exact_name_decides_which_service_a_host_belongs_to() {
+    fn host_belongs_to_service_with_most_exact_name() {
         let open = tls(None, ClientAuth::Required, SniHost::ClientAuth);
         let guarded = tls(Some("/ca"), ClientAuth::Required, SniHost::ClientAuth);
-        let (own, its) = (
+        let (own_names, other_names) = (
             names(&["*.example", "both.example"]),
             names(&["admin.example", "both.example", "*.inner.example"]),
         );
-        let rule = Misdirect::new(&open, &own, [(&guarded, &its)].into_iter()).unwrap();
+        let rule =
+            Misdirect::new(&open, &own_names, [(&guarded, &other_names)].into_iter()).unwrap();
         for (host, sni, rejected) in [
             ("admin.example", Some("www.example"), true),
             ("ADMIN.example.", Some("www.example"), true),
@@ -210,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn same_rejects_every_other_name() {
+    fn sni_host_same_rejects_every_other_name() {
         let same = tls(None, ClientAuth::Required, SniHost::Same);
-        let own = names(&["*.example"]);
-        let rule = Misdirect::new(&same, &own, std::iter::empty()).unwrap();
+        let own_names = names(&["*.example"]);
+        let rule = Misdirect::new(&same, &own_names, std::iter::empty()).unwrap();
         for (host, sni, rejected) in [
             ("a.example", Some("a.example"), false),
             ("A.example", Some("a.example."), false),

@@ -1,6 +1,6 @@
-//! `error_pages`: files that replace the default text of Weir's own responses.
+//! Reads `error_pages`: files that replace the default text of responses that Weir generates.
 //!
-//! A file that starts with a status line is a whole response, as HAProxy's error files are: its body and its
+//! A file that starts with a status line is a whole response, like HAProxy's error files. Its body and its
 //! `Content-Type` are used.
 
 use std::io::{self, Read};
@@ -11,23 +11,23 @@ use weir_model::{Desired, ErrorPage, Proxy};
 use crate::error::{Error, Result};
 use crate::tls::Problem;
 
-/// Size limit of a page; it is sent as a whole, from memory.
+/// Maximum size of a page in bytes. A page is sent as a whole, from memory.
 const SIZE_MAX: u64 = 64 << 10;
 
-/// A page as it was when the plan was built.
+/// An error page, as it was when the plan was built.
 #[derive(Debug)]
 pub(crate) struct Page {
     status: Vec<(u16, u16)>,
-    /// Its media type.
+    /// Media type.
     pub(crate) kind: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Page {
-    /// Reads the pages of a service, in its order.
+    /// Reads the pages of a service, in the order of the configuration.
     ///
     /// # Errors
-    /// A file cannot be read, or is too large.
+    /// A file cannot be read, is too large, or is not a valid response.
     pub(crate) fn read_all(proxy: &Proxy) -> Result<Vec<Self>> {
         let pages = proxy.error_pages.iter().map(|page| {
             let (kind, body) = read(page).map_err(|source| Error::Page {
@@ -44,7 +44,7 @@ impl Page {
         pages.collect()
     }
 
-    /// The first page for a status.
+    /// Returns the first page for a status.
     pub(crate) fn of(pages: &[Self], status: u16) -> Option<&Self> {
         pages.iter().find(|page| {
             let mut ranges = page.status.iter();
@@ -66,10 +66,10 @@ fn read(page: &ErrorPage) -> io::Result<(String, Vec<u8>)> {
         return Ok((kind(&page.file).to_owned(), body));
     }
     response(&body)
-        .ok_or_else(|| io::Error::other("starts like an HTTP response but is not a valid one"))
+        .ok_or_else(|| io::Error::other("starts like an HTTP response, but is not valid"))
 }
 
-/// Parses a whole response, whose lines end in LF or CR LF.
+/// Parses a whole response, whose lines may end in LF or CR LF. Returns the media type and the body.
 fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     const TYPE: &str = "content-type:";
     let (mut kind, mut at) = (None, 0);
@@ -93,7 +93,7 @@ fn response(text: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((kind, text[at..].to_vec()))
 }
 
-/// The media type by the name's extension.
+/// Returns the media type for the file's extension.
 fn kind(file: &str) -> &'static str {
     match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("html" | "htm") => "text/html; charset=utf-8",
@@ -103,7 +103,7 @@ fn kind(file: &str) -> &'static str {
     }
 }
 
-/// Pages that a start or reload would reject.
+/// Returns the pages because of which a start or reload would fail.
 pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
     let services = desired.proxies.iter();
     let pages = services.flat_map(|proxy| proxy.error_pages.iter().map(move |page| (proxy, page)));
@@ -112,7 +112,7 @@ pub(crate) fn problems(desired: &Desired) -> Vec<Problem> {
         Some(Problem {
             fatal: true,
             message: format!("service {}: {}: {error}", proxy.name, page.file),
-            cause: "the daemon would fail to start or reload with it".to_owned(),
+            cause: "the daemon cannot start or reload with this configuration".to_owned(),
             fix: "use a file that the daemon can read, of at most 64 KiB".to_owned(),
             source: page.source,
         })

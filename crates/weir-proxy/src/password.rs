@@ -1,8 +1,8 @@
-//! Verifies passwords of `basic_auth`, and remembers those that were valid.
+//! Verifies passwords of `basic_auth`, and remembers valid ones.
 //!
-//! A hash such as bcrypt takes tens of milliseconds by design. What is remembered is a keyed hash of the password and
-//! of its entry in the list of users, so that neither can be recovered from memory, and a changed entry is verified
-//! again.
+//! A hash such as bcrypt takes tens of milliseconds by design. A valid password is remembered as a keyed hash of the
+//! password and of its entry in the list of users. Neither can be recovered from memory, and a changed entry is
+//! verified again.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -17,12 +17,12 @@ use md5::{Digest as _, Md5};
 use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use weir_model::PasswordHash;
 
-/// Maximum number of passwords that are remembered.
+/// Maximum number of remembered passwords.
 const REMEMBERED_MAX: usize = 1 << 16;
 /// Maximum length of a password, in bytes.
 const LENGTH_MAX: usize = 1024;
 
-/// Valid passwords of all services, as keyed hashes.
+/// The valid passwords of all services, as keyed hashes.
 struct Remembered {
     key: hmac::Key,
     valid: Mutex<HashSet<[u8; 32]>>,
@@ -30,7 +30,7 @@ struct Remembered {
 
 static REMEMBERED: LazyLock<Option<Remembered>> = LazyLock::new(|| {
     let mut secret = [0; 32];
-    // Without random numbers every request is verified.
+    // Without random numbers, every request's password is verified.
     rand::fill(&mut secret).ok()?;
     Some(Remembered {
         key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
@@ -39,7 +39,7 @@ static REMEMBERED: LazyLock<Option<Remembered>> = LazyLock::new(|| {
 });
 
 impl Remembered {
-    fn sign(&self, hash: &str, password: &[u8]) -> [u8; 32] {
+    fn keyed_hash(&self, hash: &str, password: &[u8]) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&(hash.len() as u64).to_le_bytes());
         context.update(hash.as_bytes());
@@ -50,38 +50,38 @@ impl Remembered {
     }
 }
 
-/// A number of a user's name, which others cannot compute.
-pub(crate) fn number_of(user: &str) -> u64 {
+/// Returns a keyed hash of a user's name, which clients cannot compute.
+pub(crate) fn user_hash(user: &str) -> u64 {
     static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEY.hash_one(user)
 }
 
-/// Whether the password was verified before.
+/// Returns whether the password was verified before.
 pub(crate) fn is_remembered(hash: &str, password: &[u8]) -> bool {
     let Some(remembered) = REMEMBERED.as_ref() else {
         return false;
     };
-    let sign = remembered.sign(hash, password);
+    let keyed_hash = remembered.keyed_hash(hash, password);
     let valid = remembered.valid.lock();
     valid
         .unwrap_or_else(PoisonError::into_inner)
-        .contains(&sign)
+        .contains(&keyed_hash)
 }
 
-/// Verifies a password, and remembers it if it is valid. Takes as long as its hash does.
+/// Verifies a password, and remembers it if it is valid. Takes as long as computing the hash.
 pub(crate) fn verify(hash: &str, password: &[u8]) -> bool {
     let is_valid = matches(hash, password);
     if is_valid && let Some(remembered) = REMEMBERED.as_ref() {
-        let sign = remembered.sign(hash, password);
+        let keyed_hash = remembered.keyed_hash(hash, password);
         let mut valid = remembered
             .valid
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // Forgetting all of them costs one verification each.
+        // After clearing, each password must be verified once more.
         if valid.len() >= REMEMBERED_MAX {
             valid.clear();
         }
-        valid.insert(sign);
+        valid.insert(keyed_hash);
     }
     is_valid
 }
@@ -101,15 +101,18 @@ fn matches(hash: &str, password: &[u8]) -> bool {
             let computed = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
             is_same(hash, &format!("{{SHA}}{}", STANDARD.encode(computed)))
         }
-        Some(PasswordHash::Apr1) => apr1(hash, password).is_some_and(|own| is_same(hash, &own)),
+        Some(PasswordHash::Apr1) => {
+            apr1(hash, password).is_some_and(|computed| is_same(hash, &computed))
+        }
     }
 }
 
-fn is_same(one: &str, other: &str) -> bool {
-    verify_slices_are_equal(one.as_bytes(), other.as_bytes()).is_ok()
+fn is_same(a: &str, b: &str) -> bool {
+    verify_slices_are_equal(a.as_bytes(), b.as_bytes()).is_ok()
 }
 
-/// Apache's MD5 with the salt of `hash` (`apr_md5_encode` of APR-util). No maintained library implements it.
+/// Computes Apache's MD5 hash with the salt of `hash` (`apr_md5_encode` of APR-util). No maintained library implements
+/// it.
 fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     const MAGIC: &str = "$apr1$";
     let (salt, _) = hash.strip_prefix(MAGIC)?.split_once('$')?;
@@ -173,7 +176,7 @@ fn apr1(hash: &str, password: &[u8]) -> Option<String> {
     Some(text)
 }
 
-/// User and password of the value of `Authorization` (RFC 7617 section 2).
+/// Parses user and password in the value of `Authorization` (RFC 7617 section 2).
 pub(crate) fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
     const SCHEME: &[u8] = b"basic ";
     let (scheme, rest) = value.split_at_checked(SCHEME.len())?;
@@ -190,7 +193,7 @@ pub(crate) fn credentials(value: &[u8]) -> Option<(String, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    /// Hashes of `password`, by `openssl passwd`, and by `htpasswd -B`.
+    /// Hashes of `password`, created by `openssl passwd` and `htpasswd -B`.
     const HASHES: [&str; 5] = [
         "$apr1$saltsalt$yAAkm4libquA.ZWLHbSBq/",
         "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=",
@@ -200,7 +203,7 @@ mod tests {
     ];
 
     #[test]
-    fn hashes_of_other_programs_are_verified() {
+    fn hashes_created_by_other_programs_are_verified() {
         for hash in HASHES {
             assert!(matches(hash, b"password"), "{hash}");
             assert!(!matches(hash, b"Password"), "{hash}");
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_password_is_remembered_for_its_hash_only() {
+    fn valid_password_is_remembered_only_for_its_hash() {
         assert!(!is_remembered(HASHES[1], b"password"));
         assert!(!verify(HASHES[1], b"wrong"));
         assert!(verify(HASHES[1], b"password"));
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_divided_at_the_first_colon() {
+    fn credentials_are_split_at_first_colon() {
         let of = |text: &str| credentials(format!("Basic {}", STANDARD.encode(text)).as_bytes());
         assert_eq!(of("a:b:c"), Some(("a".to_owned(), b"b:c".to_vec())));
         assert_eq!(of(":"), Some((String::new(), Vec::new())));

@@ -1,7 +1,8 @@
-//! The workers' configuration: services with listeners, pools and servers, as an immutable snapshot that they fetch
-//! once per wake-up, and the numbers that workers and control share.
+//! Defines the workers' configuration: services with listeners, pools and servers, as an immutable snapshot that each
+//! worker reads once per wake-up, and the counters and loads that workers and the control thread share.
 //!
-//! Only numbers change in a snapshot: a server's weight, its load, the counters. All workers share the loads that
+//! Only numbers change within a snapshot: a server's weight and load, and the counters. All workers share the loads
+//! that
 //! schedulers compare.
 
 mod counters;
@@ -42,24 +43,24 @@ pub(crate) use detail::Details;
 pub(crate) use exchanges::{Exchanges, Finished, PerWorker, RecentTimes};
 pub(crate) use shared::Shared;
 
-/// A server as one service uses it.
+/// A server as used by one service.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// Index among all targets that ever existed; a worker's idle connections are stored by it.
+    /// Index among all targets ever created; a worker stores its idle connections by it.
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) address: IpAddr,
-    /// `None` = the listener's.
+    /// `None` = the listener's port.
     pub(crate) port: Option<u16>,
-    /// Path of the unix socket to connect to in place of `address`.
+    /// Path of the unix socket to connect to instead of `address`.
     pub(crate) unix: Option<Arc<str>>,
     pub(crate) load: Arc<Load>,
-    /// How to connect to it; a connection of another kind belongs to another target.
+    /// How to connect: a server with other TLS or HTTP/2 settings is another target, so that connections are not mixed.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) http2: bool,
-    /// Identifies it in a hash; depends on its name only.
+    /// Identifies the server in hashes; depends only on its name.
     pub(crate) seed: u64,
-    /// The queue of its pool.
+    /// The queue of the server's pool.
     pub(crate) queue: Arc<Queue>,
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
@@ -67,8 +68,8 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// A server of no pool, for a tunnel that `worker` took over from another process. It has no idle connections, and
-    /// no client is sent to it.
+    /// Creates a target outside any pool, for a tunnel that `worker` took over from another process. It has no idle
+    /// connections and receives no new clients.
     pub(crate) fn unlisted(name: &str, address: IpAddr, port: u16, worker: usize) -> Self {
         Self {
             id: u32::MAX,
@@ -87,7 +88,7 @@ impl Target {
         }
     }
 
-    /// Records a success, or a fault.
+    /// Records a fault, or a success if `fault` is `None`.
     pub(crate) fn record_result(&self, worker: usize, fault: Option<Fault>) {
         let counters = self.counters.of(worker);
         match fault {
@@ -96,7 +97,7 @@ impl Target {
         }
     }
 
-    /// Releases a slot, and calls the queue.
+    /// Releases a slot of the server, and calls the next session in the queue.
     pub(crate) fn release_slot(&self) {
         self.load.release();
         self.queue.call(1);
@@ -121,7 +122,7 @@ impl Server for Target {
     }
 }
 
-/// A pool as one service uses it.
+/// A pool as used by one service.
 #[derive(Debug)]
 pub(crate) struct Targets {
     pub(crate) pool: String,
@@ -131,24 +132,24 @@ pub(crate) struct Targets {
     pub(crate) http2: bool,
     /// The pool's servers in file order, then the backups, then the sorry server.
     pub(crate) list: Vec<Arc<Target>>,
-    /// Index of the first backup, and of the sorry server.
+    /// Indices of the first backup and of the sorry server.
     pub(crate) tiers: [usize; 2],
     pub(crate) hash_key: HashKey,
     pub(crate) sticky: Option<Stickiness>,
-    /// `Host` of requests to the servers.
+    /// The `Host` field of requests to the servers.
     pub(crate) host: Option<Template>,
-    /// Version of the PROXY protocol that servers expect.
+    /// Version of the PROXY protocol header that the servers expect.
     pub(crate) preamble: Option<ProxyHeader>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) queue_ms: u64,
     pub(crate) no_server: NoServer,
-    /// Changes with every weight.
+    /// Changes whenever a weight changes.
     pub(crate) version: Arc<AtomicU32>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
 }
 
 impl Targets {
-    /// The pool as it is now, for a decision.
+    /// Returns the current state of the pool, for a selection.
     pub(crate) fn view(&self) -> weir_select::Pool<'_, Arc<Target>> {
         weir_select::Pool {
             scheduler: self.scheduler,
@@ -162,53 +163,53 @@ impl Targets {
     }
 }
 
-/// How clients are kept at a server.
+/// How a client's requests are sent to the same server.
 #[derive(Debug)]
 pub(crate) struct Stickiness {
     pub(crate) kind: Sticky,
-    /// The cookie values of the servers, in the order of the list.
-    pub(crate) signs: Vec<[u8; 16]>,
-    /// Attributes of a cookie that Weir sets; empty = none.
+    /// The servers' cookie values, in the order of `list`.
+    pub(crate) cookie_values: Vec<[u8; 16]>,
+    /// Attributes of the cookie that Weir sets; empty = none.
     pub(crate) attributes: String,
 }
 
-/// Listening sockets of one address: one for each worker, more if another process with more workers handed them over.
+/// Listening sockets for one address: one per worker, or more if a process with more workers handed them over.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) address: SocketAddr,
     pub(crate) sockets: Vec<OwnedFd>,
-    /// Socket `n` belongs to worker `n % workers`.
+    /// Number of workers: socket `n` belongs to worker `n % workers`.
     pub(crate) workers: usize,
 }
 
-/// One service. The plan owns its sockets: a client that outlives the service would keep them open, and new clients
-/// would wait where no worker accepts.
+/// One service. The plan owns the sockets: if a client that outlives the service owned them, they would stay open and
+/// new clients would wait in a backlog from which no worker accepts.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) protocol: ProxyProtocol,
-    /// `ADDRESS:PORT` for a request without `Host`.
+    /// `ADDRESS:PORT`, the host of a request without `Host`.
     pub(crate) host: String,
     /// The service's own pool, then those of its routes.
     pub(crate) pools: Vec<Targets>,
     pub(crate) routes: Routes,
-    /// By route, what replaces the service's settings; empty if no route has any.
+    /// For each route, the settings that override the service's; empty if no route has any.
     pub(crate) options: Vec<Option<Box<RouteOptions>>>,
-    /// Maximum body size of a request whose route sets none, if some route sets one; 0 = no limit.
+    /// Maximum body size of a request whose route has no limit of its own, in bytes. 0 = no limit, or no route has one.
     pub(crate) body_bytes: u64,
-    /// Users by route; `None` = no route and no service has any.
+    /// The users of the service and of its routes; `None` = `basic_auth` is not used.
     pub(crate) auth: Option<Auths>,
     /// Whether a route has `forward_auth`.
     pub(crate) has_forward_auth: bool,
-    /// The form in which paths are compared; `None` = as received.
+    /// How paths are normalized before they are compared; `None` = not at all.
     pub(crate) normalize_path: Option<NormalizePath>,
     pub(crate) limits: Limits,
-    /// Limit of HTTP/2 stream resets.
+    /// Limit on HTTP/2 stream resets.
     pub(crate) resets: Option<Arc<ResetLimit>>,
     pub(crate) tls: Option<Arc<ServerConfig>>,
-    /// Its certificates, the first to expire first.
+    /// Its certificates, in order of expiry.
     pub(crate) expiries: Vec<CertificateExpiry>,
-    /// `None` = no request is misdirected.
+    /// `None` = no request is rejected as misdirected.
     pub(crate) misdirect: Option<Misdirect>,
     /// Whether clients may use HTTP/2.
     pub(crate) http2: bool,
@@ -218,67 +219,68 @@ pub(crate) struct Service {
     pub(crate) idle_servers: usize,
     /// Maximum number of requests on one connection to a server; 0 = no limit.
     pub(crate) server_requests: u32,
-    /// Maximum number of concurrent streams of an HTTP/2 client.
+    /// Maximum number of concurrent streams on an HTTP/2 connection from a client.
     pub(crate) streams: u32,
     pub(crate) retry: RetryPolicy,
-    /// Retry budget in percent of the requests.
+    /// Retry budget, in percent of the requests.
     pub(crate) retry_percent: u32,
     pub(crate) forwarded: Forwarded,
     pub(crate) x_forwarded: ClientFields,
-    /// Changes to the header of every request, and of every response.
+    /// Changes to the header of every request and every response.
     pub(crate) request_header: HeaderEdits,
     pub(crate) response_header: HeaderEdits,
-    /// Whether routes or texts need to know the client's TLS connection.
+    /// Whether routes or texts use data of the client's TLS connection.
     pub(crate) needs_tls: bool,
-    /// Whether a client that closes its direction aborts its request.
+    /// Whether a request is aborted when the client closes its direction.
     pub(crate) abort_on_close: bool,
-    /// Whether a body of known length is received before a server is selected.
+    /// Whether a body of known length is received before a server is selected; see [`crate::session`].
     pub(crate) request_buffering: bool,
     pub(crate) pages: Vec<Page>,
     pub(crate) compression: Option<Compression>,
-    /// Networks of clients that `x_forwarded` does not apply to.
+    /// Networks of clients to which `x_forwarded` does not apply.
     pub(crate) x_forwarded_except: Vec<Network>,
     pub(crate) trusted: Vec<Network>,
     /// Whether clients send a PROXY protocol header.
     pub(crate) preamble: bool,
     pub(crate) log: Option<Arc<Log>>,
-    /// The maps that the log's format names.
+    /// The maps that the log format uses.
     pub(crate) log_maps: Vec<Arc<ValueMap>>,
     pub(crate) taps: Arc<Taps>,
     /// `None` = requests are not traced.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// The field of request identifiers.
+    /// Name of the header field with the request identifier.
     pub(crate) request_id: Option<String>,
     pub(crate) counters: Arc<Sharded>,
     pub(crate) exchanges: Arc<PerWorker<Exchanges>>,
     pub(crate) details: Arc<PerWorker<Details>>,
-    /// Maximum number of requests of a client per minute; 0 = no limit.
+    /// Maximum number of requests per minute of one client; 0 = no limit.
     pub(crate) rate_per_minute: u32,
-    /// One per route, with its conditions.
+    /// For each route, its conditions and counters.
     pub(crate) route_exchanges: Vec<(String, Arc<PerWorker<Exchanges>>)>,
-    /// Current clients of all workers.
+    /// Current number of clients of all workers.
     pub(crate) clients: Arc<AtomicU32>,
 }
 
 impl Service {
-    /// The users that may send requests of a route, or of none; `None` = all clients.
+    /// Returns the users that may send requests of a route (`None` = of no route). Returns `None` if all clients may.
     pub(crate) fn auth_of(&self, route: Option<usize>) -> Option<&BasicAuth> {
         let auth = self.auth.as_ref()?;
-        let of_route = route.and_then(|at| auth.routes.get(at)?.as_ref());
-        match of_route {
-            Some(of_route) => of_route.as_ref(),
-            None => auth.own.as_ref(),
+        let route_users = route.and_then(|at| auth.routes.get(at)?.as_ref());
+        match route_users {
+            Some(route_users) => route_users.as_ref(),
+            None => auth.service.as_ref(),
         }
     }
 
-    /// The server that decides about requests of a route.
+    /// Returns the `forward_auth` settings of a route.
     pub(crate) fn forward_auth_of(&self, route: Option<usize>) -> Option<&Arc<ForwardAuth>> {
         let options = self.options.get(route?)?.as_ref()?;
         options.forward_auth.as_ref()
     }
 
-    /// Counts a client of a worker as one of `other` from now on: the same service with another configuration, or one
-    /// that was removed and added again.
+    /// Moves a client of a worker from this service's count to that of `other`: the same service with another
+    /// configuration,
+    /// or a service that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;
@@ -289,17 +291,17 @@ impl Service {
         other.counters.of(worker).present.add(1);
     }
 
-    /// One of its further numbers in a worker.
+    /// Returns a detail counter of a worker.
     pub(crate) fn detail(&self, worker: usize, detail: Detail) -> &Count {
         self.details.of(worker).of(detail)
     }
 
-    /// Whether it changes headers of all requests or responses.
+    /// Returns whether the service changes the headers of all requests or responses.
     pub(crate) const fn has_header_edits(&self) -> bool {
         !self.request_header.is_empty() || !self.response_header.is_empty()
     }
 
-    /// Path and query that a server receives if no route rewrites them.
+    /// Returns the path and query to send to a server if no route rewrites them.
     pub(crate) fn forwarded_path<'a>(
         &self,
         target: &RequestPath<'a>,
@@ -312,74 +314,74 @@ impl Service {
         }
     }
 
-    /// The servers of all its pools.
+    /// Returns the servers of all its pools.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
         self.pools.iter().flat_map(|pool| &pool.list)
     }
 }
 
-/// Users that may send requests.
+/// The users that may send requests.
 #[derive(Debug)]
 pub(crate) struct Auths {
-    /// Of the service.
-    pub(crate) own: Option<BasicAuth>,
-    /// By route in place of the service's; the inner `None` = all clients.
+    /// The service's users.
+    pub(crate) service: Option<BasicAuth>,
+    /// For each route, the users that replace the service's; the inner `None` = all clients.
     pub(crate) routes: Vec<Option<Option<BasicAuth>>>,
 }
 
-/// Settings of a route in place of its service's.
+/// Settings of a route that override its service's.
 #[derive(Debug)]
 pub(crate) struct RouteOptions {
     pub(crate) timeouts: Millis,
     pub(crate) retry: RetryPolicy,
-    /// Maximum number of bytes of a request's body; 0 = no limit.
+    /// Maximum size of a request body, in bytes; 0 = no limit.
     pub(crate) body_bytes: u64,
     pub(crate) compression: Option<Compression>,
     pub(crate) logged: bool,
-    /// Of each client.
+    /// Limits for each client.
     pub(crate) limits: Option<Limits>,
-    /// Requests in progress of all clients.
+    /// Counts the requests in progress of all clients together.
     pub(crate) all_clients: Option<Arc<Concurrent>>,
-    /// Rules for single fields about the client; `None` = the service's.
+    /// Rules for single header fields about the client; `None` = the service's.
     pub(crate) x_forwarded: Option<RouteClientFields>,
-    /// Copies of its requests.
+    /// Mirrors that receive copies of its requests.
     pub(crate) mirrors: Vec<Arc<Mirror>>,
-    /// Name of the server of the pool that gets its requests while it is usable.
+    /// Name of the pool's server that receives the route's requests while it is usable.
     pub(crate) server: Option<String>,
-    /// The server that decides about its requests.
+    /// Settings for the server that allows or rejects its requests.
     pub(crate) forward_auth: Option<Arc<ForwardAuth>>,
 }
 
-/// `forward_auth` of a route.
+/// The `forward_auth` settings of a route.
 #[derive(Debug)]
 pub(crate) struct ForwardAuth {
     /// The rules.
     pub(crate) rules: weir_model::ForwardAuth,
-    /// How the request to the server that decides is sent: like a copy, without a body.
-    pub(crate) way: Arc<Mirror>,
+    /// How authorization requests are sent: as copies without a body.
+    pub(crate) mirror: Arc<Mirror>,
 }
 
-/// Copies of a route's requests.
+/// A mirror of a route: how copies of its requests are sent.
 #[derive(Debug)]
 pub(crate) struct Mirror {
-    /// Index of the pool of their servers.
+    /// Index of the pool that receives the copies.
     pub(crate) pool: usize,
-    /// Share of the requests, in hundredths of a percent.
+    /// Share of the requests that is copied, in hundredths of a percent.
     pub(crate) share: u32,
-    /// Maximum number of bytes of a body; 0 = copies have no body.
+    /// Maximum size of a copied body, in bytes; 0 = copies have no body.
     pub(crate) body_bytes: usize,
-    /// Their path, in place of that of the request.
+    /// Path of the copies, instead of the request's.
     pub(crate) path: Option<String>,
-    /// Copies in progress.
+    /// Counts the copies in progress.
     pub(crate) concurrent: Arc<Concurrent>,
-    /// Whether these are authorization requests, whose responses decide about other requests.
+    /// Whether the copies are authorization requests, whose responses decide about other requests.
     pub(crate) is_auth_request: bool,
     /// Copies are not retried.
     pub(crate) retry: RetryPolicy,
     pub(crate) timeouts: Millis,
 }
 
-/// The timeouts in milliseconds.
+/// Timeouts, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Millis {
     pub(crate) request: u64,
@@ -387,10 +389,10 @@ pub(crate) struct Millis {
     pub(crate) client: u64,
     pub(crate) connect: u64,
     pub(crate) server: u64,
-    /// Time to the first byte of a response.
+    /// Until the first byte of a response.
     pub(crate) response: u64,
     pub(crate) tunnel: u64,
-    /// 0 = none.
+    /// For a request with all its retries; 0 = no limit.
     pub(crate) total: u64,
 }
 
@@ -410,14 +412,14 @@ impl From<&ProxyTimeouts> for Millis {
     }
 }
 
-/// Everything that workers need.
+/// The configuration of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
-    /// The listeners, with their services.
+    /// The listening sockets, with their services.
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
-    /// Services that are no longer configured, but whose clients another process may still hand over.
+    /// Services that were removed, but whose clients another process may still hand over.
     pub(crate) former: Vec<Arc<Service>>,
-    /// Number of targets that ever existed.
+    /// Number of targets ever created.
     pub(crate) targets: usize,
 }

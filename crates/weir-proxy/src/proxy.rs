@@ -1,8 +1,8 @@
-//! The proxy's interface: workers, and the plans that they execute.
+//! Provides the proxy's interface: starts the workers, and prepares and activates their plans.
 //!
-//! A configuration takes effect in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) and
-//! changes nothing that clients could notice; [`Proxy::commit`] publishes it. What does not change keeps its sockets,
-//! loads and counters.
+//! A configuration is applied in two steps. [`Proxy::prepare`] does everything that can fail (sockets, threads) and
+//! changes nothing that clients could notice; [`Proxy::commit`] activates the result. Unchanged parts keep their
+//! sockets, loads and counters.
 
 mod service;
 
@@ -33,10 +33,10 @@ use crate::trace::{TraceQueue, Tracer};
 use crate::worker::WorkerConfig;
 use crate::{Error, Result, ServiceTickets, status, tls};
 
-/// Pool, and server as in the file.
+/// Pool, and the server's address as in the configuration file.
 type ServerName = (String, String);
 
-/// State by name that is kept over plans.
+/// State that is kept from one plan to the next, by name.
 #[derive(Debug, Default, Clone)]
 struct Known {
     listeners: HashMap<SocketAddr, Arc<Listeners>>,
@@ -45,7 +45,7 @@ struct Known {
     /// By service and server.
     targets: HashMap<(String, ServerName), Arc<Target>>,
     counters: HashMap<String, (Arc<Sharded>, Arc<AtomicU32>)>,
-    /// By service, and what of it: empty for all, `pool NAME`, `route CONDITIONS`.
+    /// By service and part of the service: empty for the whole service, `pool NAME`, or `route CONDITIONS`.
     exchanges: HashMap<(String, String), Arc<PerWorker<Exchanges>>>,
     /// By service.
     details: HashMap<String, Arc<PerWorker<Details>>>,
@@ -60,9 +60,9 @@ struct Known {
     route_limits: HashMap<(String, String, RouteLimits), RouteTables>,
     /// By service, route and limit.
     all_clients: HashMap<(String, String, u32), Arc<Concurrent>>,
-    /// Copies in progress, by service, route and limit.
+    /// Counters of copies in progress, by service, route and limit.
     mirrors: HashMap<(String, String, u32), Arc<Concurrent>>,
-    /// Signs the cookies of pools without a configured secret.
+    /// Signs the cookies of pools for which no secret is configured.
     cookie_key: Option<Secret>,
     next_target: u32,
 }
@@ -70,7 +70,7 @@ struct Known {
 /// Tables for the rate and for the concurrent requests of a route's clients.
 type RouteTables = (Option<Arc<Rate>>, Option<Arc<Concurrent>>);
 
-/// Ticket keys, and what was required of the clients that have tickets.
+/// Ticket keys, and the client authentication under which tickets were issued.
 #[derive(Debug, Clone)]
 struct Tickets {
     client_ca: Option<String>,
@@ -78,25 +78,25 @@ struct Tickets {
     keys: Arc<tls::Tickets>,
 }
 
-/// The tables that limit clients, with their limits.
+/// The tables that limit clients, and the limits that they were created for.
 #[derive(Debug, Default, Clone)]
 struct Tables {
     kind: (u32, u32, u32, HashKey),
     rate: Option<Arc<Rate>>,
     concurrent: Option<Arc<Concurrent>>,
-    /// By its rate.
+    /// The limit of HTTP/2 stream resets, with its rate.
     resets: Option<(u32, Arc<ResetLimit>)>,
 }
 
-/// A configuration whose sockets are open, and that is not active yet.
+/// A configuration whose sockets are open, but which is not active yet.
 #[derive(Debug)]
 pub struct Prepared {
     known: Known,
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) listen: Vec<(Arc<Listeners>, Arc<Service>)>,
     weights: HashMap<ServerName, (u32, u32)>,
-    /// Pools whose removed servers lose their connections.
-    resetting: HashSet<String>,
+    /// Pools with `on_remove = "reset"`: connections to their removed servers are closed.
+    reset_pools: HashSet<String>,
 }
 
 #[derive(Debug)]
@@ -113,15 +113,15 @@ pub struct Proxy {
     threads: Vec<Thread>,
     known: Known,
     /// Listening sockets that another process handed over, by address.
-    left: HashMap<SocketAddr, Vec<OwnedFd>>,
-    /// Configured weight, and limit of connections.
+    inherited: HashMap<SocketAddr, Vec<OwnedFd>>,
+    /// For each server, the configured weight and maximum number of connections.
     weights: HashMap<ServerName, (u32, u32)>,
-    /// Weights that replace the configured ones: overrides, and results of checks.
+    /// Weights that replace the configured ones, because of overrides or check results.
     effective: HashMap<ServerName, u32>,
-    /// The writer of access logs, once there is one.
+    /// The thread that writes access logs; `None` until a service has a log.
     writer: Option<Writer>,
-    /// Alive while another process may hand over clients.
-    arriving: Weak<()>,
+    /// Alive as long as another process may hand over clients; see [`Inlet`].
+    inlet_open: Weak<()>,
     traces: Arc<TraceQueue>,
 }
 
@@ -132,7 +132,7 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// Without services, and without threads yet; there will be one for each CPU that the process may use.
+    /// Creates a proxy without services and threads. There will be one worker for each CPU that the process may use.
     pub fn new() -> Self {
         let cpus = sched_getaffinity(None).map_or_else(
             |_| vec![0],
@@ -148,47 +148,48 @@ impl Proxy {
             shared: Arc::default(),
             threads: Vec::new(),
             known: Known::default(),
-            left: HashMap::new(),
+            inherited: HashMap::new(),
             weights: HashMap::new(),
             effective: HashMap::new(),
             writer: None,
-            arriving: Weak::new(),
+            inlet_open: Weak::new(),
         }
     }
 
-    /// Takes over listening sockets with the clients in their backlogs, for the next configuration; sockets that it
+    /// Takes over listening sockets, with the clients in their backlogs, for the next configuration. Sockets that it
     /// does not need are closed.
     pub fn adopt(&mut self, sockets: Vec<(SocketAddr, OwnedFd)>) {
         for (address, socket) in sockets {
-            self.left.entry(address).or_default().push(socket);
+            self.inherited.entry(address).or_default().push(socket);
         }
     }
 
-    /// Takes over the ticket keys of another process, for the next configuration.
+    /// Takes over another process's ticket keys for the next configuration.
     pub fn adopt_tickets(&mut self, tickets: Vec<ServiceTickets>) {
-        for one in tickets {
-            // Without them clients need one full handshake.
-            let Ok(keys) = tls::Tickets::new(one.keys) else {
+        for adopted in tickets {
+            // Clients without a valid ticket need one full handshake.
+            let Ok(keys) = tls::Tickets::new(adopted.keys) else {
                 continue;
             };
             let tickets = Tickets {
-                client_ca: one.client_ca,
-                client_auth: one.client_auth,
+                client_ca: adopted.client_ca,
+                client_auth: adopted.client_auth,
                 keys: Arc::new(keys),
             };
-            self.known.tickets.insert(one.service, tickets);
+            self.known.tickets.insert(adopted.service, tickets);
         }
     }
 
-    /// Sets the key that signs the cookies of pools without a secret, from the next configuration on.
+    /// Sets the key that signs the cookies of pools without a configured secret. Applies from the next configuration
+    /// on.
     pub fn set_cookie_key(&mut self, key: Secret) {
         self.known.cookie_key = Some(key);
     }
 
-    /// The ticket keys of all services, for another process, without those that the configuration contains.
+    /// Returns the ticket keys of all services for another process, except for configured keys.
     pub fn tickets(&self) -> Vec<ServiceTickets> {
-        let own = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_given();
-        let tickets = self.known.tickets.iter().filter(own);
+        let is_generated = |(_, tickets): &(&String, &Tickets)| !tickets.keys.are_configured();
+        let tickets = self.known.tickets.iter().filter(is_generated);
         let service = |(service, tickets): (&String, &Tickets)| ServiceTickets {
             service: service.clone(),
             client_ca: tickets.client_ca.clone(),
@@ -200,16 +201,16 @@ impl Proxy {
         all
     }
 
-    /// The listening addresses and their sockets.
+    /// Returns the listening addresses and their sockets.
     pub fn listening(&self) -> impl Iterator<Item = (SocketAddr, &[OwnedFd])> {
         let all = self.known.listeners.iter();
         all.map(|(address, listeners)| (*address, listeners.sockets.as_slice()))
     }
 
-    /// Opens what `desired` needs in addition to the active configuration.
+    /// Opens everything that `desired` needs in addition to the active configuration.
     ///
     /// # Errors
-    /// A socket or a thread cannot be created; nothing changed.
+    /// A file, socket or thread cannot be used; the active configuration is unchanged.
     pub fn prepare(&mut self, desired: &Desired) -> Result<Prepared> {
         let mut known = self.known.clone();
         let (mut built, mut from, mut parts) = (Vec::new(), Vec::new(), Vec::new());
@@ -221,9 +222,9 @@ impl Proxy {
                 continue;
             };
             let workers = self.cpus.len();
-            let (service, names, own) = service::service(
+            let (service, names, listeners) = service::service(
                 &mut known,
-                &mut self.left,
+                &mut self.inherited,
                 workers,
                 proxy,
                 &pools,
@@ -231,16 +232,20 @@ impl Proxy {
             )?;
             parts.push((proxy, names));
             built.push(service);
-            from.push(own);
+            from.push(listeners);
         }
         service::misdirect(&mut built, parts);
         let (mut services, mut listen) = (Vec::new(), Vec::new());
-        for (service, own) in built.into_iter().zip(from) {
+        for (service, listeners) in built.into_iter().zip(from) {
             let service = Arc::new(service);
-            listen.extend(own.into_iter().map(|from| (from, Arc::clone(&service))));
+            listen.extend(
+                listeners
+                    .into_iter()
+                    .map(|from| (from, Arc::clone(&service))),
+            );
             services.push(service);
         }
-        service::forget(&mut known, &services, &listen);
+        service::drop_unused(&mut known, &services, &listen);
         let weights = services
             .iter()
             .flat_map(|service| {
@@ -263,35 +268,35 @@ impl Proxy {
             self.writer = Some(writer);
         }
         let pools = desired.pools.iter();
-        let resetting = pools.filter(|pool| pool.on_remove == OnRemove::Reset);
+        let reset_pools = pools.filter(|pool| pool.on_remove == OnRemove::Reset);
         Ok(Prepared {
             known,
             services,
             listen,
             weights,
-            resetting: resetting.map(|pool| pool.name.clone()).collect(),
+            reset_pools: reset_pools.map(|pool| pool.name.clone()).collect(),
         })
     }
 
-    /// Activates a configuration; current clients notice nothing.
+    /// Activates a configuration. Connected clients are not affected.
     pub fn commit(&mut self, prepared: Prepared) {
         let former = std::mem::replace(&mut self.known, prepared.known);
         let mut any_ends = false;
         for (name, load) in &former.loads {
-            if prepared.resetting.contains(&name.0) && !self.known.loads.contains_key(name) {
+            if prepared.reset_pools.contains(&name.0) && !self.known.loads.contains_key(name) {
                 load.ends.store(true, Ordering::Relaxed);
                 any_ends = true;
             }
         }
-        self.left.clear();
+        self.inherited.clear();
         self.weights = prepared.weights;
         self.effective
             .retain(|name, _| self.weights.contains_key(name));
-        for (name, (weight, most)) in &self.weights {
+        for (name, (weight, max_connections)) in &self.weights {
             if let Some(load) = self.known.loads.get(name) {
                 let weight = self.effective.get(name).unwrap_or(weight);
                 load.weight.store(*weight, Ordering::Relaxed);
-                load.limit.store(*most, Ordering::Relaxed);
+                load.limit.store(*max_connections, Ordering::Relaxed);
             }
         }
         for version in self.known.versions.values() {
@@ -303,7 +308,7 @@ impl Proxy {
                 writer.add(log);
             }
         }
-        TABLE.measure(self.weights.len());
+        TABLE.count_open(self.weights.len());
         let former = self.former(&prepared.services);
         self.shared.publish(Plan {
             services: prepared.services,
@@ -320,16 +325,18 @@ impl Proxy {
         }
     }
 
-    /// The previous services that are not among these, as long as another process may hand over their clients.
+    /// Returns the previous services that are not in `services`, as long as another process may hand over their
+    /// clients.
     fn former(&self, services: &[Arc<Service>]) -> Vec<Arc<Service>> {
-        if self.arriving.strong_count() == 0 {
+        if self.inlet_open.strong_count() == 0 {
             return Vec::new();
         }
         let plan = self.shared.plan();
         let mut known = HashSet::new();
         known.extend(services.iter().map(|service| service.name.as_str()));
-        let gone = plan.services.iter().chain(&plan.former);
-        gone.filter(|service| known.insert(service.name.as_str()))
+        let previous = plan.services.iter().chain(&plan.former);
+        previous
+            .filter(|service| known.insert(service.name.as_str()))
             .map(Arc::clone)
             .collect()
     }
@@ -340,22 +347,22 @@ impl Proxy {
             let number = self.threads.len();
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
             let wake = Arc::new(wake.map_err(|errno| failed(errno.into()))?);
-            let has_neighbours = self.cpus.len() > 1;
-            let seed = WorkerConfig::new(
+            let has_other_workers = self.cpus.len() > 1;
+            let config = WorkerConfig::new(
                 number,
                 Arc::clone(&self.shared),
                 Arc::clone(&wake),
-                has_neighbours,
+                has_other_workers,
             );
-            let seed = seed.map_err(|errno| failed(errno.into()))?;
+            let config = config.map_err(|errno| failed(errno.into()))?;
             let handle = std::thread::Builder::new()
                 .name(format!("weir-proxy-{number}"))
                 .spawn(move || {
-                    // It also runs on another CPU, a little slower.
+                    // Pinning is only an optimization.
                     if let Err(error) = weir_sys::pin_thread(cpu) {
                         tracing::debug!(%error, "failed to pin a worker thread to its CPU");
                     }
-                    seed.build().run();
+                    config.build().run();
                 })
                 .map_err(failed)?;
             self.threads.push(Thread { wake, handle });
@@ -370,16 +377,16 @@ impl Proxy {
         }
     }
 
-    /// Whether a proxy service uses this server.
+    /// Returns whether a proxy service uses this server.
     pub fn has_server(&self, pool: &str, server: &str) -> bool {
         self.weights
             .contains_key(&(pool.to_owned(), server.to_owned()))
     }
 
-    /// Sets the weight that replaces the configured one; `None` = the configured one again.
+    /// Sets the weight that replaces the configured one; `None` restores the configured weight.
     ///
     /// # Errors
-    /// No proxy service uses such a server.
+    /// No proxy service uses the server.
     pub fn set_weight(&mut self, pool: &str, server: &str, weight: Option<u32>) -> Result<()> {
         let name = (pool.to_owned(), server.to_owned());
         let (Some((configured, _)), Some(load)) =
@@ -410,14 +417,14 @@ impl Proxy {
         Ok(())
     }
 
-    /// Makes the workers close idle connections to servers that accept no client.
+    /// Makes the workers close idle connections to servers that accept no clients.
     fn close_unused(&self) {
         self.shared.withdrawals.fetch_add(1, Ordering::Release);
         self.wake();
     }
 
-    /// Sets whether a server of weight 0 still serves the clients whose cookies name it: a quiesced server does, one
-    /// that is down or drained does not.
+    /// Sets whether a server with weight 0 still serves clients whose cookies name it: true for a quiesced server,
+    /// false for one that is down or drained.
     pub fn keep_sticky(&self, pool: &str, server: &str, keeps: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned())) {
             let before = load.is_withdrawn();
@@ -428,8 +435,8 @@ impl Proxy {
         }
     }
 
-    /// Sets whether connections to a server are closed, because failed checks removed it from a pool whose `on_remove`
-    /// is `reset`. Call it after [`Self::set_weight`], so that no new connection is opened meanwhile.
+    /// Sets whether connections to a server are closed because failed checks removed it from a pool with `on_remove =
+    /// "reset"`. Must be called after [`Self::set_weight`], so that no connection is opened in between.
     pub fn end_connections(&self, pool: &str, server: &str, ends: bool) {
         if let Some(load) = self.known.loads.get(&(pool.to_owned(), server.to_owned()))
             && load.ends.swap(ends, Ordering::Relaxed) != ends
@@ -439,27 +446,27 @@ impl Proxy {
         }
     }
 
-    /// Every service with its servers, in file order.
+    /// Returns the status of every service with its servers, in file order.
     pub fn status(&self) -> Vec<ServiceStatus> {
-        status::of(&self.shared.plan())
+        status::service_statuses(&self.shared.plan())
     }
 
-    /// Samples totals for the highest rates; called once per second.
+    /// Samples the totals, to record peak rates. Must be called once per second.
     pub fn sample_rates(&self) {
         status::sample_rates(&self.shared.plan());
     }
 
-    /// Traced requests that ended.
+    /// Returns the queue of traced requests that have ended.
     pub const fn traces(&self) -> &Arc<TraceQueue> {
         &self.traces
     }
 
-    /// The process's descriptors.
+    /// Returns how many file descriptors the proxy uses and may use.
     pub fn descriptors(&self) -> Descriptors {
         TABLE.status()
     }
 
-    /// Services of the active configuration whose limits need more descriptors than there are, as text.
+    /// Describes the services of the active configuration whose limits need more descriptors than are available.
     pub fn exceeding(&self, desired: &Desired) -> Vec<String> {
         let problems = descriptor::exceeding_now(desired).into_iter();
         problems
@@ -467,15 +474,15 @@ impl Proxy {
             .collect()
     }
 
-    /// The inlet for connections of another process: those of active services, and of services that were active when
-    /// this was called.
+    /// Returns the inlet for connections from another process. It accepts connections of active services, and of
+    /// services that were active at the time of this call.
     pub fn inlet(&mut self) -> Inlet {
         let open = Arc::new(());
-        self.arriving = Arc::downgrade(&open);
+        self.inlet_open = Arc::downgrade(&open);
         Inlet {
             _open: open,
             shared: Arc::clone(&self.shared),
-            wakes: self
+            wake_fds: self
                 .threads
                 .iter()
                 .map(|thread| Arc::clone(&thread.wake))
@@ -484,37 +491,39 @@ impl Proxy {
         }
     }
 
-    /// Stops accepting clients, and sends those that can continue elsewhere to `outlet`, each as soon as possible; the
-    /// others end here. The outlet is open until [`end_hand_over`](Self::end_hand_over).
+    /// Stops accepting clients, and sends each client that another process can serve to `outlet` as soon as possible.
+    /// Other clients finish in this process. The outlet stays open until [`end_hand_over`](Self::end_hand_over).
     pub fn hand_over(&mut self, outlet: Sender<Handed>) {
         self.shared.hand_over(outlet);
         self.wake();
     }
 
-    /// Whether all workers have finished, after [`hand_over`](Self::hand_over).
+    /// Returns whether all workers have finished after [`hand_over`](Self::hand_over).
     pub fn is_finished(&self) -> bool {
         self.threads
             .iter()
             .all(|thread| thread.handle.is_finished())
     }
 
-    /// Closes the outlet: no client will arrive that would need it.
+    /// Closes the outlet. Must be called when all workers have finished and no more connections arrive through the
+    /// inlet.
     pub fn end_hand_over(&self) {
         self.shared.close_outlet();
     }
 
-    /// Continues the counts of another process; before [`commit`](Self::commit).
+    /// Adds the counts of another process to those of `prepared`. Must be called before [`commit`](Self::commit).
     pub fn count_from(&self, prepared: &Prepared, former: &[ServiceStatus]) {
         status::add(&prepared.services, former);
     }
 
-    /// A function that returns [`status`](Self::status) at any time, from any thread.
+    /// Returns a function that returns [`status`](Self::status) at any time, from any thread.
     pub fn status_reader(&self) -> impl Fn() -> Vec<ServiceStatus> + Send + 'static {
         let shared = Arc::clone(&self.shared);
-        move || status::of(&shared.plan())
+        move || status::service_statuses(&shared.plan())
     }
 
-    /// Stops accepting clients and requests; those in progress get `limit`, then everything ends.
+    /// Stops accepting clients and requests. Requests in progress may take up to `limit`; then all connections are
+    /// closed.
     pub fn stop(self, limit: Duration) {
         let deadline = Instant::now() + limit;
         self.shared.draining.store(true, Ordering::Release);

@@ -1,7 +1,7 @@
-//! The queue of a pool whose servers are full: one for all workers, first in, first out.
+//! Implements the queue of a pool whose servers are full: shared by all workers, first in, first out.
 //!
-//! A slot that becomes free calls the first entry. Until that session had its turn, a new request must not overtake it,
-//! so new requests enter the queue as long as it is not empty.
+//! A slot that becomes free calls the first entry. A new request must not overtake that session before its turn, so new
+//! requests enter the queue as long as it is not empty.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::job_result::{JobResult, Ticket};
 use crate::slab::Key;
 
-/// Calls from other threads to a worker.
+/// Calls to a worker from other threads.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     any: AtomicBool,
@@ -19,10 +19,10 @@ pub(crate) struct Inbox {
     wake: Arc<OwnedFd>,
 }
 
-/// Why a session is called.
+/// The reason why a session is called.
 #[derive(Debug)]
 pub(crate) enum Call {
-    /// It is its turn in a queue.
+    /// It is the session's turn in a queue.
     Turn(Arc<Queue>),
     /// A job is done.
     Done(Ticket, JobResult),
@@ -37,9 +37,9 @@ impl Inbox {
         }
     }
 
-    /// The called sessions.
+    /// Takes the calls.
     pub(crate) fn take(&self) -> Vec<(Key, Call)> {
-        // The flag first: a call after the swap sets it again.
+        // The flag is cleared first: a call after the swap sets it again.
         if self.any.swap(false, Ordering::Acquire) {
             std::mem::take(&mut *lock(&self.calls))
         } else {
@@ -55,7 +55,7 @@ impl Inbox {
     }
 }
 
-/// One waiting session.
+/// A waiting session.
 #[derive(Debug)]
 struct Waiter {
     number: u64,
@@ -66,26 +66,26 @@ struct Waiter {
 /// A pool's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// Number of entries; written under the lock, read without.
+    /// Number of entries. Written under the lock, read without it.
     waiting: AtomicU32,
-    /// Peak number of entries at the same time; written under the lock.
+    /// Peak number of entries. Written under the lock.
     peak: AtomicU32,
     next: AtomicU64,
     waiters: Mutex<VecDeque<Waiter>>,
 }
 
 impl Queue {
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> u32 {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Peak number of entries at the same time.
+    /// Returns the peak number of entries.
     pub(crate) fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Adds an entry: at the end, or at the position that the number of an earlier entry gives.
+    /// Adds an entry: at the end, or at the position of an earlier entry, given by its `number`. Returns its number.
     pub(crate) fn enter(&self, number: Option<u64>, key: Key, inbox: &Arc<Inbox>) -> u64 {
         let mut waiters = lock(&self.waiters);
         let number = number.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
@@ -105,21 +105,21 @@ impl Queue {
     /// Removes an entry before its turn.
     pub(crate) fn leave(&self, number: u64) {
         let mut waiters = lock(&self.waiters);
-        // Numbers are ascending; a binary search, because thousands may leave at the same time.
+        // Numbers are ascending. Binary search, because thousands may leave at the same time.
         if let Ok(at) = waiters.binary_search_by_key(&number, |waiter| waiter.number) {
             waiters.remove(at);
         }
         self.count(&waiters);
     }
 
-    /// Calls the first `most` entries.
-    pub(crate) fn call(self: &Arc<Self>, most: usize) {
+    /// Calls the first `max` entries.
+    pub(crate) fn call(self: &Arc<Self>, max: usize) {
         if self.len() == 0 {
             return;
         }
         let mut waiters = lock(&self.waiters);
-        let many = most.min(waiters.len());
-        let called: Vec<Waiter> = waiters.drain(..many).collect();
+        let count = max.min(waiters.len());
+        let called: Vec<Waiter> = waiters.drain(..count).collect();
         self.count(&waiters);
         drop(waiters);
         for waiter in called {
@@ -144,8 +144,8 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     #[test]
-    fn session_called_in_vain_keeps_its_position() {
-        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("an eventfd"));
+    fn session_that_reenters_keeps_its_position() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("create eventfd"));
         let inbox = Arc::new(Inbox::new(wake));
         let queue = Arc::new(Queue::default());
         let key = |index| Key {

@@ -1,6 +1,6 @@
-//! Slab with generations: the key of a removed value finds nothing, even if its slot was reused.
+//! Implements a slab with generations: the key of a removed value finds no value, even if its slot was reused.
 
-/// A slot's index and generation.
+/// Index and generation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -8,12 +8,12 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key of no value.
+    /// A key that refers to no value.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,
     };
-    /// Generations have this many bits, so that a key and a few more bits fit into an event's 64.
+    /// Number of bits in a generation. A key and a few more bits must fit into the 64 bits of an epoll event.
     pub(crate) const GENERATION_BITS: u32 = 28;
 
     pub(crate) const fn is_none(self) -> bool {
@@ -27,7 +27,7 @@ struct Slot<T> {
     value: Option<T>,
 }
 
-/// A collection of values with stable keys that are never reused for another value.
+/// A collection of values with stable keys. A key is never reused for another value.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_key_does_not_find_the_new_value_of_a_slot() {
+    fn key_of_removed_value_does_not_find_new_value() {
         let mut slab = Slab::new();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));

@@ -1,6 +1,6 @@
-//! System calls of the workers on sockets, with their results for an edge-triggered event loop.
+//! Wraps the workers' system calls on sockets, and converts their results for an edge-triggered event loop.
 //!
-//! The only file to replace for another I/O interface.
+//! For another I/O interface, only this file must be replaced.
 
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use rustix::net::{
 };
 use rustix::pipe::SpliceFlags;
 
-/// Length of the accept queue, limited by `net.core.somaxconn`.
+/// Length of the accept queue. `net.core.somaxconn` limits it.
 const BACKLOG: i32 = 65_535;
 
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// Bytes read; fewer than the room means that there are no more now.
+    /// Number of bytes read. Fewer than the buffer size means that no more bytes are available now.
     Some(usize),
-    /// Nothing now; an event follows.
+    /// No bytes are available now; an event follows.
     Blocked,
     /// The peer has ended its direction.
     End,
@@ -33,7 +33,7 @@ pub(crate) enum Read {
 /// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// Bytes written; if fewer than given, an event follows when there is room.
+    /// Number of bytes written. If fewer than given, an event follows when there is room.
     Some(usize),
     /// The connection is broken.
     Broken,
@@ -52,19 +52,19 @@ fn stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags(), None)
 }
 
-/// A listening socket that shares its address with others of this process.
+/// Opens a listening socket that shares its address with others of this process.
 pub(crate) fn listen(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = bind(address)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// Binds such a socket without listening.
+/// Opens and binds a socket without listening.
 pub(crate) fn bind(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     weir_sys::privileged::bind_stream(address)
 }
 
-/// The next client, if there is one.
+/// Accepts the next client. Fails with `EAGAIN` if no client waits.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
     loop {
         match rustix::net::acceptfrom_with(listener, flags()) {
@@ -74,14 +74,14 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> rustix::io::Result<(OwnedFd, S
                     .map(|address| (client, address))
                     .ok_or(Errno::AFNOSUPPORT);
             }
-            // The client has disconnected before it was accepted.
+            // The client disconnected before it was accepted.
             Err(Errno::CONNABORTED | Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Starts to connect.
+/// Starts to connect to a TCP server.
 pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let socket = stream(address)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
@@ -91,27 +91,27 @@ pub(crate) fn connect(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// Connects to a unix socket. Its queue of waiting clients is either full or not: there is nothing to wait for.
+/// Connects to a unix socket. This never blocks: it fails at once if the server's accept queue is full.
 pub(crate) fn connect_unix(path: &str) -> rustix::io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags(), None)?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => Ok(socket),
-        // The server does not accept fast enough, does not run, or has not run yet.
+        // The server does not accept fast enough, is not running, or has never run.
         Err(Errno::AGAIN | Errno::NOENT) => Err(Errno::CONNREFUSED),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the error was caused by the peer or the network, not by a shortage on this machine.
-pub(crate) const fn is_answer(error: Errno) -> bool {
+/// Returns whether the error was caused by the peer or the network, and not by a lack of resources on this host.
+pub(crate) const fn is_peer_error(error: Errno) -> bool {
     matches!(
         error,
         Errno::CONNREFUSED | Errno::CONNRESET | Errno::HOSTUNREACH | Errno::NETUNREACH
     )
 }
 
-/// Whether a connection attempt has succeeded.
+/// Returns whether a connection attempt has succeeded.
 pub(crate) fn is_connected(socket: impl AsFd) -> bool {
     matches!(sockopt::socket_error(socket), Ok(Ok(())))
 }
@@ -120,12 +120,12 @@ pub(crate) fn read(socket: &OwnedFd, into: &mut [u8]) -> Read {
     take(socket, into)
 }
 
-/// Reads without consuming.
+/// Reads without consuming the bytes.
 pub(crate) fn peek(socket: impl AsFd, into: &mut [u8]) -> Read {
     received(rustix::net::recv(socket, into, RecvFlags::PEEK))
 }
 
-/// Reads from the socket directly, before TLS starts.
+/// Reads and consumes bytes.
 pub(crate) fn take(socket: impl AsFd, into: &mut [u8]) -> Read {
     received(rustix::net::recv(socket, into, RecvFlags::empty()))
 }
@@ -139,14 +139,14 @@ fn received(found: rustix::io::Result<(usize, usize)>) -> Read {
     }
 }
 
-/// The local address of the connection.
-pub(crate) fn own_address(socket: impl AsFd) -> Option<SocketAddr> {
+/// Returns the local address of the connection.
+pub(crate) fn local_address(socket: impl AsFd) -> Option<SocketAddr> {
     rustix::net::getsockname(socket)
         .ok()
         .and_then(|any| SocketAddr::try_from(any).ok())
 }
 
-/// Whether an idle connection is open and has no input.
+/// Returns whether an idle connection is open and has no input.
 pub(crate) fn is_silent(socket: impl AsFd) -> bool {
     let mut byte = [0u8; 1];
     let found = rustix::net::recv(socket, &mut byte[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
@@ -158,9 +158,9 @@ pub(crate) fn write(socket: impl AsFd, bytes: &[u8]) -> Written {
 }
 
 /// Splices bytes between a socket and a pipe.
-pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
+pub(crate) fn splice(from: impl AsFd, to: impl AsFd, max: usize) -> Read {
     let how = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-    match rustix::pipe::splice(from, None, to, None, most, how) {
+    match rustix::pipe::splice(from, None, to, None, max, how) {
         Ok(0) => Read::End,
         Ok(bytes) => Read::Some(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Read::Blocked,
@@ -168,7 +168,7 @@ pub(crate) fn splice(from: impl AsFd, to: impl AsFd, most: usize) -> Read {
     }
 }
 
-/// Writes two parts in one call.
+/// Writes two slices with one call.
 pub(crate) fn write_both(socket: &OwnedFd, first: &[u8], second: &[u8]) -> Written {
     let parts = [IoSlice::new(first), IoSlice::new(second)];
     let mut nothing = SendAncillaryBuffer::default();
@@ -194,29 +194,30 @@ pub(crate) fn finish(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, Shutdown::Write);
 }
 
-/// Ends both directions: the connection's owner is notified as if the peer had closed it.
-pub(crate) fn end(socket: &OwnedFd) {
-    // Fails only if there is no connection yet, or no longer.
+/// Shuts down both directions. The owner of the connection is notified as if the peer had closed it.
+pub(crate) fn shut_down(socket: &OwnedFd) {
+    // Fails only if there is no connection.
     let _ = rustix::net::shutdown(socket, Shutdown::Both);
 }
 
-/// Events of a connection, edge-triggered.
+/// The events of a connection, edge-triggered.
 const EVENTS: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 
-/// Registers for all events; rarely changed afterwards.
+/// Registers a socket for all events; the registration rarely changes afterwards.
 pub(crate) fn watch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::add(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// Changes the token and enables all events; the kernel reports again what is ready.
+/// Changes the token and enables all events. The kernel reports again what is ready.
 pub(crate) fn rewatch(epoll: &OwnedFd, socket: impl AsFd, token: u64) -> rustix::io::Result<()> {
     epoll::modify(epoll, socket, EventData::new_u64(token), EVENTS)
 }
 
-/// No events for incoming data until [`rewatch`]: a client that floods a paused connection does not wake the worker.
+/// Disables events for incoming data until [`rewatch`], so that a client that floods a paused connection does not wake
+/// the worker.
 pub(crate) fn suspend_reading(
     epoll: &OwnedFd,
     socket: impl AsFd,
@@ -226,7 +227,7 @@ pub(crate) fn suspend_reading(
     epoll::modify(epoll, socket, EventData::new_u64(token), events)
 }
 
-/// Registers level-triggered read events.
+/// Registers a socket for level-triggered read events.
 pub(crate) fn watch_level(
     epoll: &OwnedFd,
     socket: impl AsFd,
@@ -235,8 +236,8 @@ pub(crate) fn watch_level(
     epoll::add(epoll, socket, EventData::new_u64(token), EventFlags::IN)
 }
 
-/// Removes a socket from epoll. Closing it does too, unless the descriptor was duplicated.
+/// Removes a socket from epoll. Closing the socket is not sufficient if the descriptor was duplicated.
 pub(crate) fn unwatch(epoll: &OwnedFd, socket: impl AsFd) {
-    // Fails only if it is not registered.
+    // Fails only if the socket is not registered.
     let _ = epoll::delete(epoll, socket);
 }

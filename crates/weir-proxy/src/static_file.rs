@@ -1,8 +1,8 @@
-//! Static files (`files` of a route): selects the file, the range and the response fields of a request.
+//! Serves static files (`files` of a route): selects the file, the range and the response fields for a request.
 //!
-//! Runs on separate threads ([`crate::job`]). Files are opened by openat2(2) relative to the directory, so that neither
-//! `..` nor a symbolic link leads out of it. Names that begin with `.` are hidden, except `.well-known` at the top (RFC
-//! 8615).
+//! Runs on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root directory, so that
+//! neither `..` nor a symbolic link can leave it. Names that start with `.` are hidden, except `.well-known` at the top
+//! (RFC 8615).
 
 use std::fs::File;
 use std::io;
@@ -22,9 +22,9 @@ pub(crate) const PART_MAX: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Query {
     pub(crate) files: Arc<StaticFiles>,
-    /// Path without query, percent-encoded.
+    /// Path without query, still percent-encoded.
     pub(crate) path: Vec<u8>,
-    /// Whether it is a HEAD request: the content is not sent.
+    /// Whether it is a HEAD request, whose response has no content.
     pub(crate) to_head: bool,
     pub(crate) if_match: Option<String>,
     pub(crate) if_none_match: Option<String>,
@@ -34,38 +34,38 @@ pub(crate) struct Query {
     pub(crate) if_range: Option<String>,
 }
 
-/// Response to a query.
+/// The result of a query.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// Status, fields and content.
+    /// A response: status, fields and content.
     Response(Response),
-    /// A directory, requested without a trailing `/`.
+    /// The request is for a directory, but its path has no trailing `/`.
     Directory,
-    /// No file.
+    /// The file does not exist.
     Missing,
-    /// A directory that has no index file.
+    /// The directory has no index file.
     Unlisted,
     /// The daemon has no permission to read the file.
     Forbidden,
-    /// Another error.
+    /// Another error occurred.
     Error(io::Error),
 }
 
-/// See [`Found`].
+/// A response to a query.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) fields: Vec<(&'static str, String)>,
     pub(crate) file: Arc<File>,
-    /// Position after `first`.
+    /// Offset in the file after `first`.
     pub(crate) next: u64,
-    /// Number of bytes from `next` on.
+    /// Number of bytes to send from `next` on.
     pub(crate) left: u64,
     /// The first bytes of the content.
     pub(crate) first: Vec<u8>,
 }
 
-/// Finds the file.
+/// Looks for the file of a query, and prepares the response.
 pub(crate) fn find(query: &Query) -> Found {
     search(query).unwrap_or_else(|error| match error {
         Errno::ACCESS | Errno::PERM => Found::Forbidden,
@@ -75,19 +75,19 @@ pub(crate) fn find(query: &Query) -> Found {
 
 fn search(query: &Query) -> Result<Found, Errno> {
     let files = &query.files;
-    let Some(path) = below_root(&query.path, &files.strip) else {
+    let Some(path) = strip_prefix_decoded(&query.path, &files.strip) else {
         return Ok(Found::Missing);
     };
     let root = open_root(&files.root)?;
-    let mut missing = Found::Missing;
+    let mut result = Found::Missing;
     for attempt in &files.attempts {
-        let is_own = attempt.contains(StaticFiles::PATH);
+        let uses_path = attempt.contains(StaticFiles::PATH);
         let candidate = attempt.replace(StaticFiles::PATH, &path);
-        // A trailing slash of the request does not name a file.
+        // A request path with a trailing slash does not name a file.
         if candidate.ends_with('/') && !attempt.ends_with('/') {
             continue;
         }
-        let Some(relative) = visible(&candidate) else {
+        let Some(relative) = visible_path(&candidate) else {
             continue;
         };
         if !candidate.ends_with('/') {
@@ -99,7 +99,7 @@ fn search(query: &Query) -> Result<Found, Errno> {
         if !is_directory(&root, &relative)? {
             continue;
         }
-        if is_own && !path.ends_with('/') {
+        if uses_path && !path.ends_with('/') {
             return Ok(Found::Directory);
         }
         for index in &files.index {
@@ -108,22 +108,23 @@ fn search(query: &Query) -> Result<Found, Errno> {
                 return respond(query, file, index);
             }
         }
-        missing = Found::Unlisted;
+        result = Found::Unlisted;
     }
-    Ok(missing)
+    Ok(result)
 }
 
-/// Opens the directory of a route.
+/// Opens the directory of a route's files.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's error.
 pub(crate) fn open_root(root: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(root, flags, Mode::empty())
 }
 
-/// Decodes the path and removes the prefix `strip`. The result is empty or begins with `/`.
-fn below_root(path: &[u8], strip: &str) -> Option<String> {
+/// Decodes the path and removes the prefix `strip`. Returns an empty path, or one that starts with `/`. Returns `None`
+/// if the path is malformed or has another prefix.
+fn strip_prefix_decoded(path: &[u8], strip: &str) -> Option<String> {
     let decoded = String::from_utf8(decoded(path)?).ok()?;
     let rest = decoded.strip_prefix(strip)?;
     match rest {
@@ -152,8 +153,8 @@ fn decoded(path: &[u8]) -> Option<Vec<u8>> {
     (!out.contains(&0)).then_some(out)
 }
 
-/// The path relative to the root, unless a part of it is hidden.
-fn visible(path: &str) -> Option<String> {
+/// Returns the path relative to the root, or `None` if a part of it is hidden.
+fn visible_path(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let mut hidden = parts.iter().enumerate();
     let is_hidden =
@@ -169,7 +170,7 @@ fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedF
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
         Ok(opened) => Ok(Some(opened)),
-        // XDEV and LOOP: a link leads out of the directory, or the links form a loop.
+        // XDEV and LOOP: a link leads out of the directory, or links form a loop.
         Err(
             Errno::NOENT
             | Errno::NOTDIR
@@ -184,9 +185,9 @@ fn open_below(root: &OwnedFd, path: &str, flags: OFlags) -> Result<Option<OwnedF
     }
 }
 
-/// Opens a regular file; `None` if there is none.
+/// Opens a regular file. Returns `None` if there is none.
 fn open(root: &OwnedFd, path: &str) -> Result<Option<File>, Errno> {
-    // Opening a pipe would block until there is a writer.
+    // NONBLOCK: opening a named pipe would block until there is a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Some(opened) = open_below(root, path, flags)? else {
         return Ok(None);
@@ -209,7 +210,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     let size = known.len();
     let tag = format!("\"{:x}-{size:x}\"", since.as_nanos());
-    // Dates in fields have whole seconds.
+    // Dates in header fields have a resolution of one second.
     let modified = UNIX_EPOCH + Duration::from_secs(since.as_secs());
     let mut fields = vec![
         ("Date", httpdate::fmt_http_date(SystemTime::now())),
@@ -219,8 +220,8 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
     let (status, start, length) = match condition(query, &tag, modified) {
         Some(status) => (status, 0, 0),
         None => match range(query, &tag, modified, size) {
-            Some(Part::Range(start, length)) => (206, start, length),
-            Some(Part::Unsatisfiable) => (416, 0, 0),
+            Some(ByteRange::Range(start, length)) => (206, start, length),
+            Some(ByteRange::Unsatisfiable) => (416, 0, 0),
             None => (200, 0, size),
         },
     };
@@ -257,7 +258,7 @@ fn respond(query: &Query, file: File, name: &str) -> Result<Found, Errno> {
     }))
 }
 
-/// Reads `size` bytes of a file; fewer if it has become shorter.
+/// Reads `size` bytes of a file. Returns fewer if the file is shorter.
 pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
     let mut filled = 0;
@@ -273,50 +274,50 @@ pub(crate) fn read_at(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// Evaluates the conditions of a request (RFC 9110 section 13.2.2): 304, 412, or `None` for the usual response.
+/// Evaluates the conditions of a request (RFC 9110 section 13.2.2). Returns 304, 412, or `None` for a normal response.
 fn condition(query: &Query, tag: &str, modified: SystemTime) -> Option<u16> {
     let date = |text: &Option<String>| httpdate::parse_http_date(text.as_deref()?).ok();
     if let Some(tags) = &query.if_match {
-        if !lists(tags, tag, false) {
+        if !contains_tag(tags, tag, false) {
             return Some(412);
         }
     } else if date(&query.if_unmodified_since).is_some_and(|at| modified > at) {
         return Some(412);
     }
     let is_same = match &query.if_none_match {
-        Some(tags) => lists(tags, tag, true),
+        Some(tags) => contains_tag(tags, tag, true),
         None => date(&query.if_modified_since).is_some_and(|at| modified <= at),
     };
     is_same.then_some(304)
 }
 
-/// Whether a list of entity tags contains one, by weak or strong comparison (RFC 9110 section 8.8.3.2).
-fn lists(list: &str, tag: &str, weak: bool) -> bool {
+/// Returns whether a list of entity tags contains `tag`, by weak or strong comparison (RFC 9110 section 8.8.3.2).
+fn contains_tag(list: &str, tag: &str, weak: bool) -> bool {
     list.trim() == "*"
-        || list.split(',').map(str::trim).any(|one| match weak {
-            true => one.strip_prefix("W/").unwrap_or(one) == tag,
-            false => one == tag,
+        || list.split(',').map(str::trim).any(|listed| match weak {
+            true => listed.strip_prefix("W/").unwrap_or(listed) == tag,
+            false => listed == tag,
         })
 }
 
-/// A part of a file.
+/// A requested range of a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
+enum ByteRange {
     /// First byte and length, at least 1.
     Range(u64, u64),
-    /// The file has none of the bytes.
+    /// The file contains none of the requested bytes.
     Unsatisfiable,
 }
 
-/// Returns the requested range (RFC 9110 section 14.2); `None` = the whole file. Several ranges, other units and
-/// invalid ranges are ignored, which is allowed.
-fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<Part> {
+/// Returns the requested range (RFC 9110 section 14.2); `None` = the whole file. Multiple ranges, other units and
+/// invalid ranges are ignored, as the RFC allows.
+fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<ByteRange> {
     let wanted = query.range.as_deref()?;
     let is_current = query
         .if_range
         .as_deref()
-        .is_none_or(|one| match one.trim() {
-            one if one.starts_with(['"', 'W']) => one == tag,
+        .is_none_or(|value| match value.trim() {
+            value if value.starts_with(['"', 'W']) => value == tag,
             date => httpdate::parse_http_date(date).is_ok_and(|at| at == modified),
         });
     if !is_current {
@@ -334,8 +335,8 @@ fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<Pa
     if first.is_empty() {
         let length = number(last)?.min(size);
         return Some(match length {
-            0 => Part::Unsatisfiable,
-            length => Part::Range(size - length, length),
+            0 => ByteRange::Unsatisfiable,
+            length => ByteRange::Range(size - length, length),
         });
     }
     let first = number(first)?;
@@ -347,9 +348,9 @@ fn range(query: &Query, tag: &str, modified: SystemTime, size: u64) -> Option<Pa
         return None;
     }
     if first >= size {
-        return Some(Part::Unsatisfiable);
+        return Some(ByteRange::Unsatisfiable);
     }
-    Some(Part::Range(first, last.min(size - 1) - first + 1))
+    Some(ByteRange::Range(first, last.min(size - 1) - first + 1))
 }
 
 #[cfg(test)]
@@ -377,17 +378,17 @@ mod tests {
             query.range = Some(text.to_owned());
             range(&query, "\"t\"", UNIX_EPOCH, size)
         };
-        assert_eq!(of("bytes=0-0", 10), Some(Part::Range(0, 1)));
-        assert_eq!(of("bytes=2-", 10), Some(Part::Range(2, 8)));
+        assert_eq!(of("bytes=0-0", 10), Some(ByteRange::Range(0, 1)));
+        assert_eq!(of("bytes=2-", 10), Some(ByteRange::Range(2, 8)));
         assert_eq!(
             of("bytes=2-99999999999999999999999", 10),
-            Some(Part::Range(2, 8))
+            Some(ByteRange::Range(2, 8))
         );
-        assert_eq!(of("bytes=-3", 10), Some(Part::Range(7, 3)));
-        assert_eq!(of("bytes=-30", 10), Some(Part::Range(0, 10)));
-        assert_eq!(of("bytes=10-", 10), Some(Part::Unsatisfiable));
-        assert_eq!(of("bytes=-0", 10), Some(Part::Unsatisfiable));
-        assert_eq!(of("bytes=0-", 0), Some(Part::Unsatisfiable));
+        assert_eq!(of("bytes=-3", 10), Some(ByteRange::Range(7, 3)));
+        assert_eq!(of("bytes=-30", 10), Some(ByteRange::Range(0, 10)));
+        assert_eq!(of("bytes=10-", 10), Some(ByteRange::Unsatisfiable));
+        assert_eq!(of("bytes=-0", 10), Some(ByteRange::Unsatisfiable));
+        assert_eq!(of("bytes=0-", 0), Some(ByteRange::Unsatisfiable));
         for ignored in [
             "bytes=5-2",
             "bytes=0-1,3-4",
@@ -425,17 +426,20 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_decoded_and_hidden_names_refused() {
-        let below = |path: &str, strip: &str| below_root(path.as_bytes(), strip);
+    fn paths_are_decoded_and_hidden_names_rejected() {
+        let below = |path: &str, strip: &str| strip_prefix_decoded(path.as_bytes(), strip);
         assert_eq!(below("/a%20b", "").as_deref(), Some("/a b"));
         assert_eq!(below("/s/a", "/s").as_deref(), Some("/a"));
         assert_eq!(below("/s", "/s").as_deref(), Some(""));
         for none in ["/sx", "/x", "/s/%zz", "/s/%", "/s/%00", "/s/%ff"] {
             assert_eq!(below(none, "/s"), None, "{none}");
         }
-        assert_eq!(visible("/").as_deref(), Some("."));
-        assert_eq!(visible("//a///b/").as_deref(), Some("a/b"));
-        assert_eq!(visible("/.well-known/x").as_deref(), Some(".well-known/x"));
+        assert_eq!(visible_path("/").as_deref(), Some("."));
+        assert_eq!(visible_path("//a///b/").as_deref(), Some("a/b"));
+        assert_eq!(
+            visible_path("/.well-known/x").as_deref(),
+            Some(".well-known/x")
+        );
         for hidden in [
             "/.git/config",
             "/a/../b",
@@ -443,7 +447,7 @@ mod tests {
             "/./a",
             "/.well-known/.x",
         ] {
-            assert_eq!(visible(hidden), None, "{hidden}");
+            assert_eq!(visible_path(hidden), None, "{hidden}");
         }
     }
 }

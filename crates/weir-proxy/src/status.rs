@@ -1,4 +1,4 @@
-//! Status of services and servers: the workers' counters, summed up.
+//! Sums up the workers' counters as the status of services and servers.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -13,125 +13,126 @@ use crate::plan::{Plan, Service, Target};
 use crate::times::{Quantiles, Results};
 use crate::tls::CertificateExpiry;
 
-/// One service.
+/// Status of one service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceStatus {
-    /// Name in the file.
+    /// Name in the configuration file.
     pub name: String,
-    /// Clients connected now.
+    /// Number of clients that are connected now.
     pub clients: u64,
     /// Peak number of clients that were connected at the same time.
     pub clients_max: u64,
-    /// Clients that have connected since the start.
+    /// Number of clients that have connected since the start.
     pub connections: u64,
-    /// Requests; 0 of a TCP service.
+    /// Number of requests; 0 for a TCP service.
     pub requests: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Responses that Weir generated, rejected requests included.
+    /// Responses that Weir generated, including those to rejected requests.
     pub errors: u64,
-    /// Requests that were retried with another server.
+    /// Requests that were retried at another server.
     pub retries: u64,
-    /// Final responses by the status's first digit, 1xx first.
+    /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Clients that wait for a server of its pools now.
+    /// Clients that are waiting now for a server of one of its pools.
     pub queued: u64,
     /// Lines of the access log that were dropped.
     pub log_dropped: u64,
-    /// HTTP/2 streams that clients reset before their response, or had reset by an error.
+    /// HTTP/2 streams that clients reset before their response, or that a client's error caused to be reset.
     pub streams_reset: u64,
-    /// HTTP/2 streams refused because too many were reset.
+    /// HTTP/2 streams that were refused because the client had reset too many.
     pub streams_refused: u64,
     /// TLS handshakes with clients.
     pub tls_handshakes: u64,
-    /// Those of them that resumed a session.
+    /// TLS handshakes with clients that resumed a session.
     pub tls_resumed: u64,
     /// TLS handshakes with clients that failed.
     pub tls_failures: u64,
-    /// The certificates in use, the first to expire first; at most 1000.
+    /// The certificates in use, in order of expiry; at most 1000.
     pub certificates: Vec<CertificateExpiry>,
-    /// Idle clients that were closed because descriptors were scarce.
+    /// Idle clients that were closed to free descriptors.
     pub shed: u64,
-    /// How often accepting was paused because descriptors were scarce.
+    /// How often accepting was paused because too few descriptors were free.
     pub accept_pauses: u64,
-    /// In file order; backups behind the others, then the sorry server.
+    /// The servers in file order, then the backups, then the sorry server, for each pool.
     pub servers: Vec<ServerStatus>,
     /// Peak number of clients that waited in the queue of one of its pools.
     pub queued_max: u64,
-    /// Peak number of connections of clients, and requests, per second.
+    /// Peak numbers of new client connections and of requests, per second.
     pub rate_max: [u64; 2],
-    /// Maximum number of clients at the same time, as configured.
+    /// Configured maximum number of concurrent clients.
     pub clients_limit: u64,
-    /// Maximum number of requests of a client per minute, as configured; 0 = no limit.
+    /// Configured maximum number of requests per minute of one client; 0 = no limit.
     pub rate_limit_per_minute: u64,
-    /// In the order of [`Detail::ALL`].
+    /// The detail counters, in the order of [`Detail::ALL`].
     pub details: [u64; Detail::ALL.len()],
-    /// Requests to servers over HTTP/2: in progress, and ever sent.
+    /// Requests sent to servers over HTTP/2: in progress, and in total.
     pub h2_upstream: [u64; 2],
-    /// All exchanges.
+    /// Results of all exchanges.
     pub results: Results,
-    /// Those of each pool.
+    /// Results for each pool, by name.
     pub pools: Vec<(String, Results)>,
-    /// Those of each route, with its conditions.
+    /// Results for each route, by its conditions.
     pub routes: Vec<(String, Results)>,
 }
 
-/// One server in a service.
+/// Status of a server in one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// Its pool: the service's own, or one that a route leads to.
+    /// Its pool: the service's own, or a route's.
     pub pool: String,
-    /// ADDRESS as in the file.
+    /// Its address as in the configuration file.
     pub name: String,
-    /// The address itself.
+    /// Its IP address.
     pub address: IpAddr,
-    /// The port given in the file.
+    /// The port in the configuration file; `None` = the listener's port.
     pub port: Option<u16>,
     /// The weight that the scheduler uses.
     pub effective_weight: u32,
-    /// Requests under way, or connections of a TCP service.
+    /// Requests in progress, or connections for a TCP service.
     pub active: u64,
-    /// Peak number of them at the same time.
+    /// Peak of `active`.
     pub active_max: u64,
-    /// Connections that wait for a request.
+    /// Open connections that are not used by a request.
     pub idle: u64,
-    /// Connections ever opened.
+    /// Number of connections opened since the start.
     pub connections: u64,
-    /// Requests ever sent, repeated ones each time.
+    /// Number of requests sent since the start; each retry counts.
     pub requests: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
     /// Bytes to clients.
     pub bytes_out: u64,
-    /// Peak number of connections, and requests, per second.
+    /// Peak numbers of new connections and of requests, per second.
     pub rate_max: [u64; 2],
-    /// Milliseconds since its last exchange ended; `None` = there was none.
+    /// Milliseconds since its last exchange ended; `None` = no exchange has ended yet.
     pub unused_ms: Option<u64>,
-    /// Results of its requests in this process.
+    /// Successes and faults since the process started.
     pub conduct: Conduct,
-    /// The exchanges that it ended.
+    /// Results of all its exchanges.
     pub results: Results,
-    /// Recent response times; `None` without any.
+    /// Quantiles of recent response times; `None` = no recent responses.
     pub recent: Option<Quantiles>,
 }
 
-/// Results of a server's requests since the process started. Monotonic, so that two samples can be compared.
+/// A server's successes and faults since the process started. The values never decrease, so two samples can be
+/// compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conduct {
     /// Complete responses with a status below 500; for a TCP service, established connections.
     pub well: u64,
-    /// Failed connection attempts, TLS handshakes included.
+    /// Failed connection attempts, including TLS handshakes.
     pub unreached: u64,
-    /// Exchanges with an early end, a timeout or a malformed response.
+    /// Exchanges that ended early, timed out, or had a malformed response.
     pub broken: u64,
-    /// Responses with a status of 5xx.
+    /// Responses with a 5xx status.
     pub status: u64,
 }
 
 impl ServerStatus {
-    /// A server with zero counters and no known address.
+    /// Returns the status of a server with zero counters and without an address.
     pub fn named(pool: &str, name: &str) -> Self {
         Self {
             pool: pool.to_owned(),
@@ -155,14 +156,15 @@ impl ServerStatus {
     }
 }
 
-pub(crate) fn of(plan: &Plan) -> Vec<ServiceStatus> {
+/// Returns the status of each service.
+pub(crate) fn service_statuses(plan: &Plan) -> Vec<ServiceStatus> {
     plan.services
         .iter()
         .map(|service| service_status(service))
         .collect()
 }
 
-/// Adds another process's counters to these services.
+/// Adds another process's counters to those of the services with the same names.
 pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
     for service in services {
         let Some(more) = more.iter().find(|more| more.name == service.name) else {
@@ -196,7 +198,7 @@ pub(crate) fn add(services: &[Arc<Service>], more: &[ServiceStatus]) {
     }
 }
 
-/// Routes with the same conditions and action share their numbers.
+/// Returns the results of each route. Routes with the same conditions and action share one entry.
 fn routes(service: &Service) -> Vec<(String, Results)> {
     let mut known = HashSet::new();
     let routes = service.route_exchanges.iter();
@@ -264,7 +266,7 @@ fn service_status(service: &Service) -> ServiceStatus {
     }
 }
 
-/// Requests to servers over HTTP/2: in progress, and ever sent.
+/// Returns the number of requests to servers over HTTP/2: in progress, and in total.
 fn h2_upstream(service: &Service) -> [u64; 2] {
     let targets = service.targets().filter(|target| target.http2);
     targets.fold([0, 0], |[active, requests], target| {
@@ -275,7 +277,7 @@ fn h2_upstream(service: &Service) -> [u64; 2] {
     })
 }
 
-/// Samples the totals of all services and servers for their highest rates.
+/// Samples the totals of all services and servers, to record peak rates.
 pub(crate) fn sample_rates(plan: &Plan) {
     let now_ms = now_ns(Clock::Monotonic) / 1_000_000;
     for service in &plan.services {
@@ -307,7 +309,7 @@ fn server_status(pool: &str, target: &Target, now_us: u64) -> ServerStatus {
         effective_weight: target.load.weight.load(Relaxed),
         active: u64::from(target.load.active.load(Relaxed)),
         active_max: u64::from(target.load.peak.load(Relaxed)),
-        // One worker may have counted an end before another counts the beginning.
+        // One worker may have counted the end of an idle period before another counts its start.
         idle: counters.sum(|c| &c.present).cast_signed().max(0) as u64,
         connections: counters.sum(|c| &c.connections),
         requests: counters.sum(|c| &c.requests),

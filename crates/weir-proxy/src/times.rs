@@ -1,28 +1,28 @@
-//! Results and durations of exchanges as control reads them: plain numbers.
+//! Defines the results and durations of exchanges that the control thread reads, as plain numbers.
 
-/// Upper bounds of the buckets of a histogram, microseconds.
+/// Upper bounds of the histogram buckets, in microseconds.
 pub const BOUNDS_US: [u64; 11] = [
     500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 250_000, 1_000_000, 5_000_000, 30_000_000,
 ];
 
-/// A part of an exchange whose durations are counted.
+/// A stage of an exchange whose durations are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// In the queue of a pool; requests that never waited are not counted.
+    /// In the queue of a pool. Requests that never waited are not recorded.
     Queue,
-    /// Connecting to a server, TLS included; requests on an idle connection are not counted.
+    /// Connecting to a server, including TLS. Requests on an idle connection are not recorded.
     Connect,
     /// From the connection to the first byte of the response.
     Response,
-    /// From the complete head of the request to the end of the response; for a TCP service, the connection.
+    /// From the complete request head to the end of the response. For a TCP service, the whole connection.
     Total,
 }
 
 impl Stage {
-    /// All, in the order of their numbers.
+    /// All stages, in the order of their discriminants.
     pub const ALL: [Self; 4] = [Self::Queue, Self::Connect, Self::Response, Self::Total];
 
-    /// Name in metrics and status.
+    /// Returns the name in metrics and status.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -33,7 +33,7 @@ impl Stage {
     }
 }
 
-/// Why an exchange failed, and whose fault it is.
+/// Why an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The client closed its connection.
@@ -42,18 +42,18 @@ pub enum ErrorKind {
     ClientTimeout,
     /// The request was rejected: invalid, too large, or over a limit.
     Rejected,
-    /// It waited too long for a server.
+    /// The request waited too long for a server.
     Queue,
-    /// No server was usable, or none could be connected to.
+    /// No server was usable, or connecting failed.
     Connect,
-    /// The server closed too early, or its response was invalid.
+    /// The server closed the connection too early, or its response was invalid.
     Response,
     /// The server was too slow.
     ServerTimeout,
 }
 
 impl ErrorKind {
-    /// All, in the order of their numbers.
+    /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 7] = [
         Self::ClientAbort,
         Self::ClientTimeout,
@@ -64,7 +64,7 @@ impl ErrorKind {
         Self::ServerTimeout,
     ];
 
-    /// Name in metrics and status.
+    /// Returns the name in metrics and status.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ClientAbort => "client_abort",
@@ -77,7 +77,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whose fault it is: `client`, `server`, or `proxy` for a lack of capacity.
+    /// Returns who caused the error: `client`, `server`, or `proxy` for a lack of capacity.
     pub const fn fault(self) -> &'static str {
         match self {
             Self::ClientAbort | Self::ClientTimeout | Self::Rejected => "client",
@@ -86,7 +86,7 @@ impl ErrorKind {
         }
     }
 
-    /// From the termination flags of the access log, which are HAProxy's; `None` = no error.
+    /// Returns the kind for the termination flags of the access log, which HAProxy defines. `None` = no error.
     pub(crate) const fn of_termination(flags: [u8; 2]) -> Option<Self> {
         Some(match flags {
             [b'C', _] => Self::ClientAbort,
@@ -104,56 +104,56 @@ impl ErrorKind {
 /// A histogram of durations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// One for each of [`BOUNDS_US`], and one for longer durations; not cumulative.
+    /// One count for each of [`BOUNDS_US`], and one for longer durations; not cumulative.
     pub counts: [u64; BOUNDS_US.len() + 1],
-    /// Sum of all, microseconds.
+    /// Sum of all durations, in microseconds.
     pub sum_us: u64,
-    /// The longest, microseconds.
+    /// Longest duration, in microseconds.
     pub max_us: u64,
 }
 
 impl Durations {
-    /// Number of durations.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// Numbers of the exchanges of a service, a route, a pool or a server since the process started.
+/// Results of the exchanges of a service, a route, a pool or a server since the process started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
-    /// Requests that ended, or connections of a TCP service.
+    /// Requests that have ended, or connections of a TCP service.
     pub ended: u64,
-    /// Final responses to clients, by the first digit of the status, 1xx first.
+    /// Final responses to clients by status class, 1xx to 5xx.
     pub responses: [u64; 5],
-    /// Errors in the order of [`ErrorKind::ALL`].
+    /// Errors, in the order of [`ErrorKind::ALL`].
     pub errors: [u64; ErrorKind::ALL.len()],
-    /// Durations in the order of [`Stage::ALL`].
+    /// Durations, in the order of [`Stage::ALL`].
     pub stages: [Durations; Stage::ALL.len()],
     /// Attempts at another server after a failure.
     pub redispatches: u64,
     /// Attempts on a new connection because the idle one was closed before the server received the request.
     pub repetitions: u64,
-    /// When the last one ended, microseconds of the monotonic clock; 0 = there was none.
+    /// When the last exchange ended, in microseconds of the monotonic clock; 0 = none has ended.
     pub last_us: u64,
 }
 
-/// Quantiles of recent response times of a server. A duration counts half after each minute.
+/// Quantiles of recent response times of a server. The weight of a duration is halved every minute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantiles {
-    /// Half of them are below it; microseconds, within 12 %.
+    /// Median in microseconds, within 12 %.
     pub p50_us: u64,
-    /// 90 % are below it.
+    /// 90th percentile in microseconds.
     pub p90_us: u64,
-    /// 99 % are below it.
+    /// 99th percentile in microseconds.
     pub p99_us: u64,
-    /// Mean, microseconds.
+    /// Mean in microseconds.
     pub mean_us: u64,
-    /// Number of durations, each with its weight.
+    /// Sum of the durations' weights.
     pub samples: u64,
 }
 
-/// Sum of the recent durations of all workers.
+/// Recent durations of all workers.
 #[derive(Debug)]
 pub(crate) struct Recent {
     pub(crate) counts: [u64; Self::BUCKETS],
@@ -168,12 +168,12 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Below 64 µs, four per doubling up to 2^25 µs (34 s), and one for longer ones.
+    /// Number of buckets: one below 64 µs, four per doubling up to 2^25 µs (34 s), and one for longer durations.
     pub(crate) const BUCKETS: usize = 1 + 4 * (Self::LAST_BIT - Self::FIRST_BIT) as usize + 1;
     const FIRST_BIT: u32 = 6;
     const LAST_BIT: u32 = 25;
 
-    /// The bucket of a duration.
+    /// Returns the bucket of a duration.
     #[inline]
     pub(crate) const fn bucket(us: u64) -> usize {
         if us < 1 << Self::FIRST_BIT {
@@ -187,7 +187,7 @@ impl Recent {
         1 + 4 * (bit - Self::FIRST_BIT) as usize + quarter as usize
     }
 
-    /// Lower bound of a bucket, microseconds.
+    /// Returns the lower bound of a bucket, in microseconds.
     const fn lower(bucket: usize) -> u64 {
         if bucket == 0 {
             return 0;
@@ -220,7 +220,7 @@ impl Recent {
         (Self::lower(bucket) + upper) as f64 / 2.0
     }
 
-    /// The duration at a rank, microseconds, interpolated in its bucket.
+    /// Returns the duration at a rank in microseconds, interpolated in its bucket.
     fn quantile(&self, rank: f64) -> f64 {
         let mut before = 0.0;
         for (at, count) in self.counts.iter().enumerate() {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_within_an_eighth() {
+    fn quantiles_are_within_12_percent() {
         let mut recent = Recent::default();
         for us in 1..=100_000 {
             recent.counts[Recent::bucket(us)] += 1;
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn termination_flags_name_the_fault() {
+    fn termination_flags_determine_error_kind() {
         for (flags, kind) in [
             (*b"--", None),
             (*b"LR", None),

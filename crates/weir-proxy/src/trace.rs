@@ -1,8 +1,9 @@
-//! Traces of requests: workers append finished requests to bounded buffers, and the daemon's exporter takes them.
+//! Collects traces of requests: workers append finished requests to bounded buffers, and the daemon's exporter takes
+//! them.
 //!
-//! Without `[tracing]` a worker tests one option per request. With it, a request that is not recorded costs its trace
-//! context; one that is recorded costs a few clock reads, copies of its texts, and an uncontended lock at its end. If
-//! the exporter does not keep up, finished requests are dropped and counted.
+//! Without `[tracing]`, a request costs a worker one test. With it, a request that is not recorded costs its trace
+//! context; a recorded one costs a few clock reads, copies of its texts, and an uncontended lock at its end. If the
+//! exporter is too slow, finished requests are dropped and counted.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,33 +13,33 @@ use std::time::Duration;
 use weir_http::TraceContext;
 use weir_model::{ParentTrace, Tracing};
 
-/// Finished requests that wait for the exporter, per worker.
-const ROOM: usize = 4_096;
+/// Maximum number of finished requests per worker that wait for the exporter.
+const BUFFER_MAX: usize = 4_096;
 
-/// A finished request that is recorded. Times count from 1970.
+/// A finished request that is recorded. Times are since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedRequest {
-    /// The trace.
+    /// Identifier of the trace.
     pub trace_id: u128,
-    /// The span of the request from the client, as it is seen here.
+    /// Span of the client's request to Weir.
     pub span_id: u64,
-    /// The client's span; 0 = the client sent none.
+    /// Span of the client; 0 = the client sent none.
     pub parent_id: u64,
     /// The client's `tracestate`.
     pub trace_state: String,
-    /// When its head was complete, and when its response ended.
+    /// When the request head was complete.
     pub began: Duration,
-    /// See `began`.
+    /// When the response ended.
     pub ended: Duration,
-    /// The service.
+    /// Name of the service.
     pub service: String,
-    /// Conditions and action of its route; empty = none.
+    /// Conditions and action of the route; empty = no route.
     pub route: String,
-    /// The path pattern of its route; empty = none.
+    /// Path pattern of the route; empty = none.
     pub route_path: String,
-    /// Method.
+    /// The method.
     pub method: String,
-    /// Path without query, which may contain secrets.
+    /// Path without the query, which may contain secrets.
     pub path: String,
     /// `Host`.
     pub host: String,
@@ -48,30 +49,30 @@ pub struct TracedRequest {
     pub version: &'static str,
     /// Whether the client uses TLS.
     pub is_secure: bool,
-    /// Client.
+    /// Address of the client.
     pub client: Option<SocketAddr>,
-    /// Of the response that the client received; 0 = none.
+    /// Status of the response that the client received; 0 = none.
     pub status: u16,
-    /// The kind of its error.
+    /// Name of the error kind, if the exchange failed.
     pub error: Option<&'static str>,
-    /// Retries at other servers.
+    /// Number of retries at other servers.
     pub retries: u32,
-    /// Failed attempts: when, and at which server.
+    /// Time and server of each failed attempt.
     pub failed: Vec<(Duration, String)>,
-    /// Microseconds in the queue of a pool.
+    /// Microseconds in the queue of a pool; `None` = it did not wait.
     pub queue_us: Option<u32>,
     /// The last attempt at a server; `None` = the request needed no server.
     pub upstream: Option<TracedUpstream>,
 }
 
-/// A request to a server.
+/// An attempt at a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TracedUpstream {
-    /// Its span, the parent of the server's.
+    /// Span of the request to the server, and parent of the server's span.
     pub span_id: u64,
     /// When the server was selected.
     pub began: Duration,
-    /// When the request was sent: there was a connection.
+    /// When the request was sent over an established connection.
     pub connected: Option<Duration>,
     /// When the response began.
     pub answered: Option<Duration>,
@@ -79,27 +80,27 @@ pub struct TracedUpstream {
     pub is_reused: bool,
     /// Whether the connection to the server uses TLS.
     pub is_secure: bool,
-    /// Pool.
+    /// Name of the pool.
     pub pool: String,
-    /// The server as in the configuration.
+    /// The server's address as in the configuration file.
     pub server: String,
-    /// Its address and port.
+    /// IP address and port; `None` for a unix socket.
     pub address: Option<SocketAddr>,
 }
 
-/// Numbers of traced requests since the process started.
+/// Counts of traced requests since the process started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TraceCounts {
     /// Recorded requests.
     pub recorded: u64,
-    /// Those that were dropped because the exporter did not keep up.
+    /// Recorded requests that were dropped because the exporter was too slow.
     pub dropped: u64,
 }
 
-/// Finished requests of all workers.
+/// The finished requests of all workers, until the exporter takes them.
 #[derive(Debug)]
 pub struct TraceQueue {
-    each: Box<[Mutex<Vec<TracedRequest>>]>,
+    buffers: Box<[Mutex<Vec<TracedRequest>>]>,
     recorded: AtomicU64,
     dropped: AtomicU64,
 }
@@ -107,7 +108,7 @@ pub struct TraceQueue {
 impl TraceQueue {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            each: (0..workers).map(|_| Mutex::default()).collect(),
+            buffers: (0..workers).map(|_| Mutex::default()).collect(),
             recorded: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
@@ -115,11 +116,11 @@ impl TraceQueue {
 
     fn put(&self, worker: usize, request: TracedRequest) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
-        let Some(buffer) = self.each.get(worker) else {
+        let Some(buffer) = self.buffers.get(worker) else {
             return;
         };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
-        if buffer.len() < ROOM {
+        if buffer.len() < BUFFER_MAX {
             buffer.push(request);
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +130,7 @@ impl TraceQueue {
     /// Takes all finished requests.
     pub fn take(&self) -> Vec<TracedRequest> {
         let mut all = Vec::new();
-        for buffer in &self.each {
+        for buffer in &self.buffers {
             let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
             let taken = std::mem::take(&mut *buffer);
             drop(buffer);
@@ -138,7 +139,7 @@ impl TraceQueue {
         all
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub fn counts(&self) -> TraceCounts {
         TraceCounts {
             recorded: self.recorded.load(Ordering::Relaxed),
@@ -147,12 +148,12 @@ impl TraceQueue {
     }
 }
 
-/// What becomes of a request's trace.
+/// What happens with a request's trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The client does not record: its fields are forwarded.
+    /// The client does not record the trace: its fields are forwarded unchanged.
     Forward,
-    /// A trace, and the client's span if the trace is the client's.
+    /// The request belongs to this trace. `parent_id` is the client's span, if the client started the trace.
     Trace {
         trace_id: u128,
         parent_id: Option<u64>,
@@ -160,7 +161,7 @@ pub(crate) enum Decision {
     },
 }
 
-/// Which requests are recorded, and where they go.
+/// Decides which requests are recorded.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sample: u32,
@@ -177,7 +178,8 @@ impl Tracer {
         }
     }
 
-    /// Decides what becomes of a request with this context; `random` is the identifier of a new trace.
+    /// Decides what happens with a request that was received with this context. `random` is the identifier of a new
+    /// trace.
     pub(crate) fn decide(&self, received: Option<TraceContext>, random: u128) -> Decision {
         let received = received.filter(|_| self.parent == ParentTrace::Continue);
         match received {
@@ -195,7 +197,8 @@ impl Tracer {
         }
     }
 
-    /// The lower half of an identifier is compared with a threshold, as the ratio samplers of other programs do.
+    /// Returns whether a new trace is recorded. Compares the lower half of the identifier with a threshold, like the
+    /// ratio samplers of other programs.
     const fn is_sampled(&self, trace_id: u128) -> bool {
         (trace_id as u64) <= u64::MAX / self.sample as u64
     }
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_so_many_new_traces_is_recorded() {
+    fn share_of_recorded_new_traces_matches_sample() {
         let mut random = SplitMix64::new(1);
         for (sample, expected) in [(1, 100_000), (10, 10_000), (1_000, 100)] {
             let tracer = tracer(sample, ParentTrace::Continue);
@@ -276,14 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn full_buffer_drops_and_counts() {
+    fn requests_beyond_buffer_limit_are_dropped_and_counted() {
         let queue = TraceQueue::new(1);
-        for _ in 0..ROOM + 3 {
+        for _ in 0..BUFFER_MAX + 3 {
             queue.put(0, TracedRequest::default());
         }
         let counts = queue.counts();
-        assert_eq!((counts.recorded, counts.dropped), (ROOM as u64 + 3, 3));
-        assert_eq!(queue.take().len(), ROOM);
+        assert_eq!(
+            (counts.recorded, counts.dropped),
+            (BUFFER_MAX as u64 + 3, 3)
+        );
+        assert_eq!(queue.take().len(), BUFFER_MAX);
         assert!(queue.take().is_empty());
     }
 }

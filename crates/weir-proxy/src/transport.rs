@@ -1,15 +1,15 @@
-//! Transport: the layer between a socket and a session. It is the plain socket, TLS over it, or the stream pipe of an
-//! HTTP/2 connection, whose socket several streams share.
+//! Provides the layer between a socket and a session: the plain socket, TLS over it, or the stream pipe of an HTTP/2
+//! connection, whose socket several streams share.
 //!
-//! A transport may have accepted bytes that the socket has not taken yet ([`Transport::holds`]). Nothing more is
-//! written then until the socket is writable; an empty write sends the held bytes.
+//! A transport may have accepted bytes that the socket has not accepted yet ([`Transport::has_unsent`]). It then
+//! accepts no more until the socket is writable; an empty write sends these bytes.
 
 use std::os::fd::OwnedFd;
 
 use rustix::io;
 
 use crate::context::Ready;
-use crate::descriptor::{Held, Use};
+use crate::descriptor::{DescriptorGuard, Use};
 use crate::h2::{PipeState, StreamPipeEnd};
 use crate::socket::{self, Read, Written};
 use crate::tls::{Channel, Handshake, TlsDetails};
@@ -18,8 +18,8 @@ use crate::tls::{Channel, Handshake, TlsDetails};
 #[derive(Debug)]
 pub(crate) struct Transport {
     kind: Kind,
-    /// Counts its descriptor.
-    held: Option<Held>,
+    /// Counts the socket's descriptor.
+    held: Option<DescriptorGuard>,
 }
 
 #[derive(Debug)]
@@ -27,8 +27,8 @@ enum Kind {
     Plain(OwnedFd),
     Secure(OwnedFd, Box<Channel>),
     Stream(StreamPipeEnd),
-    /// No peer: what is written is discarded, and nothing is ever read.
-    Nowhere,
+    /// No peer: written bytes are discarded, and there is never anything to read.
+    Null,
 }
 
 impl Transport {
@@ -36,93 +36,93 @@ impl Transport {
         Self { kind, held: None }
     }
 
-    /// The socket as it is.
+    /// Creates a transport without TLS.
     pub(crate) const fn plain(socket: OwnedFd) -> Self {
         Self::new(Kind::Plain(socket))
     }
 
-    /// TLS over the socket.
+    /// Creates a transport with TLS over the socket.
     pub(crate) fn secure(socket: OwnedFd, channel: Channel) -> Self {
         Self::new(Kind::Secure(socket, Box::new(channel)))
     }
 
-    /// Counts its descriptor as a client's or a server's until it is dropped.
-    pub(crate) fn counted(mut self, of: Use) -> Self {
-        self.held = Some(Held::new(of));
+    /// Counts the descriptor as a client's or a server's until the transport is dropped.
+    pub(crate) fn counted(mut self, kind: Use) -> Self {
+        self.held = Some(DescriptorGuard::new(kind));
         self
     }
 
-    /// A socket and the TLS over it, if any, as [`into_own`](Self::into_own) took them apart.
-    pub(crate) fn own(socket: OwnedFd, channel: Option<Box<Channel>>) -> Self {
+    /// Creates a transport from the parts that [`into_parts`](Self::into_parts) returned.
+    pub(crate) fn from_parts(socket: OwnedFd, channel: Option<Box<Channel>>) -> Self {
         Self::new(match channel {
             Some(channel) => Kind::Secure(socket, channel),
             None => Kind::Plain(socket),
         })
     }
 
-    /// The socket and the TLS over it, for another thread; `None` for a stream.
-    pub(crate) fn into_own(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
+    /// Returns the socket and the TLS over it, if any, for another thread. Returns `None` for a stream.
+    pub(crate) fn into_parts(self) -> Option<(OwnedFd, Option<Box<Channel>>)> {
         match self.kind {
             Kind::Plain(socket) => Some((socket, None)),
             Kind::Secure(socket, channel) => Some((socket, Some(channel))),
-            Kind::Stream(_) | Kind::Nowhere => None,
+            Kind::Stream(_) | Kind::Null => None,
         }
     }
 
-    /// A stream of an HTTP/2 connection.
+    /// Creates a transport for a stream of an HTTP/2 connection.
     pub(crate) const fn stream(end: StreamPipeEnd) -> Self {
         Self::new(Kind::Stream(end))
     }
 
-    /// No peer, for a request whose response is discarded.
-    pub(crate) const fn nowhere() -> Self {
-        Self::new(Kind::Nowhere)
+    /// Creates a transport without a peer, for a request whose response is discarded.
+    pub(crate) const fn null() -> Self {
+        Self::new(Kind::Null)
     }
 
-    /// Whether it has no socket: a stream of an HTTP/2 connection, or no peer.
+    /// Returns whether there is no socket: the transport is a stream, or has no peer.
     pub(crate) const fn is_stream(&self) -> bool {
-        matches!(self.kind, Kind::Stream(_) | Kind::Nowhere)
+        matches!(self.kind, Kind::Stream(_) | Kind::Null)
     }
 
-    /// The socket, if it is plain.
+    /// Returns the socket if there is no TLS over it.
     pub(crate) fn into_plain(self) -> Option<OwnedFd> {
         match self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Stream(_) | Kind::Nowhere => None,
+            Kind::Secure(..) | Kind::Stream(_) | Kind::Null => None,
         }
     }
 
-    /// Whether the connection is encrypted.
+    /// Returns whether the connection is encrypted.
     pub(crate) fn is_secure(&self) -> bool {
         match &self.kind {
-            Kind::Plain(_) | Kind::Nowhere => false,
+            Kind::Plain(_) | Kind::Null => false,
             Kind::Secure(..) => true,
             Kind::Stream(end) => end.is_secure(),
         }
     }
 
-    /// The underlying socket, if it has one.
+    /// Returns the underlying socket, if there is one.
     pub(crate) const fn socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) | Kind::Secure(socket, _) => Some(socket),
-            Kind::Stream(_) | Kind::Nowhere => None,
+            Kind::Stream(_) | Kind::Null => None,
         }
     }
 
-    /// Removes its socket from epoll.
+    /// Removes the socket from epoll.
     pub(crate) fn unwatch(&self, epoll: &OwnedFd) {
         if let Some(socket) = self.socket() {
             socket::unwatch(epoll, socket);
         }
     }
 
-    /// Registers its socket, if it has one, for everything; see [`socket::watch`].
+    /// Registers the socket, if there is one, for all events; see [`socket::watch`].
     pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::watch(epoll, socket, token))
     }
 
-    /// Changes the token of its events.
+    /// Changes the token of the socket's events, and enables all events.
     pub(crate) fn rewatch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
         self.socket()
             .map_or(Ok(()), |socket| socket::rewatch(epoll, socket, token))
@@ -135,28 +135,28 @@ impl Transport {
         })
     }
 
-    /// Whether a connection attempt has succeeded.
+    /// Returns whether a connection attempt has succeeded.
     pub(crate) fn is_connected(&self) -> bool {
         self.socket().is_none_or(socket::is_connected)
     }
 
-    /// Whether an idle connection is open and has no input.
+    /// Returns whether an idle connection is open and has no input.
     pub(crate) fn is_silent(&self) -> bool {
         self.socket().is_some_and(socket::is_silent)
     }
 
-    /// Whether it is a stream that its HTTP/2 connection did not accept.
+    /// Returns whether the transport is a stream that its HTTP/2 connection did not accept.
     pub(crate) fn is_declined(&self) -> bool {
         match &self.kind {
-            Kind::Plain(_) | Kind::Secure(..) | Kind::Nowhere => false,
+            Kind::Plain(_) | Kind::Secure(..) | Kind::Null => false,
             Kind::Stream(end) => end.state() == PipeState::Refused,
         }
     }
 
-    /// Continues the handshake that precedes content.
+    /// Continues the handshake of TLS or of the HTTP/2 connection.
     pub(crate) fn handshake(&mut self, ready: &mut Ready) -> Handshake {
         match &mut self.kind {
-            Kind::Plain(_) | Kind::Nowhere => Handshake::Done,
+            Kind::Plain(_) | Kind::Null => Handshake::Done,
             Kind::Secure(socket, channel) => channel.handshake(socket, ready),
             Kind::Stream(end) => match end.state() {
                 PipeState::Connecting => Handshake::Waits,
@@ -169,42 +169,42 @@ impl Transport {
     const fn channel(&self) -> Option<&Channel> {
         match &self.kind {
             Kind::Secure(_, channel) => Some(channel),
-            Kind::Plain(_) | Kind::Stream(_) | Kind::Nowhere => None,
+            Kind::Plain(_) | Kind::Stream(_) | Kind::Null => None,
         }
     }
 
-    /// The ALPN protocol.
+    /// Returns the negotiated ALPN protocol.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         self.channel()?.protocol()
     }
 
-    /// Whether the TLS handshake resumed a session.
+    /// Returns whether the TLS handshake resumed a session.
     pub(crate) fn is_resumed(&self) -> bool {
         self.channel().is_some_and(Channel::is_resumed)
     }
 
-    /// The client's SNI.
+    /// Returns the client's SNI.
     pub(crate) fn sni(&self) -> Option<&str> {
         self.channel()?.sni.as_deref()
     }
 
-    /// Facts about the client's TLS connection for routes and texts; `None` = no TLS.
+    /// Returns the details of the TLS connection for routes and texts; `None` = no TLS.
     pub(crate) fn tls_details(&self) -> Option<TlsDetails> {
         self.channel().map(Channel::details)
     }
 
-    /// The TLS error that ended the connection, if any.
+    /// Returns the TLS error that ended the connection, if any.
     pub(crate) fn error(&self) -> Option<&rustls::Error> {
         self.channel()?.error.as_ref()
     }
 
-    /// Reads, and updates `ready`. `into` has room for at least 64 KiB.
+    /// Reads, and updates `ready`. `into` must have at least 64 KiB.
     pub(crate) fn read(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let socket = match &mut self.kind {
             Kind::Plain(socket) => socket,
             Kind::Secure(socket, channel) => return channel.read(socket, ready, into),
             Kind::Stream(end) => return end.read(ready, into),
-            Kind::Nowhere => {
+            Kind::Null => {
                 ready.readable = false;
                 return Read::Blocked;
             }
@@ -218,15 +218,15 @@ impl Transport {
         found
     }
 
-    /// Whether the peer has sent close_notify, which may arrive before the socket's end.
+    /// Returns whether the peer has sent close_notify, which may precede the end of the TCP stream.
     pub(crate) fn is_closed(&mut self, ready: &mut Ready) -> bool {
         match &mut self.kind {
             Kind::Secure(socket, channel) => channel.is_closed(socket, ready),
-            Kind::Plain(_) | Kind::Stream(_) | Kind::Nowhere => false,
+            Kind::Plain(_) | Kind::Stream(_) | Kind::Null => false,
         }
     }
 
-    /// Reads input that is dropped, also after a TLS error.
+    /// Reads input and discards it, even after a TLS error.
     pub(crate) fn discard(&mut self, ready: &mut Ready, into: &mut [u8]) -> Read {
         let Kind::Secure(socket, channel) = &mut self.kind else {
             return self.read(ready, into);
@@ -249,46 +249,48 @@ impl Transport {
             Kind::Plain(socket) => socket::write(socket, bytes),
             Kind::Secure(socket, channel) => channel.write(socket, &[bytes]),
             Kind::Stream(end) => end.write(&[bytes]),
-            Kind::Nowhere => Written::Some(bytes.len()),
+            Kind::Null => Written::Some(bytes.len()),
         }
     }
 
-    /// Writes two parts in one call.
+    /// Writes two slices with one call.
     pub(crate) fn write_both(&mut self, first: &[u8], second: &[u8]) -> Written {
         match &mut self.kind {
             Kind::Plain(socket) => socket::write_both(socket, first, second),
             Kind::Secure(socket, channel) => channel.write(socket, &[first, second]),
             Kind::Stream(end) => end.write(&[first, second]),
-            Kind::Nowhere => Written::Some(first.len() + second.len()),
+            Kind::Null => Written::Some(first.len() + second.len()),
         }
     }
 
-    /// The socket if it is plain, so that bytes may be spliced.
-    pub(crate) const fn bare(&self) -> Option<&OwnedFd> {
+    /// Returns the socket if there is no TLS over it, so that bytes may be spliced.
+    pub(crate) const fn plain_socket(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::Plain(socket) => Some(socket),
-            Kind::Secure(..) | Kind::Stream(_) | Kind::Nowhere => None,
+            Kind::Secure(..) | Kind::Stream(_) | Kind::Null => None,
         }
     }
 
-    /// How many bytes to read in order to write them here.
-    pub(crate) fn worth_reading(&self) -> usize {
+    /// Returns the maximum number of bytes that are worth reading from elsewhere in order to write them to this
+    /// transport.
+    pub(crate) fn useful_read_size(&self) -> usize {
         match &self.kind {
-            Kind::Plain(_) | Kind::Secure(..) | Kind::Nowhere => usize::MAX,
-            Kind::Stream(end) => end.worth_reading(),
+            Kind::Plain(_) | Kind::Secure(..) | Kind::Null => usize::MAX,
+            Kind::Stream(end) => end.useful_read_size(),
         }
     }
 
-    /// Whether it has accepted bytes that were not sent yet.
-    pub(crate) fn holds(&self) -> bool {
-        self.channel().is_some_and(Channel::holds)
+    /// Returns whether the transport has accepted bytes that the socket has not.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.channel().is_some_and(Channel::has_unsent)
     }
 
-    /// Reports a regular end before the socket is closed: close_notify with TLS, the stream's end with HTTP/2.
-    pub(crate) fn part(&mut self) {
+    /// Sends the end of the connection to the peer before the socket is closed: close_notify with TLS, the end of the
+    /// stream with HTTP/2.
+    pub(crate) fn notify_close(&mut self) {
         match &mut self.kind {
-            Kind::Plain(_) | Kind::Nowhere => {}
-            Kind::Secure(socket, channel) => channel.part(socket),
+            Kind::Plain(_) | Kind::Null => {}
+            Kind::Secure(socket, channel) => channel.send_close_notify(socket),
             Kind::Stream(end) => end.finish(),
         }
     }
@@ -299,7 +301,7 @@ impl Transport {
             Kind::Plain(socket) => socket::finish(socket),
             Kind::Secure(socket, channel) => channel.finish(socket),
             Kind::Stream(end) => end.finish(),
-            Kind::Nowhere => {}
+            Kind::Null => {}
         }
     }
 }
@@ -319,19 +321,19 @@ mod tests {
     }
 
     fn plain() -> (Transport, UnixStream) {
-        let (ours, theirs) = UnixStream::pair().expect("two ends");
-        ours.set_nonblocking(true).expect("nonblocking");
+        let (ours, theirs) = UnixStream::pair().expect("create socket pair");
+        ours.set_nonblocking(true).expect("set nonblocking");
         (Transport::plain(ours.into()), theirs)
     }
 
     #[test]
-    fn plain_socket_is_read_and_written_as_it_is() {
+    fn plain_transport_reads_and_writes_socket() {
         let (mut transport, theirs) = plain();
         let (mut ready, mut into) = (Ready::default(), [0; 16]);
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut into), Read::Blocked);
         assert!(!ready.readable);
-        rustix::io::write(&theirs, b"in").expect("room");
+        rustix::io::write(&theirs, b"in").expect("write");
         ready.readable = true;
         assert_eq!(transport.read(&mut ready, &mut into), Read::Some(2));
         assert_eq!(&into[..2], b"in");
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(transport.write_both(b"b", b"c"), Written::Some(2));
         assert_eq!(rustix::io::read(&theirs, &mut into), Ok(3));
         assert_eq!(&into[..3], b"abc");
-        transport.part();
+        transport.notify_close();
         assert_eq!(transport.write(b"d"), Written::Some(1), "no end was sent");
         transport.finish();
         assert_eq!(rustix::io::read(&theirs, &mut into), Ok(1));
@@ -351,28 +353,28 @@ mod tests {
     }
 
     #[test]
-    fn kinds_differ_in_what_they_report() {
+    fn transport_kinds_report_their_properties() {
         let (socket, _theirs) = plain();
-        assert!(socket.socket().is_some() && socket.bare().is_some());
-        assert!(!socket.is_secure() && !socket.is_stream() && !socket.holds());
-        assert_eq!(socket.worth_reading(), usize::MAX);
+        assert!(socket.socket().is_some() && socket.plain_socket().is_some());
+        assert!(!socket.is_secure() && !socket.is_stream() && !socket.has_unsent());
+        assert_eq!(socket.useful_read_size(), usize::MAX);
         assert!(
             socket
-                .into_own()
+                .into_parts()
                 .is_some_and(|(_, channel)| channel.is_none())
         );
         let open = stream(PipeState::Open, true);
-        assert!(open.socket().is_none() && open.bare().is_none() && open.is_connected());
+        assert!(open.socket().is_none() && open.plain_socket().is_none() && open.is_connected());
         assert!(open.is_secure() && open.is_stream() && !open.is_silent());
-        assert!(open.worth_reading() < usize::MAX);
-        assert!(open.into_own().is_none());
+        assert!(open.useful_read_size() < usize::MAX);
+        assert!(open.into_parts().is_none());
         assert!(!stream(PipeState::Open, false).is_secure());
         assert!(stream(PipeState::Open, false).into_plain().is_none());
         assert!(plain().0.into_plain().is_some());
     }
 
     #[test]
-    fn handshake_of_a_stream_follows_its_state() {
+    fn stream_handshake_result_depends_on_pipe_state() {
         for (state, handshake, refused) in [
             (PipeState::Connecting, Handshake::Waits, false),
             (PipeState::Open, Handshake::Done, false),

@@ -1,4 +1,4 @@
-//! Requests of `forward_auth` and their results: between the session that waits and the one that sends the request.
+//! Defines what a client's session and its `forward_auth` session exchange: request and verdict.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use crate::job_result::Ticket;
 use crate::plan::ForwardAuth;
 use crate::slab::Key;
 
-/// What the server of `forward_auth` has decided.
+/// The decision of the `forward_auth` server about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The request may be answered; with these lines for its server.
+    /// The request is allowed; these header lines are added to it for its server.
     Admitted(Vec<u8>),
-    /// The client gets this status, with these lines.
+    /// The client receives this response instead.
     Refused {
-        /// 401, 403, or that of a redirect.
+        /// 401, 403, or a redirect status.
         status: u16,
-        /// Whole lines.
+        /// Complete header lines.
         lines: Vec<u8>,
     },
-    /// There was no response in time, or none that decides.
+    /// No response arrived in time, or its status decides nothing.
     Failed,
 }
 
-/// The session that an authorization request belongs to, and the rules.
+/// An authorization request: the session that waits for the verdict, and the rules.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthRequest {
     pub(crate) session: Key,

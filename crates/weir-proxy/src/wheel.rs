@@ -1,12 +1,14 @@
-//! Timer wheel with coarse, lazy deadlines. Setting a deadline stores a number; the wheel changes only if the deadline
-//! moved to an earlier slot, or if a slot is due.
+//! Implements a timer wheel with coarse, lazy deadlines.
 //!
-//! A connection has at most one valid entry. If the entry is due and the deadline has moved, it is inserted again.
-//! Deadlines beyond the wheel's span are due early and are inserted again in the same way.
+//! Setting a deadline only stores a number. The wheel changes only if the deadline moves to an earlier slot, or if a
+//! slot is due.
+//!
+//! A connection has at most one valid entry. If the entry is due but the deadline was moved, the entry is inserted
+//! again. Deadlines beyond the wheel's span become due early, and are inserted again in the same way.
 
 use crate::slab::Key;
 
-/// Milliseconds of one slot.
+/// Duration of a slot in milliseconds.
 const SLOT_MS: u64 = 100;
 const SLOTS: u64 = 512;
 
@@ -14,12 +16,12 @@ const SLOTS: u64 = 512;
 #[derive(Debug)]
 pub(crate) struct Wheel {
     slots: Vec<Vec<Key>>,
-    /// The next slot to process, counted from the clock's start.
+    /// Number of the next slot to process, counted from the clock's start.
     next: u64,
     entries: usize,
 }
 
-/// A connection's deadline and the slot of its entry (0 = none).
+/// A connection's deadline, and the slot of its entry (0 = none).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Deadline {
     pub(crate) at_ms: u64,
@@ -35,10 +37,10 @@ impl Wheel {
         }
     }
 
-    /// Moves the deadline to `at_ms`.
+    /// Sets the deadline to `at_ms`.
     pub(crate) fn set(&mut self, deadline: &mut Deadline, key: Key, at_ms: u64) {
         deadline.at_ms = at_ms;
-        // The slot after the deadline's: when it is due, the deadline has passed.
+        // The slot after the deadline's slot: when it is due, the deadline has passed.
         let slot = (at_ms / SLOT_MS + 1).clamp(self.next, self.next + SLOTS - 1);
         if deadline.slot == 0 || slot < deadline.slot {
             deadline.slot = slot;
@@ -51,26 +53,26 @@ impl Wheel {
         self.entries += 1;
     }
 
-    /// Advances to `now_ms` and calls `due` with each due entry and its slot.
+    /// Advances to `now_ms`, and calls `due` with each due entry and its slot.
     pub(crate) fn advance(&mut self, now_ms: u64, mut due: impl FnMut(&mut Self, Key, u64)) {
         let now = now_ms / SLOT_MS;
         while self.next <= now {
             let slot = self.next;
-            let mut met = std::mem::take(&mut self.slots[(slot % SLOTS) as usize]);
+            let mut entries = std::mem::take(&mut self.slots[(slot % SLOTS) as usize]);
             self.next += 1;
-            self.entries -= met.len();
-            for key in met.drain(..) {
+            self.entries -= entries.len();
+            for key in entries.drain(..) {
                 due(self, key, slot);
             }
             let bucket = &mut self.slots[(slot % SLOTS) as usize];
             if bucket.is_empty() {
-                *bucket = met;
+                *bucket = entries;
             }
         }
     }
 
-    /// Whether the entry in `slot` is the valid one of `deadline` and the deadline has passed. Inserts a valid entry
-    /// again if the deadline has not passed.
+    /// Returns whether the entry in `slot` is the valid entry of `deadline` and the deadline has passed. If it is valid
+    /// and the deadline has not passed, inserts it again.
     pub(crate) fn is_over(
         &mut self,
         deadline: &mut Deadline,
@@ -90,7 +92,7 @@ impl Wheel {
         false
     }
 
-    /// How long the worker may sleep; `None` = until an event.
+    /// Returns how long the worker may sleep, in milliseconds; `None` = until an event.
     pub(crate) const fn sleep_ms(&self) -> Option<u64> {
         if self.entries == 0 {
             None

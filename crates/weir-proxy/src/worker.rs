@@ -1,6 +1,6 @@
-//! A worker thread with its own listeners, clients, server connections and epoll set.
+//! Runs a worker thread with its own listeners, clients, server connections and epoll set.
 //!
-//! Workers share only the plan, the servers' load counters, and idle server connections.
+//! Workers share only the plan, the servers' loads, and idle server connections.
 
 mod apply_plan;
 mod h2;
@@ -36,12 +36,12 @@ use crate::session::{Outcome, Session};
 use crate::slab::{Key, Slab};
 use crate::socket;
 
-/// Events per call of epoll.
+/// Maximum number of events per call of epoll_wait(2).
 const EVENTS: usize = 256;
-/// Interval of checks whether a paused listener can be resumed.
+/// Interval between attempts to resume a paused listener, in milliseconds.
 const PAUSE_MS: u64 = 100;
 
-/// A worker thread and everything that it owns.
+/// A worker thread and its state.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -54,19 +54,19 @@ pub(crate) struct Worker {
     actions: Actions,
     /// Sessions that can continue without an event.
     again: Vec<Key>,
-    /// A listener is paused.
+    /// Whether a listener is paused.
     any_paused: bool,
-    /// No listener is resumed before this time, because descriptors were exhausted.
+    /// Listeners are not resumed before this time, because descriptors were exhausted.
     accepts_from: u64,
-    /// Clients that can be closed to make room for others.
+    /// Idle clients that can be closed to make room for others.
     idle: Idle,
-    /// When exhausted descriptors were last logged.
+    /// When exhausted descriptors were last logged; 0 = never.
     warned_at: u64,
-    /// Last seen number of server withdrawals.
+    /// The last seen value of [`Shared::withdrawals`].
     withdrawals: u64,
-    /// Channel to the process that takes over the clients.
+    /// The channel to the process that takes over the clients.
     outlet: Option<Sender<Handed>>,
-    /// Last seen number of connections from another process.
+    /// The last seen value of [`Shared::arrivals`].
     arrivals: u64,
     cx: Context,
 }
@@ -75,19 +75,21 @@ fn now_ms() -> u64 {
     now_ns(Clock::MonotonicCoarse) / 1_000_000
 }
 
-/// What a worker is built from. It moves to the worker's thread; the worker itself never leaves that thread.
+/// The parts of a worker that are created before its thread. Unlike the worker, it can move to that thread.
 #[derive(Debug)]
 pub(crate) struct WorkerConfig {
+    /// Index of the worker.
     number: usize,
     shared: Arc<Shared>,
     wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
-    has_neighbours: bool,
+    /// Whether there are other workers.
+    has_other_workers: bool,
 }
 
 impl WorkerConfig {
-    /// For worker `number`, which is woken by writing to `wake`.
+    /// Prepares worker `number`, which is woken by writing to `wake`.
     ///
     /// # Errors
     /// The epoll set cannot be created.
@@ -95,7 +97,7 @@ impl WorkerConfig {
         number: usize,
         shared: Arc<Shared>,
         wake: Arc<OwnedFd>,
-        has_neighbours: bool,
+        has_other_workers: bool,
     ) -> rustix::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         socket::watch_level(&epoll, &*wake, token::of(token::WAKE, Key::NONE))?;
@@ -105,15 +107,15 @@ impl WorkerConfig {
             inbox: Arc::new(Inbox::new(Arc::clone(&wake))),
             wake,
             epoll,
-            has_neighbours,
+            has_other_workers,
         })
     }
 
-    /// Builds the worker; called on its thread.
+    /// Builds the worker. Must be called on its thread.
     pub(crate) fn build(self) -> Worker {
         let seed = now_ns(Clock::Monotonic).wrapping_mul(GOLDEN_64) ^ self.number as u64;
         let idle_pool = self
-            .has_neighbours
+            .has_other_workers
             .then(|| Arc::clone(&self.shared.idle_pool));
         Worker {
             shared: self.shared,
@@ -144,7 +146,7 @@ impl WorkerConfig {
 }
 
 impl Worker {
-    /// Runs until it is stopped or has drained.
+    /// Runs until the worker is stopped, or drained and without connections.
     pub(crate) fn run(mut self) {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
@@ -159,7 +161,7 @@ impl Worker {
                 self.dispatch(event);
             }
             for (key, call) in self.cx.inbox.take() {
-                self.answer_call(key, call);
+                self.handle_call(key, call);
             }
             for key in std::mem::take(&mut self.again) {
                 self.turn(key, Session::drive);
@@ -174,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Continues the sessions that wait for these verdicts.
+    /// Continues the sessions that wait for verdicts.
     fn deliver_verdicts(&mut self) {
         for (auth_request, verdict) in std::mem::take(&mut self.cx.verdicts) {
             self.turn(auth_request.session, |session, key, cx| {
@@ -183,7 +185,7 @@ impl Worker {
         }
     }
 
-    /// Starts the sessions of copied requests, and of authorization requests.
+    /// Starts the sessions that send copies of requests, including authorization requests.
     fn send_copies(&mut self) {
         for copy in std::mem::take(&mut self.cx.copies) {
             let key = self.sessions.insert(Session::of_copy(copy));
@@ -191,18 +193,18 @@ impl Worker {
         }
     }
 
-    fn answer_call(&mut self, key: Key, call: Call) {
+    fn handle_call(&mut self, key: Key, call: Call) {
         match call {
             Call::Turn(queue) => match self.sessions.get(key) {
                 Some(session) if session.is_queued() => {
                     self.turn(key, Session::handle_queue_turn);
                 }
-                // The session has ended: calls the next one in the queue.
+                // The session has ended: call the next one in the queue.
                 _ => queue.call(1),
             },
             Call::Done(ticket, done) => {
                 self.turn(key, |session, key, cx| {
-                    session.handle_done(ticket, done, key, cx)
+                    session.handle_job_result(ticket, done, key, cx)
                 });
             }
         }
@@ -235,12 +237,12 @@ impl Worker {
         });
         match epoll::wait(&self.cx.epoll, spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Cannot happen with a valid descriptor; tries again.
+            // Cannot happen with a valid descriptor. The loop tries again.
             Err(error) => tracing::error!(%error, "epoll_wait failed"),
         }
     }
 
-    /// Once per wake-up: applies a new plan, and starts draining or handing over.
+    /// Applies a new plan, and starts draining or handing over. Called once per wake-up.
     fn poll_control(&mut self) {
         let generation = self.shared.generation.load(Acquire);
         if generation != self.generation {
@@ -251,7 +253,7 @@ impl Worker {
         if withdrawals != self.withdrawals {
             self.withdrawals = withdrawals;
             self.cx.end_idle_of(|target| !target.load.is_withdrawn());
-            self.cx.end_used();
+            self.cx.end_removed_connections();
             self.drive_h2_clients();
         }
         self.poll_handover();
@@ -273,21 +275,21 @@ impl Worker {
             token::LISTENER => self.accept(key),
             token::CLIENT => {
                 if let Some(session) = self.sessions.get_mut(key) {
-                    note(&mut session.ready, flags);
+                    update_ready(&mut session.ready, flags);
                     self.turn(key, Session::drive);
                 }
             }
             token::H2_SERVER => {
                 if let Some(front) = self.h2_servers.get_mut(key) {
-                    note(front.ready(), flags);
-                    if !front.is_at_rest(self.cx.now) {
+                    update_ready(front.ready(), flags);
+                    if !front.ignores_events(self.cx.now) {
                         self.drive_h2_server(key, H2ServerConn::drive);
                     }
                 }
             }
             token::H2_CLIENT => {
                 if let Some(Some(back)) = self.cx.h2_clients.get_mut(key) {
-                    note(back.ready(), flags);
+                    update_ready(back.ready(), flags);
                     self.drive_h2_client(key, H2ClientConn::drive);
                 }
             }
@@ -295,18 +297,18 @@ impl Worker {
                 let Some(upstream) = self.cx.upstreams.get_mut(key) else {
                     return;
                 };
-                note(&mut upstream.ready, flags);
+                update_ready(&mut upstream.ready, flags);
                 let session = upstream.session;
                 if !session.is_none() {
                     self.turn(session, Session::drive);
                 } else if upstream.ready.readable {
-                    // The server has closed it, or sent data without a request.
+                    // The server has closed the connection, or has sent data without a request.
                     self.cx.end_idle(key);
                 }
             }
             _ => {
                 let mut count = [0u8; 8];
-                // The value does not matter: control state is polled at every wake-up.
+                // The value is not used: control state is polled at every wake-up.
                 let _ = rustix::io::read(&*self.wake, &mut count);
             }
         }
@@ -318,10 +320,10 @@ impl Worker {
         };
         // A panic closes only the connection that caused it.
         let cx = &mut self.cx;
-        let fate = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
-        match fate {
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(session, key, cx)));
+        match outcome {
             Ok(Outcome::Waits) => {
-                if self.cx.handing {
+                if self.cx.handing_over {
                     self.hand_over(key);
                 }
             }
@@ -403,7 +405,7 @@ impl Worker {
                 over.push(key);
             }
         });
-        over.into_iter().for_each(|key| self.cx.leave_idle(key));
+        over.into_iter().for_each(|key| self.cx.park_or_close(key));
         for key in self.cx.take_unwatched() {
             if let Some(session) = self.sessions.get_mut(key) {
                 session.watch_now(key, &self.cx);
@@ -417,7 +419,7 @@ impl Worker {
     }
 }
 
-fn note(ready: &mut Ready, flags: EventFlags) {
+fn update_ready(ready: &mut Ready, flags: EventFlags) {
     let over = flags.intersects(EventFlags::HUP | EventFlags::ERR);
     ready.broken |= over;
     ready.ended |= over || flags.contains(EventFlags::RDHUP);

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 /// Options of every command: the paths of one director. Several directors run on one machine with different paths.
 #[derive(Debug, Args)]
 pub(crate) struct GlobalOptions {
-    /// Configuration file [default: /etc/weir/weir.toml; reload and plan: the daemon's current file]
+    /// Configuration file [default: /etc/weir/weir.toml; reload, plan and explain: the daemon's current file]
     #[arg(
         short,
         long,

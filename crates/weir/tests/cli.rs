@@ -459,6 +459,40 @@ fn malformed_request_is_an_error_of_usage() {
 }
 
 #[test]
+fn request_is_explained_from_a_file_without_a_daemon() {
+    let scratch = Scratch::new(
+        "[pool.web]\nscheduler = \"wrr\"\nservers = [\"127.0.0.2:80\", { address = \"127.0.0.3:80\", weight = 3 }]\n\
+         [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\
+         [[route]]\nservice = \"web\"\npath = \"/old/*\"\nredirect = \"https://{host}:{listen_port}/new/\"\n",
+    );
+    let of_file = |path: &str| {
+        let mut command = scratch.command("explain -c weir.toml --request");
+        let request = format!("GET http://a.example:8080{path}");
+        let output = command.arg(request).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let pool = of_file("/x");
+    for line in [
+        "127.0.0.3:80: weight 3\n",
+        "scheduler wrr chooses one of the usable servers of pool web; only the daemon knows their state\n",
+    ] {
+        assert!(pool.contains(line), "{pool}");
+    }
+    let redirected = of_file("/old/x");
+    assert!(
+        redirected.ends_with("redirect 302 to https://a.example:8080/new/\n"),
+        "{redirected}"
+    );
+    let wrong = scratch.run("explain -c none.toml --request nonsense");
+    assert!(wrong.contains("exit 2"), "{wrong}");
+    // Without -c the daemon's configuration is explained, and there is none.
+    let mut command = scratch.command("explain --request");
+    let output = command.arg("GET http://a/").output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+}
+
+#[test]
 fn hidden_commands_are_not_suggested() {
     let scratch = Scratch::new(GOOD);
     let near = scratch.run("nosuch");

@@ -1,4 +1,4 @@
-//! Every changed key appears in `weir plan` with meaningful values.
+//! Tests that every changed key appears in `weir plan` with meaningful values.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -26,11 +26,12 @@ const HIDDEN: &[&str] = &[
     "users",
 ];
 
-/// Replaces an example that the frame's only server cannot serve.
+/// Replaces the example of `listen`, which contains an address that the only server of the file cannot serve.
 const LISTEN: &str = "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:53\"]";
 
-/// Keys that refer to another object, of which the frame has only one, and a table whose keys are tested one by one.
-const ALONE: &[(&str, &str)] = &[
+/// Keys without a second value: they refer to an object of which the file has only one, or are tables whose keys are
+/// tested one by one.
+const WITHOUT_OTHER_VALUE: &[(&str, &str)] = &[
     ("route", "pool"),
     ("route", "service"),
     ("route", "mirror"),
@@ -45,7 +46,7 @@ const ALONE: &[(&str, &str)] = &[
     ("service", "x_forwarded"),
 ];
 
-/// A hash of the content; source positions are ignored.
+/// Returns a hash of the content; source positions are ignored.
 fn content(desired: &Desired) -> u64 {
     let mut hasher = DefaultHasher::new();
     desired.hash(&mut hasher);
@@ -59,8 +60,9 @@ fn example(key: &Key) -> &'static str {
     }
 }
 
-/// Variations of a key's value, some of them valid: another digit, choice or flag, or an additional letter.
-fn others(key: &Key) -> Vec<String> {
+/// Returns lines with variations of a key's value, not all of them valid: another digit, choice or flag, or an
+/// additional letter.
+fn variations(key: &Key) -> Vec<String> {
     let mut lines = Vec::new();
     let (name, value) = example(key).split_once(" = ").expect("a key and a value");
     let mut take = |value: String| lines.push(format!("{name} = {value}"));
@@ -121,19 +123,19 @@ fn edits(change: &Change) -> &[Edit] {
     }
 }
 
-/// Reports edits without meaningful values between two configurations.
-fn faults(before: &Desired, after: &Desired) -> Vec<String> {
+/// Returns the edits between two configurations that have no meaningful values.
+fn meaningless_edits(before: &Desired, after: &Desired) -> Vec<String> {
     let changes = diff(before, after);
     if changes.is_empty() {
         return vec!["no change".to_owned()];
     }
-    let says_nothing = |edit: &&Edit| {
+    let is_meaningless = |edit: &&Edit| {
         let key = edit.key.rsplit('.').next().unwrap_or_default();
         edit.old == edit.new
             || edit.new.is_empty()
             || (edit.old.is_empty() && !HIDDEN.contains(&key))
     };
-    let edits = changes.iter().flat_map(edits).filter(says_nothing);
+    let edits = changes.iter().flat_map(edits).filter(is_meaningless);
     edits.map(ToString::to_string).collect()
 }
 
@@ -141,7 +143,8 @@ fn faults(before: &Desired, after: &Desired) -> Vec<String> {
 fn every_changed_key_appears_in_diff_with_values() {
     let mut found: Vec<String> = Vec::new();
     for section in catalog::PAGES {
-        // Plans show these sections as a whole, maps with the routes that use them; defaults belong to other sections.
+        // Plans show these sections as a whole, and maps with the routes that use them; defaults appear in other
+        // sections.
         let is_whole = section.page.starts_with("vrrp");
         if is_whole
             || [
@@ -161,7 +164,7 @@ fn every_changed_key_appears_in_diff_with_values() {
             let of = (section.page, key.name);
             let befores = parsed(section, example(key));
             let mut compared = 0;
-            for line in others(key) {
+            for line in variations(key) {
                 for pair in befores.iter().zip(&parsed(section, &line)) {
                     let (Some(before), Some(after)) = pair else {
                         continue;
@@ -171,11 +174,11 @@ fn every_changed_key_appears_in_diff_with_values() {
                     }
                     compared += 1;
                     let pair = format!("{}: {} to {line}", section.page, example(key));
-                    let wrong = faults(before, after).into_iter();
+                    let wrong = meaningless_edits(before, after).into_iter();
                     found.extend(wrong.map(|fault| format!("{pair}: {fault}")));
                 }
             }
-            if (compared == 0) != ALONE.contains(&of) {
+            if (compared == 0) != WITHOUT_OTHER_VALUE.contains(&of) {
                 found.push(format!("{of:?}: {compared} other values"));
             }
         }

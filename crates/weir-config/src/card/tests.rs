@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Host, parse};
 
-/// Builds a complete file around one line of a section's key.
+/// Builds a complete file around a line that sets a key of a section.
 pub(crate) fn around(section: &Section, line: &str) -> String {
     let key = line.split(' ').next().unwrap_or("");
     let frame = Frame { key, line };
@@ -79,14 +79,14 @@ fn service(forward: &str, extra: &str) -> String {
     )
 }
 
-/// A line, and the required keys of its table.
+/// A line to put into a file, and its key, to omit other lines with the same key.
 struct Frame<'a> {
     key: &'a str,
     line: &'a str,
 }
 
 impl Frame<'_> {
-    /// The lines of other keys.
+    /// Returns the lines of `base` that set other keys.
     fn others<'b>(&self, base: &[&'b str]) -> Vec<&'b str> {
         base.iter()
             .copied()
@@ -94,7 +94,7 @@ impl Frame<'_> {
             .collect()
     }
 
-    /// Content of an inline table.
+    /// Returns the content of an inline table: the lines of `base` with other keys, and the line itself.
     fn inline(&self, base: &[&str]) -> String {
         let mut parts = self.others(base);
         parts.extend((!self.line.is_empty()).then_some(self.line));
@@ -343,11 +343,11 @@ impl Frame<'_> {
     }
 }
 
-/// A check of the first kind that supports the key; the key is omitted if `line` is empty.
+/// Returns a file with a check of the first kind that supports the key; the key is omitted if `line` is empty.
 fn checked(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
-    let kind = match catalog::CheckKind::is_of_some(key) {
-        // An account of the director, not of a database.
+    let kind = match catalog::CheckKind::is_kind_specific(key) {
+        // For `user`: a script's account on the director, not a database user.
         true if key == "user" => Some(catalog::CheckKind::Script),
         true => kinds.find(|kind| kind.allows(key)),
         false => kinds.next(),
@@ -373,7 +373,7 @@ fn errors(text: &str) -> Vec<String> {
     let Err(found) = parse(text, &Host::default()) else {
         return Vec::new();
     };
-    // The service examples list an IPv6 VIP, which their one server cannot serve.
+    // The service examples list an IPv6 VIP, which the IPv4 server of these examples cannot serve.
     found
         .iter()
         .filter(|diagnostic| diagnostic.severity() == crate::Severity::Error)

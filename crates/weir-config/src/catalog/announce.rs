@@ -50,8 +50,8 @@ pub(crate) static ANNOUNCE: Section = Section {
                 max: Duration::from_secs(3600),
             },
             Default("10s"),
-            "How long routes remain after the daemon has ended. The kernel still forwards packets then, but servers \
-             are not checked.",
+            "How long routes remain after the daemon has stopped. During this time, the kernel still forwards packets, \
+             but servers are not checked.",
             "withdraw_after = \"30s\"",
         ),
         Key::new(
@@ -82,7 +82,7 @@ pub(crate) static ANNOUNCE: Section = Section {
             "communities",
             COMMUNITIES,
             Absent("none"),
-            "BGP communities (RFC 1997) of every route.",
+            "BGP communities (RFC 1997) that are attached to every route.",
             "communities = [\"65001:100\"]",
         ),
         Key::new(

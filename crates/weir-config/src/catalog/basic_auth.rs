@@ -27,9 +27,9 @@ pub(crate) static BASIC_AUTH: Section = Section {
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
             "File with one `NAME:HASH` per line, as `htpasswd` writes it. Hashes are bcrypt (`$2y$`), SHA-256 and \
-             SHA-512 of crypt(5) (`$5$`, `$6$`), `$apr1$` or `{SHA}`. A changed file takes effect after a few seconds; \
-             if it cannot be read, the previous users remain. If it cannot be read at start, the configuration is \
-             rejected.",
+             SHA-512 of crypt(5) (`$5$`, `$6$`), `$apr1$` or `{SHA}`. Changes to the file take effect within a few \
+             seconds; if it cannot be read, the previous users remain. If it cannot be read at start, the \
+             configuration is rejected.",
             "file = \"/etc/weir/users\"",
         )
         .known_as(&["auth_basic_user_file", "usersfile", "path"]),
@@ -37,7 +37,7 @@ pub(crate) static BASIC_AUTH: Section = Section {
             "users",
             Kind::List(&Kind::DescribedText("`NAME:HASH`")),
             Absent("only the users of `file`"),
-            "Users, in the same form as in `file`.",
+            "Users, in the same format as in `file`.",
             "users = [\"anna:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"]",
         )
         .known_as(&["userlist", "user"]),
@@ -46,21 +46,22 @@ pub(crate) static BASIC_AUTH: Section = Section {
 
 pub(super) const KIND: Kind = Kind::Either(&Kind::Flag, &Kind::Table(&BASIC_AUTH));
 
-pub(super) const OF_SERVICE: Key = Key::new(
+pub(super) const SERVICE_KEY: Key = Key::new(
     "basic_auth",
     KIND,
     Absent("all clients may send requests"),
-    "Users that may send requests to an `http` service, with their passwords. A route may specify others, or `false`.",
+    "Users that may send requests to an `http` service, with their passwords. A route may specify other users, or \
+     `false`.",
     "basic_auth = { realm = \"Staff\", file = \"/etc/weir/users\" }",
 )
 .known_as(&["auth_basic", "http-request auth"]);
 
-pub(super) const OF_ROUTE: Key = Key::new(
+pub(super) const ROUTE_KEY: Key = Key::new(
     "basic_auth",
     KIND,
     Absent("as the service"),
-    "Users that may send the route's requests, with their passwords, in place of those of the service. `false` = \
-     all clients.",
+    "Users that may send the route's requests, with their passwords; they replace those of the service. `false`: no \
+     authentication.",
     "basic_auth = { file = \"/etc/weir/users\" }",
 )
 .known_as(&["auth_basic", "http-request auth"]);

@@ -268,8 +268,8 @@ pub(crate) static CHECK: Section = Section {
             "exchange",
             Kind::List(&Kind::Table(&EXCHANGE)),
             Absent("a connection, or for `tls` a handshake, is enough"),
-            "`tcp`, `tls`: texts to send, and texts that must follow, in this order. The last step must expect \
-             something.",
+            "`tcp`, `tls`: strings to send, and strings that the server must send in response, in this order. The last \
+             step must expect something.",
             "exchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }]",
         )
         .known_as(&["tcp-check"]),
@@ -351,9 +351,9 @@ pub(crate) static CHECK: Section = Section {
             "via",
             Kind::OneOf(vias),
             Default("server"),
-            "Path of probes. `server`: directly to the server's address. `path`: through the forwarding method of \
-             each layer 4 service that uses the pool, with the VIP as destination; this detects a VIP missing on the \
-             server, missing decapsulation, and a server that answers ARP for the VIP. `both`: both ways; the reason \
+            "Path of probes. `server`: directly to the server's address. `path`: through the forwarding method of each \
+             layer 4 service that uses the pool, with the VIP as destination; this detects a VIP missing on the \
+             server, missing decapsulation, and a server that answers ARP for the VIP. `both`: both paths; the reason \
              states which one failed.",
             "via = \"both\"",
         ),
@@ -364,7 +364,7 @@ pub(crate) static CHECK: Section = Section {
 pub(crate) static EXCHANGE: Section = Section {
     path: "check.NAME.exchange",
     page: "exchange",
-    purpose: "A step of an exchange of texts over TCP or TLS.",
+    purpose: "A step of a text dialogue over TCP or TLS.",
     example: "[check.primary]\nkind = \"tcp\"\nexchange = [{ send = \"PING\\r\\n\", expect = \"+PONG\" }, { send = \
               \"INFO replication\\r\\n\", expect = \"role:master\" }]\n\n[pool.redis]\nservers = \
               [\"10.0.0.5:6379\"]\ncheck = \"primary\"\n\n[service.redis]\nlisten = [\"192.0.2.10:6379\"]\nforward = \
@@ -381,7 +381,7 @@ pub(crate) static EXCHANGE: Section = Section {
             "expect",
             Kind::Text,
             Absent("any text"),
-            "Text that must occur in what the server sends after it, in at most 64 KiB.",
+            "Text that must occur in the first 64 KiB that the server sends after the text of `send`.",
             "expect = \"+PONG\"",
         )
         .known_as(&["string"]),
@@ -389,7 +389,7 @@ pub(crate) static EXCHANGE: Section = Section {
             "regex",
             Kind::Text,
             Absent("any text"),
-            "Regular expression that must match somewhere in it, as in `expect` of `http` checks.",
+            "Regular expression that must match somewhere in these 64 KiB, as in `expect` of `http` checks.",
             "regex = \"role:(master|active)\"",
         )
         .known_as(&["rstring"]),

@@ -20,8 +20,8 @@ pub(crate) static CLUSTER: Section = Section {
     path: "cluster",
     page: "cluster",
     purpose: "Makes this director a member of a group that shares state in etcd: the configuration (`weir cluster \
-              publish`), overrides, servers added by the API, and which servers are down. While etcd is unavailable, \
-              each director continues with its current state.",
+              publish`), overrides, servers added through the API, and which servers are down. While etcd is \
+              unavailable, each director continues with its current state.",
     example: "[cluster]\netcd = [\"https://10.0.0.11:2379\", \"https://10.0.0.12:2379\"]\nname = \"edge\"\n",
     keys: &[
         Key::new(
@@ -44,7 +44,7 @@ pub(crate) static CLUSTER: Section = Section {
             "member",
             Kind::DescribedText("the name of a director"),
             Absent("the host name"),
-            "Name of this director in the group. No other director of the group may have it.",
+            "Name of this director, unique in the group.",
             "member = \"lb1\"",
         ),
         Key::new(
@@ -58,7 +58,8 @@ pub(crate) static CLUSTER: Section = Section {
             "certificate",
             PATH,
             Absent("none"),
-            "File with this director's certificate, if etcd requires one (`--client-cert-auth`), with its chain.",
+            "File with this director's certificate and its chain, if etcd requires client certificates \
+             (`--client-cert-auth`).",
             "certificate = \"/etc/weir/etcd.pem\"",
         ),
         Key::new(
@@ -70,9 +71,9 @@ pub(crate) static CLUSTER: Section = Section {
         ),
         Key::new(
             "user",
-            Kind::DescribedText("the name of a user of etcd"),
+            Kind::DescribedText("the name of an etcd user"),
             Absent("no authentication"),
-            "User of etcd. It needs the permission to read and write `/weir/NAME/`.",
+            "etcd user. It needs permission to read and write keys that begin with `/weir/NAME/`.",
             "user = \"weir\"",
         ),
         Key::new(
@@ -104,7 +105,7 @@ pub(crate) static CLUSTER: Section = Section {
             "agreement",
             Kind::Flag,
             Default("true"),
-            "A server is also down if a quorum of the directors that can reach any server reports it down.",
+            "Whether a server is also down if a quorum of the directors that can reach any server reports it down.",
             "agreement = false",
         ),
         Key::new(
@@ -130,10 +131,10 @@ pub(crate) static CLUSTER: Section = Section {
 pub(crate) static CLUSTER_PUBLISH: Section = Section {
     path: "cluster.publish",
     page: "cluster-publish",
-    purpose: "Limits of what the group may publish to this director. They are set in the director's own file: the \
-              daemon rejects a published configuration that needs more, and so do the processes that have the rights \
-              of root. A published configuration never has interfaces, virtual routers or announcements; these are \
-              always those of the director's own file.",
+    purpose: "Limits on what the group may publish to this director. They are set in the director's own file: the \
+              daemon rejects a published configuration that needs more, and so do the processes that have root \
+              privileges. A published configuration cannot contain interfaces, virtual routers or announcements; these \
+              are set only in the director's own file.",
     example: "[cluster]\netcd = [\"https://10.0.0.11:2379\"]\nname = \"edge\"\n\n[cluster.publish]\nvips = \
               [\"192.0.2.0/24\"]\nports = [\"80\", \"443\"]\nservers = [\"10.0.0.0/16\"]\nforwards = \
               [\"direct\", \"proxy\"]\n",
@@ -142,7 +143,7 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             "vips",
             Kind::List(&Kind::Network),
             Required,
-            "Networks of the addresses in `listen` of published services, and in `snat`. A proxy service on all \
+            "Networks that contain the addresses in `listen` and `snat` of published services. A proxy service on all \
              addresses needs `0.0.0.0` or `::` here. If `[announce]` has no `services`, addresses in these networks \
              may be announced.",
             "vips = [\"192.0.2.0/24\", \"2001:db8:1::/64\"]",
@@ -151,8 +152,8 @@ pub(crate) static CLUSTER_PUBLISH: Section = Section {
             "servers",
             Kind::List(&Kind::Network),
             Required,
-            "Networks of the servers of published pools, including servers of lists, names and the API. Servers that \
-             another director adds to a pool of layer 4 services must be in them as well.",
+            "Networks that contain the servers of published pools, including servers from lists, DNS names and the \
+             API. Servers that another director adds to a pool of layer 4 services must be in these networks as well.",
             "servers = [\"10.0.0.0/16\"]",
         ),
         Key::new(

@@ -41,7 +41,7 @@ pub(super) const SCHEME: Key = Key::new(
     Kind::Either(&SCHEMES, &Kind::List(&SCHEMES)),
     Absent("any scheme"),
     "How the client sent the request: `https` with TLS, `http` without. If the client is one of the service's \
-     `trusted` proxies, the first value of its `X-Forwarded-Proto` decides, if it is one of the two.",
+     `trusted` proxies, the first value of its `X-Forwarded-Proto` is used instead, if it is `http` or `https`.",
     "scheme = \"http\"",
 )
 .known_as(&["ssl_fc", "https"]);
@@ -103,8 +103,8 @@ pub(super) const QUERY: Key = Key::new(
     "query",
     Kind::Either(&PAIR_TEXT, &Kind::List(&PAIR_TEXT)),
     Absent("any query"),
-    "Query parameters, as in `header`: each with the given value if there is one, compared without decoding. Of a \
-     parameter that occurs several times, one value must match.",
+    "Query parameters, as in `header`: each with the given value if there is one, compared without decoding. If a \
+     parameter occurs several times, one of its values must match.",
     "query = [\"version=2\", \"version=3.*\"]",
 );
 
@@ -130,7 +130,7 @@ pub(super) const TLS_VERSION: Key = Key::new(
     "tls_version",
     Kind::Either(&TLS_VERSIONS, &Kind::List(&TLS_VERSIONS)),
     Absent("any version, or no TLS"),
-    "TLS versions of the client's connection. Without TLS it does not match.",
+    "TLS versions of the client's connection. A connection without TLS does not match.",
     "tls_version = \"1.3\"",
 )
 .known_as(&["ssl_protocol", "ssl_fc_protocol"]);
@@ -139,7 +139,7 @@ pub(super) const TLS_SNI: Key = Key::new(
     "tls_sni",
     Kind::Either(&HOST_TEXT, &Kind::List(&HOST_TEXT)),
     Absent("any SNI, or none"),
-    "Server names of the client's TLS handshake, written as in `host`. Without TLS or SNI it does not match.",
+    "Server names of the client's TLS handshake, written as in `host`. A connection without TLS or SNI does not match.",
     "tls_sni = \"*.example\"",
 )
 .known_as(&["ssl_fc_sni", "ssl_server_name", "sni"]);
@@ -149,12 +149,12 @@ pub(super) const CLIENT_CERT_SUBJECT: Key = Key::new(
     Kind::Either(&VALUE_TEXT, &Kind::List(&VALUE_TEXT)),
     Absent("any subject, or no certificate"),
     "Subjects (RFC 4514, as in `CN=admin,O=Example`) of the client's certificate, which the service's `client_ca` has \
-     verified. Without a certificate it does not match.",
+     verified. A client without a certificate does not match.",
     "client_cert_subject = \"CN=admin,*\"",
 )
 .known_as(&["ssl_client_s_dn", "ssl_c_s_dn"]);
 
-/// The keys of a section that contains all conditions: the keys before them, and those after them.
+/// Lists the keys of a section that contains all conditions: `[keys before the conditions], [keys after them]`.
 macro_rules! with_conditions {
     ([$($before:expr),* $(,)?], [$($after:expr),* $(,)?] $(,)?) => {
         &[
@@ -192,9 +192,9 @@ pub(crate) static ROUTE_NOT: Section = Section {
 pub(crate) static ADDRESS_FILE: Section = Section {
     path: "route.source",
     page: "address-file",
-    purpose: "Networks of `source` in a file. It is read at start, at each `weir reload`, and within a few seconds \
-              after it has changed. If it cannot be read or a line is invalid, the configuration is rejected; a \
-              running daemon keeps the previous networks.",
+    purpose: "A file with networks for `source`. It is read at start, at each `weir reload`, and within a few seconds \
+              after a change. If it cannot be read or a line is invalid, the configuration is rejected; a running \
+              daemon keeps the previous networks.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nsource = \
               { file = \"/etc/weir/blocked.txt\" }\nstatus = 403\n",
@@ -212,8 +212,8 @@ pub(crate) static ADDRESS_FILE: Section = Section {
 pub(crate) static HOST_FILE: Section = Section {
     path: "route.host",
     page: "host-file",
-    purpose: "Hosts of `host` in a file. It is read at start, at each `weir reload`, and within a few seconds after it \
-              has changed. If it cannot be read or a line is invalid, the configuration is rejected; a running daemon \
+    purpose: "A file with hosts for `host`. It is read at start, at each `weir reload`, and within a few seconds after \
+              a change. If it cannot be read or a line is invalid, the configuration is rejected; a running daemon \
               keeps the previous hosts.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\nhost = { file = \
@@ -236,7 +236,7 @@ mod tests {
     use super::super::{ROUTE, ROUTE_NOT};
 
     #[test]
-    fn every_condition_has_its_key_in_routes_and_their_negation() {
+    fn every_condition_is_a_key_of_routes_and_of_not() {
         for key in ConditionKey::ALL {
             for section in [&ROUTE, &ROUTE_NOT] {
                 let name = key.as_str();

@@ -6,9 +6,9 @@ use super::*;
 pub(crate) static FILES: Section = Section {
     path: "route.files",
     page: "files",
-    purpose: "Serves files of a directory, in response to GET and HEAD. Ranges (one per request) and conditional \
-              requests are supported. Symbolic links that point outside the directory are not followed, and names that \
-              begin with `.` are not served, except `.well-known` at the top level.",
+    purpose: "Serves files from a directory in response to GET and HEAD requests. Ranges (one per request) and \
+              conditional requests are supported. Symbolic links that point outside the directory are not followed, \
+              and names that begin with `.` are not served, except `.well-known` at the top level.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npath = \
               \"/static/*\"\nfiles = { root = \"/srv/www\", strip = \"/static\" }\n",
@@ -17,8 +17,8 @@ pub(crate) static FILES: Section = Section {
             "root",
             Kind::DescribedText("the absolute path of a directory"),
             Required,
-            "The directory. The user that runs Weir must be able to read it. A daemon without rights must be restarted \
-             after a reload adds one outside of `/usr` and `/etc`.",
+            "The directory. The user that runs Weir must be able to read it. An unprivileged daemon must be restarted \
+             after a reload adds a directory outside `/usr` and `/etc`.",
             "root = \"/srv/www\"",
         )
         .known_as(&["alias", "directory", "path"]),
@@ -33,12 +33,12 @@ pub(crate) static FILES: Section = Section {
             "index",
             Kind::List(&Kind::DescribedText("the name of a file")),
             Default("[\"index.html\"]"),
-            "Files to send for a directory: the first one that exists. An empty list: none.",
+            "Names of files to send for a directory; the first file that exists is sent. An empty list: no file.",
             "index = [\"index.html\", \"index.htm\"]",
         ),
         Key::new(
             "try",
-            Kind::List(&Kind::DescribedText("a path below `root`, with `{path}` for that of the request")),
+            Kind::List(&Kind::DescribedText("a path below `root`, in which `{path}` is the path of the request")),
             Default("[\"{path}\", \"{path}/\"]"),
             "Paths to try, in this order. An entry that ends with `/` is a directory: its `index` is sent, or, if the \
              request's path has no `/` at its end, a redirect to the path with it. If nothing is found, the response \
@@ -61,11 +61,12 @@ pub(crate) static FILES: Section = Section {
 const DIRECTORY: Kind = Kind::DescribedText("the absolute path of a directory");
 const KIND: Kind = Kind::Either(&DIRECTORY, &Kind::Table(&FILES));
 
-pub(super) const OF_ROUTE: Key = Key::new(
+pub(super) const ROUTE_KEY: Key = Key::new(
     "files",
     KIND,
     Absent("no files are sent"),
-    "Directory whose files are sent to clients, with `status` (400 to 599) or 404 if there is no such file.",
+    "Directory whose files are sent to clients. If a file does not exist, the response has the route's `status` (400 \
+     to 599), or 404.",
     "files = \"/srv/www\"",
 )
 .known_as(&["root", "alias", "try_files"]);

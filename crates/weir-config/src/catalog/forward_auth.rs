@@ -3,14 +3,14 @@
 use super::*;
 use weir_model::ForwardAuth;
 
-pub(super) const OF_ROUTE: Key = Key::new(
+pub(super) const ROUTE_KEY: Key = Key::new(
     "forward_auth",
     Kind::Table(&FORWARD_AUTH),
-    Absent("no other server decides"),
-    "Server that decides which of the route's requests are answered: it receives each of them without its body. A \
-     response with a status of 200 to 299 admits the request. 401, 403 and redirects (301, 302, 303, 307, 308) are \
-     returned to the client. With any other status, or without a response within `timeout`, the client gets 503. \
-     `basic_auth` and `limits` are applied first.",
+    Absent("requests need no authorization"),
+    "Server that authorizes the route's requests: it receives each request without its body. A response with a status \
+     from 200 to 299 admits the request. 401, 403 and redirects (301, 302, 303, 307, 308) are returned to the client. \
+     With any other status, or without a response within `timeout`, the client gets 503. `basic_auth` and `limits` are \
+     applied first.",
     "forward_auth = { pool = \"images\", path = \"/verify\", copy_header = [\"X-User\"] }",
 )
 .known_as(&["auth_request", "forwardAuth", "ext_authz", "external_auth"]);
@@ -19,11 +19,11 @@ pub(super) const OF_ROUTE: Key = Key::new(
 pub(crate) static FORWARD_AUTH: Section = Section {
     path: "route.forward_auth",
     page: "forward-auth",
-    purpose: "The server that decides which requests of a route are answered. It receives a GET request with the \
-              header fields of the client's request, except those about its body, conditions and ranges, and in \
-              addition `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`. The request is not retried on \
-              another server and does not wait for a free slot. `weir status --json` and the metrics count the \
-              requests that were admitted, refused, and answered with 503.",
+    purpose: "The server that authorizes the requests of a route. It receives a GET request with the header fields of \
+              the client's request, except those about the body, conditions and ranges, and in addition \
+              `X-Forwarded-Method`, `X-Forwarded-Uri` and `X-Forwarded-Host`. The request is not retried on another \
+              server and does not wait for a free slot. `weir status --json` and the metrics count the requests that \
+              were admitted, refused, and answered with 503.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[pool.login]\nservers = [\"10.0.0.9:4180\"]\n\n\
               [service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n\
               [[route]]\nservice = \"web\"\npath = \"/private/*\"\npool = \"web\"\nforward_auth = { pool = \
@@ -33,7 +33,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "pool",
             Kind::PoolName,
             Required,
-            "Pool whose servers decide. None of them may be a listener of a service that has `forward_auth` itself.",
+            "Pool of the authorizing servers. None of them may be a listener of a service that has `forward_auth` \
+             itself.",
             "pool = \"images\"",
         )
         .known_as(&["backend", "cluster", "address"]),
@@ -41,8 +42,8 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "path",
             Kind::DescribedText("a path"),
             Default("/"),
-            "Path and query of the request. It contains no variables: properties of the client's request are sent as \
-             header fields.",
+            "Path and query of the authorization request, without variables: properties of the client's request are \
+             sent as header fields.",
             "path = \"/verify\"",
         )
         .known_as(&["uri", "url"]),
@@ -60,9 +61,9 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "copy_header",
             Kind::List(&Kind::DescribedText("`Name` or `Name: Name`")),
             Absent("none"),
-            "Header fields of an admitting response that the route's server receives with the request. The client's \
-             own fields of these names are removed, whether or not the response has them. `X-User: X-Auth-Name` copies \
-             `X-Auth-Name` of the response as `X-User`.",
+            "Header fields of an admitting response to copy to the request that the route's server receives. The \
+             client's own fields of these names are removed, whether or not the response has them. `X-User: \
+             X-Auth-Name` copies `X-Auth-Name` of the response as `X-User`.",
             "copy_header = [\"X-User\", \"X-Groups\"]",
         )
         .known_as(&["authResponseHeaders", "copy_headers", "response_headers"]),
@@ -70,9 +71,9 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "set_header",
             Kind::List(&Kind::DescribedText("`Name: value`")),
             Absent("none"),
-            "Header fields of the request, replacing the client's fields with the same name. Values may contain \
-             variables (docs/manual/proxy.md); `{path}` is the path as received and includes the query, unless \
-             `{query}` is used too.",
+            "Header fields to set in the authorization request, replacing the client's fields with the same name. \
+             Values may contain variables (docs/manual/proxy.md); `{path}` is the path as received and includes the \
+             query, unless `{query}` is used too.",
             "set_header = [\"X-Original-URI: {path}\"]",
         )
         .known_as(&["proxy_set_header"]),

@@ -29,8 +29,8 @@ pub(crate) static IPVS: Section = Section {
             "conn_reuse_mode",
             integer((0, Ipvs::MAX_CONN_REUSE_MODE as u32)),
             Default("1"),
-            "When a SYN that matches an existing flow starts a new flow: 0 = never, 1 = when the old flow has ended, \
-             2 and 3 = also in FIN_WAIT for forwarding methods whose replies bypass the director. Never for flows of \
+            "When a SYN that matches an existing flow starts a new flow: 0 = never, 1 = when the old flow has ended, 2 \
+             and 3 = in FIN_WAIT too, for forwarding methods whose replies bypass the director. Never for flows of \
              persistent clients.",
             "conn_reuse_mode = 0",
         ),
@@ -45,7 +45,7 @@ pub(crate) static IPVS: Section = Section {
             "lblc_expiration",
             integer((1, 31 * 86_400)),
             Default("86400"),
-            "Seconds after which `lblc` forgets the server of an unused destination.",
+            "Seconds after which `lblc` removes the entry of an unused destination.",
             "lblc_expiration = 3600",
         ),
         Key::new(
@@ -89,13 +89,13 @@ pub(crate) static IPVS: Section = Section {
             "cache_bypass = 1",
         ),
         Key::later("am_droprate", "Rate of `drop_packet` in mode 3."),
-        Key::later("backup_only", "A synchronisation backup does not balance."),
+        Key::later("backup_only", "A synchronization backup does not balance."),
         Key::later(
             "conntrack",
             "Flows are also tracked by netfilter conntrack.",
         ),
         Key::later("drop_packet", "Packets are dropped to protect the table."),
-        Key::later("ignore_tunneled", "Tunnelled packets are not balanced."),
+        Key::later("ignore_tunneled", "Tunneled packets are not balanced."),
         Key::later(
             "nat_icmp_send",
             "An ICMP error is sent to a server whose reply matches no flow.",
@@ -110,20 +110,20 @@ pub(crate) static IPVS: Section = Section {
         Key::later("snat_reroute", "Replies with `nat` are routed again."),
         Key::later(
             "sync_persist_mode",
-            "Which persistence entries are synchronised.",
+            "Which persistence entries are synchronized.",
         ),
-        Key::later("sync_ports", "Number of synchronisation ports."),
-        Key::later("sync_qlen_max", "Length of the synchronisation queue."),
+        Key::later("sync_ports", "Number of synchronization ports."),
+        Key::later("sync_qlen_max", "Length of the synchronization queue."),
         Key::later(
             "sync_refresh_period",
-            "Interval after which a flow is synchronised again.",
+            "Interval after which a flow is synchronized again.",
         ),
-        Key::later("sync_retries", "Number of synchronisation retries."),
-        Key::later("sync_sock_size", "Socket buffer size of synchronisation."),
+        Key::later("sync_retries", "Number of synchronization retries."),
+        Key::later("sync_sock_size", "Socket buffer size of synchronization."),
         Key::later(
             "sync_threshold",
-            "Number of packets after which a flow is synchronised.",
+            "Number of packets after which a flow is synchronized.",
         ),
-        Key::later("sync_version", "Version of the synchronisation protocol."),
+        Key::later("sync_version", "Version of the synchronization protocol."),
     ],
 };

@@ -21,9 +21,9 @@ fn map_kinds() -> Choices {
 pub(crate) static MAP: Section = Section {
     path: "map.NAME",
     page: "map",
-    purpose: "A table of keys and values. A request's text is looked up in it: to choose a pool, or as the variable \
-              `{map.NAME}` in texts. The cost of a lookup does not depend on the number of entries. If a key occurs \
-              several times, the first entry applies.",
+    purpose: "A table of keys and values. A text from the request is looked up in it, to select a pool or to give the \
+              variable `{map.NAME}` its value. The cost of a lookup does not depend on the number of entries. If a key \
+              occurs several times, the first entry applies.",
     example: "[map.tenants]\nentries = [\"a.example one\", \"b.example two\"]\ndefault = \"one\"\n\n[pool.one]\n\
               servers = \
               [\"10.0.0.5\"]\n\n[pool.two]\nservers = [\"10.0.0.6\"]\n\n[service.web]\nlisten = \
@@ -35,7 +35,7 @@ pub(crate) static MAP: Section = Section {
             Kind::DescribedText("the absolute path of a file"),
             Absent("no file"),
             "File with one entry per line: a key and its value, separated by white space. Empty lines and lines that \
-             begin with `#` are ignored. A changed file takes effect after a few seconds; if it is invalid, the \
+             begin with `#` are ignored. Changes to the file take effect within a few seconds; if it is invalid, the \
              previous entries remain. If it cannot be read at start, the configuration is rejected.",
             "file = \"/etc/weir/tenants.map\"",
         )
@@ -44,7 +44,7 @@ pub(crate) static MAP: Section = Section {
             "entries",
             Kind::List(&Kind::DescribedText("`KEY VALUE`")),
             Absent("only the entries of `file`"),
-            "Entries in the same form as in `file`, which precede them.",
+            "Entries in the same format as in `file`; they precede those of the file.",
             "entries = [\"a.example one\", \"b.example two\"]",
         ),
         Key::new(
@@ -60,7 +60,7 @@ pub(crate) static MAP: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Default(ValueMap::KEY),
-            "Text of a request that is looked up. `{host}` is in lower case here.",
+            "Text to look up, with variables of the request. `{host}` is in lower case here.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(
@@ -84,7 +84,7 @@ pub(crate) static MAP: Section = Section {
 pub(crate) static ROUTE_POOL: Section = Section {
     path: "route.pool",
     page: "route-pool",
-    purpose: "Selects the pool with a map, whose values are names of pools.",
+    purpose: "Selects the pool with a map whose values are names of pools.",
     example: "[map.tenants]\nentries = [\"a.example one\"]\n\n[pool.one]\nservers = [\"10.0.0.5\"]\n\n[pool.web]\n\
               servers \
               = [\"10.0.0.6\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \"proxy\"\nprotocol = \
@@ -102,7 +102,7 @@ pub(crate) static ROUTE_POOL: Section = Section {
             "key",
             Kind::DescribedText("text with variables"),
             Absent("`key` of the map"),
-            "Text of a request that is looked up.",
+            "Text to look up, with variables of the request.",
             "key = \"{header.x-tenant}\"",
         ),
         Key::new(

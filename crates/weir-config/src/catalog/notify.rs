@@ -49,7 +49,7 @@ pub(crate) static NOTIFY: Section = Section {
                 max: Duration::from_secs(86_400),
             },
             Default("10s"),
-            "Minimum time between two messages. Changes in between are combined in one message.",
+            "Minimum time between two messages. Changes in between are combined into one message.",
             "interval = \"1m\"",
         ),
         Key::new(
@@ -71,7 +71,7 @@ pub(crate) static NOTIFY: Section = Section {
             "webhook",
             Kind::DescribedText("`http://HOST[:PORT]/PATH` or `https://…`"),
             Absent("no request"),
-            "URL that gets a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
+            "URL that receives a POST request with JSON, `{\"notify\": …, \"lost\": 0, \"changes\": [{\"pool\", \
              \"server\", \"service\", \"from\", \"to\", \"reason\", \"time\"}]}`.",
             "webhook = \"https://hooks.example.com/weir\"",
         )
@@ -87,15 +87,15 @@ pub(crate) static NOTIFY: Section = Section {
             "mail",
             Kind::List(&Kind::DescribedText("a mail address")),
             Absent("no mail"),
-            "Recipients of a mail.",
+            "Mail recipients.",
             "mail = [\"ops@example.com\"]",
         )
         .known_as(&["notification_email", "email_to", "emailalert", "email-alert"]),
         Key::new(
             "mail_from",
             Kind::DescribedText("a mail address"),
-            Absent("`weir@` and the host's name"),
-            "Sender of the mail.",
+            Absent("`weir@` followed by the host name"),
+            "Sender address of the mail.",
             "mail_from = \"weir@lb1.example.com\"",
         )
         .known_as(&["notification_email_from", "emailalertfrom"]),

@@ -10,7 +10,7 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
     purpose: "How request paths of an `http` service are normalized before they are compared by routes, `hash` and \
               `limits`. Always: percent-encoded unreserved characters (letters, digits, `-._~`) are decoded, other \
               percent-encodings are converted to upper case, characters not allowed in a URI are encoded, and dot \
-              segments (also `%2e`) are removed, never above the root. Path parameters and the query are kept. \
+              segments (including `%2e`) are removed, never above the root. Path parameters and the query are kept. \
               Requests with an invalid percent-encoding (`%zz`) or `%00` are rejected with 400.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\nnormalize_path = { encoded_slash = \"reject\", forward = \
@@ -28,7 +28,8 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
             Kind::OneOf(encoded_slashes),
             Default("keep"),
             "How `%2F`, `%5C` and `\\` are treated: as ordinary characters of a segment (`keep`), as slashes \
-             (`decode`), or rejected with 400 (`reject`). Servers differ here: choose what yours do, or `reject`.",
+             (`decode`), or rejected with 400 (`reject`). Servers differ here: select what your servers do, or \
+             `reject`.",
             "encoded_slash = \"reject\"",
         )
         .known_as(&["path_with_escaped_slashes_action"]),

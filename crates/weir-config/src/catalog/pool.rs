@@ -32,24 +32,24 @@ pub(crate) static POOL: Section = Section {
             "adapt",
             Kind::OneOf(adapts),
             Default("none"),
-            "`latency` adjusts the weights that layer 4 services use to the latency of the servers, each second and in \
-             small steps: a slow server gets fewer new flows, with every scheduler that uses weights. Existing flows \
-             do not move. A server keeps at least a twentieth of its weight. `least-time` does this for each flow, and \
-             needs no `adapt`.",
+            "With `latency`, the weights that layer 4 services use follow the latency of the servers; they are \
+             adjusted every second, in small steps. A slow server gets fewer new flows, with every scheduler that uses \
+             weights. Existing flows do not move. A server keeps at least a twentieth of its weight. `least-time` \
+             considers the latency for each flow and does not need `adapt`.",
             "adapt = \"latency\"",
         ),
         Key::new(
             "servers_file",
             Kind::Text,
             Absent("no additional servers"),
-            "Absolute path of a file with additional servers, maintained by another program. Either JSON, as the \
-             value of `servers` or an object with a `servers` key, or lines of the form `ADDRESS[:PORT] \
-             [KEY=VALUE]…`, with `#` starting a comment. Allowed keys: `weight`, `max_connections`, \
-             `min_connections`, and `check` with the name of a `[check.NAME]`; any other key is an error. The file \
-             must belong to root, to the user of the daemon, or to the owner of its directory; a symbolic link must \
-             point into the same directory or below. The file is watched, and changes apply immediately, without a \
-             reload. If the file is missing or invalid, or has lost more than half of its servers at once, the \
-             previous servers are kept and `weir status` reports it; `weir reload` applies the file as it is.",
+            "Absolute path of a file with additional servers, maintained by another program. Either JSON, as the value \
+             of `servers` or an object with a `servers` key, or lines of the form `ADDRESS[:PORT] [KEY=VALUE]…`, with \
+             `#` starting a comment. Allowed keys: `weight`, `max_connections`, `min_connections`, and `check` with \
+             the name of a `[check.NAME]`; any other key is an error. The file must be owned by root, by the daemon's \
+             user, or by the owner of its directory; a symbolic link must point into the same directory or below. The \
+             file is watched, and changes apply immediately, without a reload. If the file is missing or invalid, or \
+             has lost more than half of its servers at once, the previous servers are kept and `weir status` reports \
+             it; `weir reload` applies the file as it is.",
             "servers_file = \"/run/discovery/images.json\"",
         ),
         Key::new(
@@ -69,7 +69,7 @@ pub(crate) static POOL: Section = Section {
             Kind::OneOf(no_servers),
             Default("reject"),
             "Response to new clients when no server is available. `reject`: an ICMP port unreachable at layer 4 \
-             (rate-limited and counted), the status 503 in `http` services. `drop`: no response.",
+             (rate-limited and counted), status 503 in `http` services. `drop`: no response.",
             "no_server = \"drop\"",
         ),
         Key::new(
@@ -112,10 +112,10 @@ pub(crate) static POOL: Section = Section {
             "host",
             Kind::DescribedText("a host name, with or without a port; may contain variables"),
             Absent("the host that the client requested"),
-            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. The \
-             requested host is still what routes compare and what `X-Forwarded-Host` contains. `\"{host}\"` removes the \
-             port that the client sent, `\"{host}:8080\"` replaces it. If the values of a request's variables give no \
-             valid host, the server receives the requested one.",
+            "`Host` of the requests that `http` services send to this pool's servers, in place of the client's. Routes \
+             and `X-Forwarded-Host` still use the requested host. `\"{host}\"` removes the port that the client sent, \
+             `\"{host}:8080\"` replaces it. If the values of the variables do not form a valid host, the server \
+             receives the requested host.",
             "host = \"app.internal\"",
         )
         .known_as(&["upstream_vhost", "proxy_set_header Host", "http-send-name-header"]),
@@ -132,9 +132,9 @@ pub(crate) static POOL: Section = Section {
             COMMAND,
             Absent("no notification"),
             "Absolute path of a program, and its arguments. It is called when a check changes the state of a server, \
-             when the pool changes between `up`, `panic`, `below quorum` and `down`, and for each service that \
-             becomes unavailable or available again. It runs with the rights of the daemon, without a shell, with \
-             these environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty for changes of a pool or service), \
+             when the pool changes between `up`, `panic`, `below quorum` and `down`, and for each service that becomes \
+             unavailable or available again. It runs with the daemon's privileges, without a shell, with these \
+             environment variables: `WEIR_POOL`, `WEIR_SERVER` (empty for changes of a pool or service), \
              `WEIR_SERVICE` (empty if not a service), `WEIR_FROM`, `WEIR_TO` and `WEIR_REASON`. It is killed after 30 \
              seconds.",
             "notify = \"/usr/local/bin/tell\"",
@@ -158,7 +158,7 @@ pub(crate) static POOL: Section = Section {
         .known_as(&["slowstart", "slow-start"]),
         Key::new(
             "queue_timeout",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("5s"),
             "How long a request (or a TCP client) of a `proxy` service waits while every available server of the pool \
              is at its `max_connections`. Waiting requests are served in order of arrival over all workers; on \
@@ -212,17 +212,17 @@ pub(crate) static POOL: Section = Section {
             integer((0, 100)),
             Default("50"),
             "Maximum percentage of servers that may be ejected. A server is ejected when client traffic shows that it \
-             does not accept connections, or when a proxy only gets failures from it (connect failure, connection \
-             closed early, 5xx), while other servers of the pool work. This needs no check and is reported \
-             separately. An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No \
-             effect with `strict_ipvs`.",
+             does not accept connections, or when all requests of the proxy to it fail (connect failure, connection \
+             closed early, 5xx), while other servers of the pool work. This needs no check and is reported separately. \
+             An ejected server is retried after 10 seconds, then after twice as long. 0 = no ejection. No effect with \
+             `strict_ipvs`.",
             "max_ejected = 30",
         ),
         Key::new(
             "max_latency",
             Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(60) },
             Absent("no ejection because of latency"),
-            "A layer 4 server is ejected if all its answers took longer than this for 1.5 seconds, while another \
+            "A layer 4 server is ejected if all its replies took longer than this for 1.5 seconds, while another \
              server of the pool was faster. `max_ejected` limits the number of such servers; an ejected server is \
              retried after 10 seconds, then after twice as long.",
             "max_latency = \"500ms\"",
@@ -243,8 +243,7 @@ pub(crate) static SERVER: Section = Section {
             Required,
             "Address, and the port if it differs from the client's; or `unix:PATH` with `proxy` services. `weir server \
              POOL/ADDRESS` uses it exactly as written here. `nat` rewrites to this port; with forwarding methods that \
-             keep the client's port it is \
-             used for checks only.",
+             keep the client's port, it is used only for checks.",
             "address = \"10.0.0.5:8080\"",
         )
         .known_as(&["ip", "host", "name"]),
@@ -320,10 +319,10 @@ fn servers_records() -> Choices {
 pub(crate) static SERVERS_DNS: Section = Section {
     path: "pool.NAME.servers_dns",
     page: "servers-dns",
-    purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or \
-              a response has lost more than half of the servers at once, the previous servers are kept and `weir \
-              status` reports it; `weir reload` applies the last response as it is. With several names, each of them \
-              keeps its last servers.",
+    purpose: "Servers from DNS, resolved again when the TTL expires. If the name no longer exists, a query fails, or a \
+              response has lost more than half of the servers at once, the previous servers are kept and `weir status` \
+              reports it; `weir reload` applies the last response as it is. With several names, this applies to each \
+              name separately.",
     example: "[pool.web]\nservers_dns = { name = \"web.internal\", port = 8080, resolvers = [\"10.0.0.53\"] }\n",
     keys: &[
         Key::new(
@@ -405,7 +404,7 @@ pub(crate) static SCHEDULER: Section = Section {
                 min: 100,
                 max: 10_000,
             },
-            Absent("the hash alone decides"),
+            Absent("only the hash decides"),
             "Bounded load, for `dh`, `sh`, `mh`, `maglev`, and `hash` in proxy services: a server that has reached \
              this multiple of its weighted share of the service's active flows passes new ones to the next server of \
              the hash.",
@@ -415,7 +414,7 @@ pub(crate) static SCHEDULER: Section = Section {
             "key",
             Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
-            "Key of `hash`: the client's address, path and query, the path alone, or the value of a header field, a \
+            "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
              cookie or a query parameter. Requests without such a value use the client's address.",
             "key = \"header:X-User\"",
         )

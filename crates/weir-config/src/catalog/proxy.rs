@@ -14,7 +14,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
     keys: &[
         Key::new(
             "request",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("10s"),
             "Time to receive a complete request head, from its first byte; on a new connection, from the accept. An \
              incomplete head is answered with 408.",
@@ -23,7 +23,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["http_request", "client_header_timeout"]),
         Key::new(
             "idle",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Idle time of a client connection before the next request, and of an unused server connection.",
             "idle = \"15s\"",
@@ -31,7 +31,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["http_keep_alive", "keepalive_timeout"]),
         Key::new(
             "client",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Inactivity of a client while it sends a body or receives a response.",
             "client = \"30s\"",
@@ -39,7 +39,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["client_body_timeout", "send_timeout"]),
         Key::new(
             "connect",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("5s"),
             "Time to connect to a server. On timeout another server is tried; after the last one the response is 504.",
             "connect = \"1s\"",
@@ -47,7 +47,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["proxy_connect_timeout"]),
         Key::new(
             "server",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1m"),
             "Inactivity of a server while it receives a request body or sends a response. If it expires before the \
              response starts, the client gets 504.",
@@ -56,7 +56,7 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["proxy_read_timeout"]),
         Key::new(
             "response",
-            WAIT,
+            PROXY_TIMEOUT,
             Absent("the value of `server`"),
             "Time from sending the request to the first byte of the response. On timeout the response is 504.",
             "response = \"10s\"",
@@ -64,14 +64,14 @@ pub(crate) static PROXY_TIMEOUTS: Section = Section {
         .known_as(&["first_byte", "time_to_first_byte"]),
         Key::new(
             "tunnel",
-            WAIT,
+            PROXY_TIMEOUT,
             Default("1h"),
             "Inactivity of either side of a `tcp` service, of WebSocket, and of other upgraded connections.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
-            WAIT,
+            PROXY_TIMEOUT,
             Absent("no limit"),
             "Total time of a request, from the end of its head to the end of its response, including all attempts, \
              queueing and bodies. On timeout the response is 504; a response that has started is aborted.",
@@ -164,10 +164,10 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             Default("100"),
             "HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
              are answered, or cause Weir to reset by an error, over all its connections; with a burst of ten times as \
-             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients \
-             of the service together may reset a hundred times as many; above that, new streams from networks with \
-             recent resets are refused (REFUSED_STREAM). Networks in `trusted` only count for the service. 0 = no \
-             limit.",
+             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients of \
+             the service together may reset a hundred times as many; above that, new streams from networks with recent \
+             resets are refused (REFUSED_STREAM). Networks in `trusted` count only toward the limit of the service. 0 \
+             = no limit.",
             "resets = 1000",
         )
         .known_as(&["max_resets", "rapid_reset"]),
@@ -269,10 +269,10 @@ pub(crate) static ACCESS_LOG: Section = Section {
              `referer` `agent` `status` `bytes_in` `bytes_out` `request_ms` `queue_ms` `connect_ms` `response_ms` \
              `total_ms` `retries` `end` `end_reason`. `end` states which side ended the exchange and in which phase, \
              in HAProxy's two-letter codes, `--` if it completed normally; `end_reason` is the same in words. In an \
-             `http` service the variables of header values are available too, `request_id` `route` `scheme` `path` \
-             `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` `header.NAME` \
-             `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a \
-             `tcp` service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
+             `http` service, the variables of header values are also available: `request_id` `route` `scheme` `path` \
+             `query` `client_port` `listen_port` `tls_version` `tls_cipher` `tls_sni` `client_cert_subject` \
+             `header.NAME` `cookie.NAME` `map.NAME`, and `response.NAME` for a field of the response. In a `tcp` \
+             service, `combined` has its own format: client, port, date, service, pool and server, milliseconds \
              queued, to connect and in total, bytes from and to the client, `end` and `end_reason`.",
             "format = \"{client} {method} {target} {status} {total_ms}\"",
         ),

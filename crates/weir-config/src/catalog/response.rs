@@ -25,10 +25,9 @@ pub(crate) static ERROR_PAGE: Section = Section {
             "file",
             Kind::DescribedText("the path of a file"),
             Required,
-            "File with the response body, at most 64 KiB. The media type follows from the extension: `.html`, `.json` \
-             or `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete response, \
-             as in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables are not \
-             expanded.",
+            "File with the response body, at most 64 KiB. The media type depends on the extension: `.html`, `.json` or \
+             `.svg`, otherwise plain text; always UTF-8. A file that begins with `HTTP/1.` is a complete response, as \
+             in HAProxy: its body and `Content-Type` are used. The body is sent unchanged; variables are not expanded.",
             "file = \"/etc/weir/later.html\"",
         )
         .known_as(&["path", "page"]),

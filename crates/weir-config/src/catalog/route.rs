@@ -21,7 +21,7 @@ fn restarts() -> Choices {
 
 const MIRROR: Kind = Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_MIRROR));
 
-const REWRITTEN: Kind =
+const REWRITTEN_PATH: Kind =
     Kind::DescribedText("a path, with variables such as `{path}`, `{rest}` or `{1}`");
 
 const RETRY_ON: Kind = Kind::Either(
@@ -36,8 +36,8 @@ pub(super) const SET_HEADER: Key = Key::new(
     FIELD,
     Absent("request header fields are not changed"),
     "Request header fields to set, replacing fields with the same name. Values may contain variables \
-     (docs/manual/proxy.md) except `{server}`, which is not known yet. Those of a route are applied after those of its \
-     service.",
+     (docs/manual/proxy.md) except `{server}`, because no server is selected yet. The fields of a route are applied \
+     after those of its service.",
     "set_header = [\"X-Tenant: a\", \"X-Real-IP: {client}\"]",
 )
 .known_as(&["proxy_set_header", "set_request_header"]);
@@ -64,8 +64,8 @@ pub(super) const SET_RESPONSE_HEADER: Key = Key::new(
     "set_response_header",
     RESPONSE_FIELD,
     Absent("response header fields are not changed"),
-    "Response header fields to set, replacing fields with the same name, in responses of servers. A table limits them \
-     to some statuses. Values may contain variables (docs/manual/proxy.md), which are those of the request.",
+    "Response header fields to set, replacing fields with the same name, in responses from servers. A table limits a \
+     field to some statuses. Values may contain variables of the request (docs/manual/proxy.md).",
     "set_response_header = [\"Strict-Transport-Security: max-age=31536000\", { header = \"X-Server: {server}\", status \
      = \"500-599\" }]",
 );
@@ -151,7 +151,7 @@ pub(crate) static ROUTE: Section = Section {
             Absent("requests are distributed at random"),
             "Text whose hash selects the pool of `split`: requests with the same text use the same pool. It may \
              contain variables (docs/manual/proxy.md). The range of the hash is divided among the pools in the order \
-             of the list, as with nginx's `split_clients`, so that nginx and Weir select the same parts.",
+             of the list, as with nginx's `split_clients`, so that nginx and Weir make the same selection.",
             "split_by = \"{client}\"",
         )
         .known_as(&["split_clients", "hash"]),
@@ -160,7 +160,7 @@ pub(crate) static ROUTE: Section = Section {
             Kind::PoolServer,
             Absent("the scheduler selects a server"),
             "Server of `pool`, as written there, that gets the requests while it is usable. Otherwise, and for \
-             retries, the scheduler selects one. It comes before the cookie of `sticky`.",
+             retries, the scheduler selects one. It takes precedence over the cookie of `sticky`.",
             "server = \"10.0.0.5\"",
         )
         .known_as(&["use-server"]),
@@ -177,12 +177,12 @@ pub(crate) static ROUTE: Section = Section {
         .known_as(&["last"]),
         Key::new(
             "rewrite",
-            Kind::Either(&REWRITTEN, &Kind::Table(&ROUTE_REWRITE)),
+            Kind::Either(&REWRITTEN_PATH, &Kind::Table(&ROUTE_REWRITE)),
             Absent("the path is not changed"),
             "Path sent to the server. `{path}` is the path of the request, `{rest}` the part after the fixed prefix of \
              `path` (up to its first `*`), `{1}` to `{9}` the groups of `path_regex`; all of them in the form that was \
              compared. Other variables (docs/manual/proxy.md) are percent-encoded. The query is kept: it is appended \
-             to a query of the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
+             to a query in the text, and dropped if the text ends with `?`. `{ regex = EXPRESSION, to = PATH }` \
              changes only paths in which the expression matches.",
             "rewrite = \"/v2/{rest}\"",
         )
@@ -250,14 +250,14 @@ pub(crate) static ROUTE: Section = Section {
             "mirror",
             Kind::Either(&MIRROR, &Kind::List(&MIRROR)),
             Absent("requests are not copied"),
-            "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent when its \
-             request was received; it never delays the response to the client and never changes it. Requests for a \
+            "Pool that receives copies of the route's requests, whose responses are discarded. A copy is sent after \
+             its request was received; it never delays the response to the client and never changes it. Requests for a \
              protocol upgrade, such as WebSocket, are not copied. A list with up to 8 pools makes a copy for each.",
             "mirror = \"images\"",
         )
         .known_as(&["shadow", "request_mirror_policies", "mirroring"]),
-        basic_auth::OF_ROUTE,
-        forward_auth::OF_ROUTE,
+        basic_auth::ROUTE_KEY,
+        forward_auth::ROUTE_KEY,
         Key::new(
             "limits",
             Kind::Table(&ROUTE_LIMITS),
@@ -279,7 +279,7 @@ pub(crate) static ROUTE: Section = Section {
             "pool",
             Kind::Either(&Kind::PoolName, &Kind::Table(&ROUTE_POOL)),
             Absent("the route splits, redirects, answers or sends files"),
-            "The pool whose servers are used; `{ map = NAME }` is the pool that a map names.",
+            "The pool whose servers are used; `{ map = NAME }` selects the pool with a map.",
             "pool = \"images\"",
         )
             .known_as(&["backend", "use_backend", "proxy_pass"]),
@@ -309,7 +309,7 @@ pub(crate) static ROUTE: Section = Section {
              except `{server}`.",
             "body = \"Down for maintenance\\n\"",
         ),
-        files::OF_ROUTE,
+        files::ROUTE_KEY,
         Key::new(
             "close",
             Kind::Flag,
@@ -325,8 +325,8 @@ pub(crate) static ROUTE: Section = Section {
 pub(crate) static ROUTE_REWRITE: Section = Section {
     path: "route.rewrite",
     page: "route-rewrite",
-    purpose: "Rewrites the path sent to the server with a regular expression, which does not limit the requests that \
-              the route matches.",
+    purpose: "Rewrites the path sent to the server with a regular expression. The expression does not limit which \
+              requests the route matches.",
     example: "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"0.0.0.0:80\"]\nforward = \
               \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\n[[route]]\nservice = \"web\"\npool = \"web\"\n\
               rewrite = { regex = '^/a/(.*)$', to = \"/b/{1}\" }\n",
@@ -342,7 +342,7 @@ pub(crate) static ROUTE_REWRITE: Section = Section {
         .known_as(&["from", "match"]),
         Key::new(
             "to",
-            REWRITTEN,
+            REWRITTEN_PATH,
             Required,
             "The whole path that is sent instead. `{1}` to `{9}` are the groups of `regex`; other variables are as in \
              `rewrite` as text. The query is kept.",
@@ -378,7 +378,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
                 max: Mirror::ALL,
             },
             Default("100"),
-            "Share of the requests that is copied, chosen at random.",
+            "Percentage of the requests to copy, chosen at random.",
             "percent = 2.5",
         )
         .known_as(&["fraction", "runtime_fraction", "share"]),
@@ -386,7 +386,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
             "body",
             size((0, Mirror::BODY.1)),
             Default("65536"),
-            "Maximum size of a body. Requests with a longer one are not copied. 0 = the copies have no body.",
+            "Maximum size of a body. Requests with a longer body are not copied. 0 = the copies have no body.",
             "body = \"1MiB\"",
         )
         .known_as(&["mirror_request_body", "maxBodySize"]),
@@ -407,7 +407,7 @@ pub(crate) static ROUTE_MIRROR: Section = Section {
     ],
 };
 
-const WAIT: Kind = Kind::Duration {
+const ROUTE_TIMEOUT: Kind = Kind::Duration {
     min: ProxyTimeouts::BOUNDS.0,
     max: ProxyTimeouts::BOUNDS.1,
 };
@@ -424,42 +424,42 @@ pub(crate) static ROUTE_TIMEOUTS: Section = Section {
     keys: &[
         Key::new(
             "client",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of the client.",
             "client = \"30s\"",
         ),
         Key::new(
             "connect",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Time to connect to a server.",
             "connect = \"1s\"",
         ),
         Key::new(
             "server",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of a server.",
             "server = \"5m\"",
         ),
         Key::new(
             "response",
-            WAIT,
+            ROUTE_TIMEOUT,
             Absent("the route's `server`, or that of the service"),
             "Time to the first byte of the response.",
             "response = \"10s\"",
         ),
         Key::new(
             "tunnel",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Inactivity of an upgraded connection.",
             "tunnel = \"10m\"",
         ),
         Key::new(
             "total",
-            WAIT,
+            ROUTE_TIMEOUT,
             AS_SERVICE,
             "Total time of a request.",
             "total = \"2m\"",

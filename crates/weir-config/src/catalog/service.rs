@@ -17,11 +17,11 @@ pub(crate) static SERVICE: Section = Section {
             Kind::List(&Kind::Listener),
             Required,
             "VIPs and ports. The default protocol is TCP; IPv6 addresses are in brackets. If several listeners of an \
-             address contain a port, an exact port precedes a range, and a range precedes `*`; the same address and \
-             port twice is an error. A `proxy` service listens on single TCP ports, also on all addresses: \
-             `0.0.0.0:80`, `[::]:80`. `fwmark/N` and `fwmark6/N` match IPv4 and IPv6 packets that a firewall rule \
-             marked with N, whatever their address, protocol and port; these packets pass through the kernel's stack, \
-             which must have forwarding enabled, and listeners with an address take precedence.",
+             address contain a port, an exact port takes precedence over a range, and a range over `*`; the same \
+             address and port twice is an error. A `proxy` service listens on single TCP ports, of one address or of \
+             all addresses: `0.0.0.0:80`, `[::]:80`. `fwmark/N` and `fwmark6/N` match IPv4 and IPv6 packets that a \
+             firewall rule marked with N, regardless of their address, protocol and port; these packets pass through \
+             the kernel's stack, which must have forwarding enabled, and listeners with an address take precedence.",
             "listen = [\"192.0.2.10:80\", \"udp/192.0.2.10:8000-8999\", \"[2001:db8::10]:*\"]",
         )
         .known_as(&["bind", "vip", "virtual_address", "address", "listener"]),
@@ -92,14 +92,14 @@ pub(crate) static SERVICE: Section = Section {
         Key::new(
             "timeouts",
             Kind::Table(&PROXY_TIMEOUTS),
-            Absent("every default"),
+            Absent("the defaults of its keys"),
             "Timeouts of a `proxy` service.",
             "timeouts = { connect = \"2s\", server = \"30s\" }",
         ),
         Key::new(
             "limits",
             Kind::Table(&PROXY_LIMITS),
-            Absent("every default"),
+            Absent("the defaults of its keys"),
             "Limits of a `proxy` service.",
             "limits = { connections = 20000 }",
         ),
@@ -208,11 +208,11 @@ pub(crate) static SERVICE: Section = Section {
             Kind::Either(&Kind::Flag, &Kind::Table(&COMPRESSION)),
             Default("false"),
             "Whether responses of an `http` service are compressed if the client supports it, unless the server has \
-             compressed them, forbids it (`no-transform`), or sends a part (206).",
+             compressed them, forbids it (`no-transform`), or sends a partial response (206).",
             "compression = true",
         )
         .known_as(&["gzip", "compress", "filter compression"]),
-        basic_auth::OF_SERVICE,
+        basic_auth::SERVICE_KEY,
         Key::new(
             "trusted",
             Kind::List(&Kind::Network),
@@ -255,8 +255,8 @@ pub(crate) static SERVICE: Section = Section {
             "persistence",
             Kind::Either(&Kind::Flag, &Kind::Table(&PERSISTENCE)),
             Default("false"),
-            "Sends new flows of a client to the same server as its previous one, IPVS's `-p` and `-M`. The choice is \
-             shared by all listeners of the service, and by all ports of a range or `*`.",
+            "Sends new flows of a client to the same server as its previous flow, like IPVS's `-p` and `-M`. The \
+             choice is shared by all listeners of the service, and by all ports of a range or `*`.",
             "persistence = true",
         )
         .known_as(&["persistent", "persistence_timeout", "persistent_timeout", "sticky"]),
@@ -264,8 +264,8 @@ pub(crate) static SERVICE: Section = Section {
             "one_packet",
             Kind::Flag,
             Default("false"),
-            "Schedules each UDP packet separately, without flow entries, IPVS's `-o`. With `nat`, replies keep the \
-             server's address.",
+            "Schedules each UDP packet separately, without flow entries, like IPVS's `-o`. With `nat`, replies keep \
+             the server's address.",
             "one_packet = true",
         )
         .known_as(&["ops"]),
@@ -321,7 +321,7 @@ pub(crate) static PERSISTENCE: Section = Section {
             "client",
             Kind::OneOf(local_clients),
             Default("cgroup"),
-            "With `socket`, what identifies a client: its cgroup or its user id. `netmask` and `netmask6` do not \
+            "With `socket`, what identifies a client: its cgroup or its user ID. `netmask` and `netmask6` do not \
              apply.",
             "client = \"uid\"",
         ),

@@ -9,12 +9,12 @@ use crate::key::{Choices, Key, Kind, Presence, Section};
 
 use Presence::{Absent, Default, Required};
 
-const PAUSE: Kind = Kind::Duration {
+const INTERVAL: Kind = Kind::Duration {
     min: Duration::from_millis(10),
     max: Duration::from_secs(255),
 };
 
-const LONG: Kind = Kind::Duration {
+const DELAY: Kind = Kind::Duration {
     min: Duration::ZERO,
     max: Duration::from_secs(86_400),
 };
@@ -84,7 +84,7 @@ pub(crate) static VRRP: Section = Section {
         ),
         Key::new(
             "advert_interval",
-            PAUSE,
+            INTERVAL,
             Default("1s"),
             "Interval between advertisements of the active director: whole seconds in version 2, up to 40.95 s in \
              version 3. A backup becomes active after three intervals and up to one more.",
@@ -126,7 +126,7 @@ pub(crate) static VRRP: Section = Section {
         ),
         Key::new(
             "preempt_delay",
-            LONG,
+            DELAY,
             Default("0s"),
             "Delay before preemption.",
             "preempt_delay = \"30s\"",
@@ -142,9 +142,9 @@ pub(crate) static VRRP: Section = Section {
         ),
         Key::new(
             "start_delay",
-            LONG,
+            DELAY,
             Default("0s"),
-            "Delay before the director takes part, from the start of `weir run`.",
+            "Delay after the start of `weir run` before the director takes part.",
             "start_delay = \"30s\"",
         )
         .known_as(&["vrrp_startup_delay"]),
@@ -193,7 +193,7 @@ pub(crate) static VRRP: Section = Section {
         .known_as(&["garp_master_repeat"]),
         Key::new(
             "garp_delay",
-            LONG,
+            DELAY,
             Default("5s"),
             "Time from a takeover to a second announcement; `0s`: none.",
             "garp_delay = \"10s\"",
@@ -201,7 +201,7 @@ pub(crate) static VRRP: Section = Section {
         .known_as(&["garp_master_delay"]),
         Key::new(
             "garp_refresh",
-            LONG,
+            DELAY,
             Default("0s"),
             "Interval of further announcements while the director is active; `0s`: none.",
             "garp_refresh = \"1m\"",
@@ -211,7 +211,7 @@ pub(crate) static VRRP: Section = Section {
             "garp_refresh_repeat",
             integer((1, 100)),
             Default("1"),
-            "Announcements per address in each of them.",
+            "Announcements per address at each `garp_refresh` interval.",
             "garp_refresh_repeat = 2",
         )
         .known_as(&["garp_master_refresh_repeat"]),
@@ -388,8 +388,8 @@ pub(crate) static VRRP_HMAC: Section = Section {
             "mode",
             Kind::OneOf(hmac_modes),
             Default("enforce"),
-            "`enforce`: signs and requires; `permissive`: signs, and accepts packets without a signature; \
-             `receive-only`: does not sign.",
+            "`enforce`: signs packets and requires signatures; `permissive`: signs packets, and accepts packets \
+             without a signature; `receive-only`: does not sign packets, and accepts packets without a signature.",
             "mode = \"permissive\"",
         ),
         Key::new(
@@ -410,7 +410,7 @@ pub(crate) static VRRP_HMAC: Section = Section {
 pub(crate) static VRRP_HMAC_KEY: Section = Section {
     path: "vrrp.NAME.hmac.keys",
     page: "vrrp-hmac-key",
-    purpose: "A key of advertisements.",
+    purpose: "A key for signing advertisements.",
     example: "[vrrp.outside]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\nhmac = \
               { keys = [{ id = 1, secret = { file = \"/etc/weir/vrrp.key\" } }] }\n",
     keys: &[
@@ -626,14 +626,14 @@ pub(crate) static VRRP_TRACK: Section = Section {
         ),
         Key::new(
             "interval",
-            PAUSE,
+            INTERVAL,
             Default("1s"),
             "`script`: interval between runs.",
             "interval = \"2s\"",
         ),
         Key::new(
             "timeout",
-            PAUSE,
+            INTERVAL,
             Absent("`interval`"),
             "`script`: maximum run time.",
             "timeout = \"1s\"",

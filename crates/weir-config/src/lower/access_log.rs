@@ -82,7 +82,7 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
             break;
         };
         let is_map = |known: &str| name.strip_prefix("map.") == Some(known);
-        let is_known = LogFormat::knows(name) || sink.maps.iter().any(|(map, _)| is_map(map));
+        let is_known = LogFormat::allows_name(name) || sink.maps.iter().any(|(map, _)| is_map(map));
         if !is_known {
             let message = format!("unknown log variable `{}`", name.escape_debug());
             let variables = Variable::TABLE.iter().map(|(name, _)| *name);
@@ -104,7 +104,7 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
     LogFormat::Template(text.to_owned())
 }
 
-/// The maps that the format of a log names.
+/// Returns the maps that the format of a log uses.
 pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap>> {
     let names = log.map_or_else(Vec::new, |log| log.format.variables());
     let names = names.iter().filter_map(|name| name.strip_prefix("map."));
@@ -115,7 +115,7 @@ pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap
     names.filter_map(of).collect()
 }
 
-/// The field of request identifiers.
+/// Returns the name of the field of request identifiers.
 pub(super) fn request_id(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (name, span) = view.text(sink, "request_id")?;
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);

@@ -78,7 +78,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Whether an address has TLS or needs none: without it, tokens could be read on the network.
+/// Whether an address has TLS or does not need it; reports an address that needs TLS, because tokens could be read on
+/// the network.
 fn encrypted(
     sink: &mut Sink<'_>,
     listen: SocketAddr,
@@ -106,11 +107,11 @@ fn encrypted(
 }
 
 fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
-    let refuse =
+    let bad_address =
         |message: String, fix: String| Diagnostic::new(Code::BadAddress, span, message).fix(fix);
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() == 0 => {
-            sink.push(refuse(
+            sink.push(bad_address(
                 "`admin` needs a port".to_owned(),
                 format!("write \"{}:9900\"", address.ip()),
             ));
@@ -126,7 +127,7 @@ fn address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Socke
                         .to_owned()
                 }
             };
-            sink.push(refuse(format!("`{text}` is not ADDRESS:PORT"), fix));
+            sink.push(bad_address(format!("`{text}` is not ADDRESS:PORT"), fix));
             None
         }
     }

@@ -12,14 +12,14 @@ use crate::key::Kind;
 use crate::view::{Sink, View, keyword, text};
 
 /// The keys of each speaker.
-const OF_SPEAKERS: [(&str, &[&str]); 4] = [
+const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
     ("bird", &["socket", "include"]),
     ("exabgp", &["pipe"]),
     ("gobgp", &["command"]),
     ("frr", &["command", "asn"]),
 ];
 
-/// Lowers the table; `None` = an error that was reported. Also returns the named services.
+/// Lowers the table; `None` = it contains a reported error. Also returns the services that it names.
 pub(super) fn announce(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -79,10 +79,10 @@ fn speaker(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) ->
 
 fn reject_keys_of_others(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) {
     let is_own = |key: &str| {
-        let mut own = OF_SPEAKERS.iter().filter(|(of, _)| *of == name);
+        let mut own = SPEAKER_KEYS.iter().filter(|(of, _)| *of == name);
         own.any(|(_, keys)| keys.contains(&key))
     };
-    let keys = OF_SPEAKERS.iter().flat_map(|(_, keys)| keys.iter());
+    let keys = SPEAKER_KEYS.iter().flat_map(|(_, keys)| keys.iter());
     let mut seen: Vec<&str> = Vec::new();
     for key in keys.filter(|key| !is_own(key)) {
         if seen.contains(key) {
@@ -152,7 +152,7 @@ fn path(
         return Some(default.into());
     };
     let path = PathBuf::from(written);
-    // The text becomes part of no file, but a line break in it would be a mistake.
+    // The path is not written to a file, but a line break in it would be a mistake.
     if path.is_absolute() && !written.contains(char::is_control) {
         return Some(path);
     }

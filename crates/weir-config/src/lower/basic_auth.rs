@@ -15,7 +15,7 @@ use crate::view::{Sink, View, text, wrong_type};
 const HASHES: &str =
     "use a line of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
 
-/// The outer `None`: the key is absent or wrong; the inner one: `false`.
+/// Lowers `basic_auth`. The outer `None`: the key is absent or invalid; the inner `None`: `false`.
 pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Option<BasicAuth>> {
     let (entry, kind) = view.get("basic_auth")?;
     let table = match &entry.item.value {
@@ -69,7 +69,7 @@ fn is_empty_list(value: &Value<'_>) -> bool {
     matches!(value, Value::List(items) if items.is_empty())
 }
 
-/// It is sent as a quoted string (RFC 9110 section 5.6.4).
+/// Returns the realm, which is sent as a quoted string (RFC 9110 section 5.6.4).
 fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let Some((realm, span)) = view.text(sink, "realm") else {
         return Some(BasicAuth::REALM.to_owned());
@@ -89,7 +89,7 @@ fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     None
 }
 
-/// `NAME:HASH`, or why it is not one. The text itself is not part of the reason.
+/// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not contain the text.
 fn user(text: &str) -> Result<(String, String), &'static str> {
     let Some((name, hash)) = text.split_once(':') else {
         return Err("expected NAME:HASH");
@@ -97,7 +97,7 @@ fn user(text: &str) -> Result<(String, String), &'static str> {
     // Apache's files may have further fields.
     let hash = hash.split(':').next().unwrap_or_default().trim();
     match (name.is_empty(), PasswordHash::of(hash)) {
-        (true, _) => Err("the name of the user is empty"),
+        (true, _) => Err("the user name is empty"),
         (_, None) => Err("unknown format of the password hash"),
         (false, Some(_)) => Ok((name.to_owned(), hash.to_owned())),
     }

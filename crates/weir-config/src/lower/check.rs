@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use weir_model::{Check, OnFailure, ProbeTarget, ProxyHeader, Start, Timing, Via};
 
-use super::{node, refuse};
+use super::{node, report_error};
 use crate::address;
 use crate::catalog::{CHECK, CheckKind};
 use crate::code::Code;
@@ -23,7 +23,7 @@ use crate::suggest::nearest;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// A `[check.NAME]`; `check` is `None` if it contains a reported error.
+/// A `[check.NAME]`; `check` is `None` if the table contains a reported error.
 pub(crate) struct SharedCheck {
     pub(crate) name: String,
     pub(crate) location: Range<usize>,
@@ -35,7 +35,7 @@ pub(crate) struct SharedCheck {
 /// A check and its position.
 pub(crate) type LocatedCheck = (Check, Range<usize>);
 
-/// `[check.NAME]`.
+/// Lowers `[check.NAME]`.
 pub(super) fn shared(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> SharedCheck {
     SharedCheck {
         name: entry.key.as_ref().to_owned(),
@@ -45,7 +45,7 @@ pub(super) fn shared(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) 
     }
 }
 
-/// `check` of a pool or a server; `None` if it contains a reported error.
+/// Lowers `check` of a pool or a server; `None` if it contains a reported error.
 pub(super) fn checks(
     sink: &mut Sink<'_>,
     shared: &[SharedCheck],
@@ -129,7 +129,7 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
 /// Reports keys that are not valid for the kind.
 fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
     for key in CHECK.keys.iter().map(|key| key.name) {
-        if kind.allows(key) || !CheckKind::is_of_some(key) {
+        if kind.allows(key) || !CheckKind::is_kind_specific(key) {
             continue;
         }
         if let Some((entry, _)) = view.get(key) {
@@ -234,8 +234,8 @@ fn plain_address(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option
             sink.push(diagnostic.fix(format!("write \"{address}\" here and port = {port}")));
             None
         }
-        Err(refusal) => {
-            refuse(sink, span, refusal);
+        Err(error) => {
+            report_error(sink, span, error);
             None
         }
     }

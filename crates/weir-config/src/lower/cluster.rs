@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use weir_model::{Cluster, EtcdEndpoint, Forward, Publish, Secret};
 
-use super::{refuse, response, secret, tls};
+use super::{report_error, response, secret, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -65,7 +65,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     })
 }
 
-/// `[cluster.publish]`.
+/// Lowers `[cluster.publish]`.
 fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
     let (entry, kind) = view.get("publish")?;
     let Value::Table(table) = &entry.item.value else {
@@ -88,7 +88,7 @@ fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
     })
 }
 
-/// An empty list would look like a default that permits more.
+/// Reports an empty list, which could be mistaken for the default, which permits more.
 fn not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     if let Some((entry, _)) = view.get(key)
         && matches!(&entry.item.value, Value::List(items) if items.is_empty())
@@ -109,13 +109,13 @@ fn ports(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(u16, u16)> {
         };
         match address::port_range(text) {
             Ok(range) => ports.push(range),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     ports
 }
 
-/// Layer 4 methods, and whether there is `proxy`.
+/// Returns the layer 4 methods, and whether `proxy` is listed.
 fn forwards(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<Forward>, bool) {
     let Some((_, Kind::List(of))) = view.get("forwards") else {
         return (Publish::FORWARDS.to_vec(), true);
@@ -148,7 +148,7 @@ fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
                 Diagnostic::new(
                     Code::OutOfRange,
                     &item.span,
-                    "a firewall mark is from 1 to 4294967295",
+                    "a firewall mark must be from 1 to 4294967295",
                 )
                 .fix("write a number from 1 to 4294967295"),
             ),
@@ -205,10 +205,10 @@ fn name(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Option<S
     if (1..=64).contains(&name.len()) && name.chars().all(is_plain) {
         return Some(name.to_owned());
     }
-    let message = format!("`{}` cannot be a name", name.escape_debug());
+    let message = format!("`{}` is not a valid name", name.escape_debug());
     sink.push(
         Diagnostic::new(Code::BadName, span, message)
-            .cause("it becomes a part of keys in etcd")
+            .cause("it becomes part of keys in etcd")
             .fix("use 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`"),
     );
     None
@@ -219,13 +219,13 @@ fn name_or_none(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> 
     name(sink, view, key)
 }
 
-/// The value is only known where the secret could be read.
+/// Reports a key that is too short. The value is only known if the secret was read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..Cluster::KEY_MIN).contains(&length) {
+    if (1..Cluster::KEY_BYTES_MIN).contains(&length) {
         let message = format!(
             "`group_key` has {length} bytes; it needs at least {}",
-            Cluster::KEY_MIN
+            Cluster::KEY_BYTES_MIN
         );
         sink.push(
             Diagnostic::new(Code::NoSecret, span, message)

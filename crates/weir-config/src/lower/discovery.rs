@@ -13,18 +13,18 @@ use crate::key::Kind;
 use crate::tree::{Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-use super::refuse;
+use super::report_error;
 
 /// Default port of DNS (RFC 1035 section 4.2).
 const PORT: u16 = 53;
-/// Maximum length of a name and of a label, in bytes (RFC 1035 section 2.3.4).
-const NAME_MAX: usize = 253;
-const LABEL_MAX: usize = 63;
+/// Maximum length of a name, in bytes (RFC 1035 section 2.3.4).
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
 
 /// Default weight of a server.
 const WEIGHT: u32 = 1;
 
-/// One name, or a list of names.
+/// Lowers `servers_dns`: one name, or a list of names.
 pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ServersDns> {
     let Some((entry, kind)) = view.get("servers_dns") else {
         return Vec::new();
@@ -82,9 +82,9 @@ fn name(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opti
     let bare = name.strip_suffix('.').unwrap_or(name);
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.len() <= LABEL_MAX && label.bytes().all(plain)
+        !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(plain)
     };
-    if bare.len() > NAME_MAX || !bare.split('.').all(label) {
+    if bare.len() > NAME_BYTES_MAX || !bare.split('.').all(label) {
         let message = format!("`{}` is not a valid DNS name", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
@@ -111,7 +111,7 @@ fn resolvers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<SocketAddr> {
         };
         match address::server(text) {
             Ok((address, port)) => found.push(SocketAddr::new(address, port.unwrap_or(PORT))),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     found

@@ -6,8 +6,8 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
-/// The content of a file with these entries. A file that cannot be read is an error: the wrong requests would be
-/// admitted. `None` = reported.
+/// Returns the content of a file with entries of the kind `what`. A file that cannot be read is an error, because the
+/// wrong requests would be admitted; `None` = the error was reported.
 pub(super) fn read(
     sink: &mut Sink<'_>,
     path: &str,
@@ -32,14 +32,14 @@ pub(super) fn read(
             sink.push(
                 Diagnostic::new(Code::NoList, span, message)
                     .cause("without the list, the wrong requests would match")
-                    .fix("create the file, or remove it here"),
+                    .fix("create the file, or remove the reference to it"),
             );
             None
         }
     }
 }
 
-/// The lines with an entry and their numbers, from 1, without comments, which occupy whole lines.
+/// Returns the lines with an entry, and their numbers, from 1. Comments, which occupy whole lines, are skipped.
 pub(super) fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = (1..).zip(content.lines().map(str::trim));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

@@ -15,7 +15,7 @@ use crate::key::Kind;
 use crate::tree::{Entry, Table};
 use crate::view::{Sink, View, text};
 
-/// What a key may use: the request, but no other map.
+/// The variables that a key may use: variables of the request, but not of maps.
 const SCOPE: Scope<'static> = Scope {
     server: false,
     route: None,
@@ -25,7 +25,7 @@ const SCOPE: Scope<'static> = Scope {
 /// Where an entry is written.
 enum Origin<'a> {
     Listed(&'a Range<usize>),
-    /// Line of the file.
+    /// Number of the line in the file.
     File(usize),
 }
 
@@ -45,7 +45,7 @@ pub(super) fn map(
     let (mut entries, mut origins) = (Vec::new(), Vec::new());
     for item in view.list(sink, "entries").unwrap_or_default() {
         if let Some((line, span)) = text(sink, item, &Kind::DescribedText("`KEY VALUE`")) {
-            entries.push(pair(line.trim()));
+            entries.push(split_entry(line.trim()));
             origins.push(Origin::Listed(span));
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn map(
     if let Some((path, span)) = file {
         let content = list_file::read(sink, path, span, "entries")?;
         for (number, line) in list_file::lines(&content) {
-            entries.push(pair(line));
+            entries.push(split_entry(line));
             origins.push(Origin::File(number));
         }
     } else if view.get("entries").is_none() {
@@ -109,7 +109,7 @@ fn key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     }
 }
 
-fn pair(line: &str) -> (String, String) {
+fn split_entry(line: &str) -> (String, String) {
     let (key, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     (key.to_owned(), value.trim().to_owned())
 }

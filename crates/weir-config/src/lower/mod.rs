@@ -1,4 +1,4 @@
-//! Converts the tree to the model, section by section, and validates single values.
+//! Converts the tree into the model, section by section, and validates single values.
 //!
 //! [`crate::verify`] then checks the combination of several settings; spans are kept for its messages. An object with
 //! an error is omitted or keeps its default, and lowering continues.
@@ -45,7 +45,7 @@ use weir_model::{
     Timeouts, Tracing, Tunnel, TunnelChecksum, TunnelKind, VirtualRouter,
 };
 
-use crate::address::Refusal;
+use crate::address::AddressError;
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -101,7 +101,7 @@ pub(crate) struct LoweredPool {
     pub(crate) http2: Option<Range<usize>>,
     /// Positions of the checks.
     pub(crate) checks: Vec<Range<usize>>,
-    /// Whether `check` has a reported error, so that its meaning is unknown.
+    /// Whether `check` contains a reported error, so that the checks are unknown.
     pub(crate) check_is_wrong: bool,
     pub(crate) slow_start: Option<Range<usize>>,
     pub(crate) adapt: Option<Range<usize>>,
@@ -193,7 +193,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
     lowered
 }
 
-/// `[timeouts]` and `[ipvs]`.
+/// Lowers `[timeouts]` and `[ipvs]`.
 fn settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     if let Some((table, location)) = section(sink, view, "timeouts") {
         let own = View::open(sink, &catalog::TIMEOUTS, table, location);
@@ -211,7 +211,7 @@ fn settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     }
 }
 
-/// What all services listen on.
+/// Returns the listeners of all services.
 fn listeners(lowered: &Lowered) -> Vec<Listener> {
     let packets = lowered.services.iter().flat_map(|it| &it.service.listen);
     let streams = lowered.proxies.iter().flat_map(|it| &it.proxy.listen);
@@ -223,7 +223,7 @@ fn listeners(lowered: &Lowered) -> Vec<Listener> {
     packets.copied().chain(streams).collect()
 }
 
-/// Tables about other machines: other directors, routers, receivers of notifications.
+/// Lowers the tables that refer to other machines: other directors, routers, receivers of notifications.
 fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     let routers = named(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
@@ -252,7 +252,7 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
         lowered.sync = sync::sync(sink, &own);
         let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed);
         let moving = managed.map(|network| network.address);
-        sync::refuse_moving(sink, &own, lowered.sync.as_ref(), moving);
+        sync::reject_moving(sink, &own, lowered.sync.as_ref(), moving);
     }
     if let Some((table, location)) = section(sink, view, "tracing") {
         let own = View::open(sink, &catalog::TRACING, table, location);
@@ -274,7 +274,7 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     }
 }
 
-/// Default limits are at least twice what the file needs, because a reload may replace all servers.
+/// Raises default limits to at least twice what the file needs, because a reload may replace all servers.
 fn raise_default_limits(lowered: &mut Lowered) {
     let pools = lowered.pools.iter();
     let sizes: HashMap<&str, usize> = pools
@@ -284,20 +284,20 @@ fn raise_default_limits(lowered: &mut Lowered) {
     let used = used.filter_map(|it| sizes.get(it.service.pool.as_str()));
     let servers = used.sum::<usize>().max(sizes.values().sum());
     let services = lowered.services.len();
-    let twice = |count: usize, (_, most): (u32, u32)| {
-        let count = u32::try_from(count).unwrap_or(most).min(most / 2);
+    let doubled = |count: usize, (_, max): (u32, u32)| {
+        let count = u32::try_from(count).unwrap_or(max).min(max / 2);
         (2 * count).next_power_of_two()
     };
     let node = &mut lowered.node;
     if lowered.max_servers.is_none() {
-        node.max_servers = node.max_servers.max(twice(servers, Node::MAX_SERVERS));
+        node.max_servers = node.max_servers.max(doubled(servers, Node::MAX_SERVERS));
     }
     if lowered.max_services.is_none() {
-        node.max_services = node.max_services.max(twice(services, Node::MAX_SERVICES));
+        node.max_services = node.max_services.max(doubled(services, Node::MAX_SERVICES));
     }
 }
 
-/// The table of a key, and the span of the key.
+/// Returns the table of a key, and the span of the key.
 fn section<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
@@ -321,7 +321,7 @@ fn section<'a, 't>(
     }
 }
 
-/// The named tables in a table.
+/// Returns the named tables in a table, such as `[pool]`.
 fn named<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
@@ -357,7 +357,7 @@ fn named<'a, 't>(
                 Diagnostic::new(
                     Code::WrongType,
                     &entry.key_span,
-                    format!("`{}` is outside of any {name}", entry.key),
+                    format!("`{}` is outside any {name}", entry.key),
                 )
                 .cause(format!("[{name}] contains the {name} tables by name"))
                 .fix(format!(
@@ -378,12 +378,12 @@ fn named<'a, 't>(
 }
 
 fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
-    const LONGEST: usize = 64;
+    const MAX_CHARACTERS: usize = 64;
     let name = &entry.key;
     let message = if name.is_empty() {
         format!("the name of this {what} is empty")
-    } else if name.len() > LONGEST {
-        format!("the name of this {what} is longer than {LONGEST} characters")
+    } else if name.len() > MAX_CHARACTERS {
+        format!("the name of this {what} is longer than {MAX_CHARACTERS} characters")
     } else if let Some(c) = name
         .chars()
         .find(|c| !c.is_ascii_alphanumeric() && !"-_.".contains(*c))
@@ -400,18 +400,18 @@ fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
 }
 
 /// Reports why a text is invalid.
-fn refuse(sink: &mut Sink<'_>, span: &Range<usize>, refusal: Refusal) {
-    sink.push(refused(span, refusal));
+fn report_error(sink: &mut Sink<'_>, span: &Range<usize>, error: AddressError) {
+    sink.push(error_diagnostic(span, error));
 }
 
-/// Creates a diagnostic from a parser error.
-fn refused(span: &Range<usize>, refusal: Refusal) -> Diagnostic {
-    let mut diagnostic = Diagnostic::new(refusal.code, span, refusal.message);
-    diagnostic.fix = refusal.fix;
+/// Returns the diagnostic for a parser error.
+fn error_diagnostic(span: &Range<usize>, error: AddressError) -> Diagnostic {
+    let mut diagnostic = Diagnostic::new(error.code, span, error.message);
+    diagnostic.fix = error.fix;
     diagnostic
 }
 
-/// The texts of `listen`; reports an empty list, with `example` as the fix.
+/// Returns the texts of `listen`; reports an empty list, with `example` in the fix.
 fn listen<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -433,7 +433,7 @@ fn listen<'a>(
         .collect()
 }
 
-/// `tunnel` of a service or a server.
+/// Lowers `tunnel` of a service or a server.
 fn tunnel(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Tunnel> {
     if let Value::Table(table) = &entry.item.value {
         return tunnel_table(sink, &entry.item, table, &entry.key_span);

@@ -27,7 +27,7 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
             .and_then(|(name, span)| interface(sink, name, span))
             .map(str::to_owned),
         admin: super::admin::admin(sink, view),
-        // Naming a group implies access for its members.
+        // If a group is set, its members have access by default.
         socket_mode: socket_mode.unwrap_or(match socket_group {
             Some(_) => SocketMode::Group,
             None => SocketMode::Owner,
@@ -102,7 +102,7 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
     Some(names)
 }
 
-/// Every interface that must exist, with its position. Values of the wrong type were already reported.
+/// Returns every interface that must exist, with its position. Values of the wrong type were already reported.
 pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
     let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
     let listed = listed.into_iter().flat_map(|item| match &item.value {
@@ -111,7 +111,7 @@ pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>
     });
     let single = view.get("vip_interface").map(|(entry, _)| &entry.item);
     let named = |item: &Item<'_>| match &item.value {
-        Value::Text(name) if !is_impossible(name) => {
+        Value::Text(name) if !is_invalid(name) => {
             Some((name.clone().into_owned(), item.span.clone()))
         }
         _ => None,
@@ -119,13 +119,14 @@ pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>
     listed.chain(single).filter_map(named).collect()
 }
 
-/// Reports a name that the kernel does not allow for an interface (net/core/dev.c, `dev_valid_name`).
+/// Returns the name of an interface, or reports a name that the kernel does not allow (net/core/dev.c,
+/// `dev_valid_name`).
 pub(super) fn interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
     span: &Range<usize>,
 ) -> Option<&'a str> {
-    if is_impossible(name) {
+    if is_invalid(name) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
@@ -133,7 +134,7 @@ pub(super) fn interface<'a>(
                 format!("invalid interface name `{}`", name.escape_debug()),
             )
             .cause(format!(
-                "names have 1 to {LONGEST} bytes and no `/`, `:` or spaces"
+                "names have 1 to {MAX_BYTES} bytes and no `/`, `:` or spaces"
             ))
             .fix("`ip link` lists the interfaces of this machine"),
         );
@@ -142,12 +143,12 @@ pub(super) fn interface<'a>(
     Some(name)
 }
 
-/// `IFNAMSIZ` without the NUL.
-const LONGEST: usize = 15;
+/// Maximum length of an interface name: `IFNAMSIZ` without the NUL.
+const MAX_BYTES: usize = 15;
 
-fn is_impossible(name: &str) -> bool {
+fn is_invalid(name: &str) -> bool {
     name.is_empty()
-        || name.len() > LONGEST
+        || name.len() > MAX_BYTES
         || matches!(name, "." | "..")
         || name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
 }

@@ -13,7 +13,7 @@ use crate::suggest::nearest;
 use crate::tree::{Entry, Table};
 use crate::view::{Sink, View, keyword, text};
 
-/// Lowers a table; `pools` are the names of all pools.
+/// Lowers `[notify.NAME]`; `pools` are the names of all pools.
 pub(super) fn notifier(
     sink: &mut Sink<'_>,
     entry: &Entry<'_>,
@@ -64,7 +64,7 @@ fn pool_names(sink: &mut Sink<'_>, view: &View<'_, '_>, pools: &[&str]) -> Vec<S
             names.push(name.to_owned());
             continue;
         }
-        let message = format!("there is no pool `{}`", name.escape_debug());
+        let message = format!("pool `{}` does not exist", name.escape_debug());
         let fix = nearest(name, pools.iter().copied()).map_or_else(
             || format!("add [pool.{}]", name.escape_debug()),
             |near| format!("did you mean `{near}`?"),

@@ -41,7 +41,8 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
     })
 }
 
-/// Normalizes the paths of routes as their service does, and reports those that were written for paths as received.
+/// Normalizes the paths of routes as their service does, and reports paths and expressions that cannot match a
+/// normalized path.
 pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut [LoweredRoute]) {
     for route in routes {
         let of = |proxy: &&LoweredProxy| proxy.proxy.name == route.service.0;
@@ -163,8 +164,8 @@ fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str>
     if has(&[r"\{", r"\}", r"\|", r"\^", r"\\", "`", "\""]) {
         return Some("characters not allowed in a URI are percent-encoded");
     }
-    let blind = text.starts_with("(?i");
-    let odd = |escape: &[u8]| {
+    let ignores_case = text.starts_with("(?i");
+    let is_never_normalized = |escape: &[u8]| {
         let digits = escape
             .get(..2)
             .filter(|d| d.iter().all(u8::is_ascii_hexdigit));
@@ -173,11 +174,11 @@ fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str>
         let lower = escape.iter().take(2).any(u8::is_ascii_lowercase);
         value.is_some_and(|value| {
             let unreserved = value.is_ascii_alphanumeric() || b"-._~".contains(&value);
-            unreserved || (lower && !blind)
+            unreserved || (lower && !ignores_case)
         })
     };
     let mut escapes = text.as_bytes().split(|byte| *byte == b'%').skip(1);
-    escapes.any(odd).then_some(
+    escapes.any(is_never_normalized).then_some(
         "unreserved characters are not percent-encoded, and percent-encoding is in upper case",
     )
 }

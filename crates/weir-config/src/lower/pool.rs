@@ -12,7 +12,7 @@ use weir_model::{
 use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
 use super::discovery::servers_dns;
 use super::variable::{Scope, template};
-use super::{LoweredPool, refused, scheduler, sticky, tls, tunnel};
+use super::{LoweredPool, error_diagnostic, scheduler, sticky, tls, tunnel};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -98,7 +98,7 @@ pub(super) fn pool(
     lowered
 }
 
-/// `Host` for the servers.
+/// Returns the `Host` for the servers.
 fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     let (text, span) = view.text(sink, "host")?;
     let scope = Scope {
@@ -122,7 +122,7 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     Some(host)
 }
 
-/// External lists of servers; their content is not known here.
+/// Lowers the external lists of servers, whose content is not part of the configuration.
 fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
     if let Some((path, span)) = view.text(sink, "servers_file") {
         absolute(sink, path, span);
@@ -192,7 +192,7 @@ fn servers(
     }
 }
 
-/// Reports a sorry server that is also a regular server.
+/// Reports a sorry server that is also one of the pool's servers.
 fn report_listed_sorry_server(
     sink: &mut Sink<'_>,
     lowered: &LoweredPool,
@@ -215,7 +215,7 @@ fn report_listed_sorry_server(
     );
 }
 
-/// A server and the position of its address.
+/// Returns a server and the position of its address.
 fn server(
     sink: &mut Sink<'_>,
     shared: &[SharedCheck],
@@ -232,7 +232,7 @@ fn server(
                 .and_then(|(text, span)| Some((parse_server(sink, text, span)?, span.clone())));
             let weight = view.integer(sink, "weight");
             let backup = view.flag(sink, "backup").unwrap_or(false);
-            let (most, least) = thresholds(sink, &view);
+            let (max_connections, min_connections) = thresholds(sink, &view);
             let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
             let tunnel = view
                 .get("tunnel")
@@ -250,8 +250,8 @@ fn server(
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
-                        max_connections: most,
-                        min_connections: least,
+                        max_connections,
+                        min_connections,
                         backup,
                         forward,
                         tunnel,
@@ -269,11 +269,11 @@ fn server(
     }
 }
 
-/// Upper and lower threshold; like the kernel, rejects a lower one above the upper one.
+/// Returns the upper and the lower threshold. As in the kernel, the lower one must not be above the upper one.
 fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
     let mut number = |name: &'static str| view.integer(sink, name).unwrap_or(0);
-    let (most, least) = (number("max_connections"), number("min_connections"));
-    if least > most
+    let (max_connections, min_connections) = (number("max_connections"), number("min_connections"));
+    if min_connections > max_connections
         && let Some((entry, _)) = view.get("min_connections")
     {
         let diagnostic = Diagnostic::new(
@@ -285,11 +285,11 @@ fn thresholds(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (u32, u32) {
         sink.push(match view.get("max_connections") {
             Some((upper, _)) => diagnostic
                 .also(&upper.item.span, "the upper threshold")
-                .fix(format!("write {most} or less")),
+                .fix(format!("write {max_connections} or less")),
             None => diagnostic.fix("add `max_connections`, or remove `min_connections`"),
         });
     }
-    (most, least)
+    (max_connections, min_connections)
 }
 
 fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<Server> {
@@ -304,12 +304,12 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
                 ..Server::new(text, address, port)
             })
         }
-        Err(mut refusal) => {
-            refusal.fix = suggest_servers_dns(text).or(refusal.fix);
-            // The message quotes a different server each time.
-            let fix = refusal.fix.as_deref().unwrap_or("");
-            let class = unquoted(&refusal.message) + &unquoted(fix);
-            sink.push(refused(span, refusal).class(class));
+        Err(mut error) => {
+            error.fix = suggest_servers_dns(text).or(error.fix);
+            // Each message quotes a different server, so the class contains no quoted text.
+            let fix = error.fix.as_deref().unwrap_or("");
+            let class = unquoted(&error.message) + &unquoted(fix);
+            sink.push(error_diagnostic(span, error).class(class));
             None
         }
     }
@@ -331,13 +331,13 @@ fn unix_server(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<S
     })
 }
 
-/// Suggests `servers_dns` for a host name.
+/// Returns a fix that suggests `servers_dns` for a host name.
 fn suggest_servers_dns(text: &str) -> Option<String> {
     let (name, port) = address::server_name(text)?;
     let port = port.map_or_else(String::new, |port| format!(", port = {port}"));
     let key = format!("servers_dns = {{ name = \"{name}\"{port} }}");
     Some(format!(
-        "write the IP address, or replace `servers` by `{key}` to resolve the name"
+        "write the IP address, or replace `servers` with `{key}` to resolve the name"
     ))
 }
 

@@ -1,6 +1,7 @@
-//! Notes about interfaces and programs that this machine does not have.
+//! Notes about interfaces and programs that do not exist on this machine.
 //!
-//! They may exist on the director that the file is for, or later: a virtual router waits for its interface.
+//! They may exist on another director, for which the file is meant, or be created later: a virtual router waits for its
+//! interface.
 
 use std::ops::Range;
 
@@ -8,7 +9,7 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
-/// Checks the name of an interface, and notes if it does not exist now.
+/// Checks the name of an interface, and adds a note if the interface does not exist.
 pub(super) fn interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
@@ -17,25 +18,27 @@ pub(super) fn interface<'a>(
     let name = super::node::interface(sink, name, span)?;
     let is_missing = |machine: &dyn crate::Machine| machine.has_interface(name) == Some(false);
     if sink.machine.is_some_and(is_missing) {
-        let message = format!("interface `{}` does not exist now", name.escape_debug());
+        let message = format!("interface `{}` does not exist", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::InterfaceAbsent, span, message)
-                .cause("the virtual router is in state fault until it exists")
+                .cause("the virtual router is in state fault until the interface exists")
                 .fix("`ip -brief link` lists the interfaces; correct the name, or create it"),
         );
     }
     Some(name)
 }
 
-/// Notes if a program does not exist, or is not executable.
+/// Adds a note if a program does not exist, or is not executable.
 pub(super) fn program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     let is_missing = |machine: &dyn crate::Machine| machine.has_program(path) == Some(false);
     if path.starts_with('/') && sink.machine.is_some_and(is_missing) {
         let message = format!("there is no executable file `{}`", path.escape_debug());
         sink.push(
             Diagnostic::new(Code::ProgramAbsent, span, message)
-                .cause("it cannot be run, which is reported in the log only when it is needed")
-                .fix("install it, make it executable, or correct the path"),
+                .cause(
+                    "the program cannot be run, and this is only logged when the program is needed",
+                )
+                .fix("install the program, make it executable, or correct the path"),
         );
     }
 }

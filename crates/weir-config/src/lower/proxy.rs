@@ -8,7 +8,7 @@ use weir_model::{
 };
 
 use super::route::header_edits;
-use super::{access_log, basic_auth, listen, path, refuse, response, retry, tls};
+use super::{access_log, basic_auth, listen, path, report_error, response, retry, tls};
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -17,7 +17,7 @@ use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// Keys for layer 4 services only.
+/// Keys that are only for layer 4 services.
 const LAYER_4: [&str; 7] = [
     "tunnel",
     "snat",
@@ -27,7 +27,7 @@ const LAYER_4: [&str; 7] = [
     "one_packet",
     "persistence",
 ];
-/// Keys for proxy services of both protocols only.
+/// Keys that are only for proxy services, of both protocols.
 const PROXY: [&str; 8] = [
     "tls",
     "protocol",
@@ -39,7 +39,7 @@ const PROXY: [&str; 8] = [
     "access_log",
 ];
 
-/// Keys for `http` services only.
+/// Keys that are only for `http` services.
 const HTTP: [&str; 18] = [
     "http2",
     "forwarded",
@@ -61,7 +61,7 @@ const HTTP: [&str; 18] = [
     "request_id",
 ];
 
-/// Keys of `limits` for `http` services only.
+/// Keys of `limits` that are only for `http` services.
 pub(crate) const HTTP_LIMITS: [&str; 11] = [
     "head",
     "fields",
@@ -80,9 +80,9 @@ pub(crate) const HTTP_LIMITS: [&str; 11] = [
 pub(crate) struct LoweredProxy {
     pub(crate) proxy: Proxy,
     pub(crate) name: Range<usize>,
-    /// One for each of the service's listeners.
+    /// Positions of the service's listeners.
     pub(crate) listen: Vec<Range<usize>>,
-    /// `None` = missing or wrong, and reported.
+    /// `None` = missing or invalid, and reported.
     pub(crate) pool: Option<Range<usize>>,
 }
 
@@ -311,7 +311,7 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range
                     .fix("list each port, or use a layer 4 forwarding method"),
                 ),
             },
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     listeners

@@ -6,7 +6,7 @@ use weir_model::{
 };
 
 use super::check::status;
-use super::refuse;
+use super::report_error;
 use crate::address;
 use crate::catalog;
 use crate::code::Code;
@@ -28,7 +28,7 @@ pub(super) fn forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Forwarded {
     }
 }
 
-/// `x_forwarded` of a service or a route.
+/// Lowers `x_forwarded` of a service or a route.
 pub(super) fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouteClientFields> {
     let (entry, kind) = view.get("x_forwarded")?;
     let Value::Table(table) = &entry.item.value else {
@@ -45,7 +45,7 @@ pub(super) fn x_forwarded(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Ro
     Some(RouteClientFields { rules, except })
 }
 
-/// A list of networks.
+/// Returns the networks of a list.
 pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<Network> {
     let mut networks = Vec::new();
     for item in view.list(sink, key).unwrap_or_default() {
@@ -54,7 +54,7 @@ pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> V
         };
         match address::network(text) {
             Ok(network) => networks.push(network),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     networks

@@ -35,7 +35,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     retry
 }
 
-/// Conditions do not start with a digit.
+/// Whether an item is a status; the other conditions do not start with a digit.
 fn is_status(item: &Item<'_>) -> bool {
     match &item.value {
         Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),
@@ -47,8 +47,8 @@ fn statuses(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Vec<(u16, u16)
     let Some(ranges) = status(sink, item, kind) else {
         return Vec::new();
     };
-    let (least, most) = RetryOn::STATUSES;
-    let fails = |(from, to): &(u16, u16)| *from >= least && *to <= most;
+    let (min, max) = RetryOn::STATUSES;
+    let fails = |(from, to): &(u16, u16)| *from >= min && *to <= max;
     if !ranges.iter().all(fails) {
         sink.push(
             Diagnostic::new(
@@ -57,7 +57,7 @@ fn statuses(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Vec<(u16, u16)
                 "`retry_on` contains a status that is not an error",
             )
             .cause("responses below 400 are not failures")
-            .fix(format!("list statuses from {least} to {most}")),
+            .fix(format!("list statuses from {min} to {max}")),
         );
     }
     ranges

@@ -30,7 +30,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) location: Range<usize>,
     /// Name of the service, and its position.
     pub(crate) service: (String, Range<usize>),
-    /// Its conditions as written; those of the route are adapted to the service.
+    /// The conditions as written; those in `route` are adapted to the service.
     pub(crate) when: LoweredConditions,
     pub(crate) not: Option<LoweredConditions>,
     /// Position of its pool.
@@ -45,7 +45,7 @@ pub(crate) struct LoweredRoute {
     pub(crate) rewrite: Option<Range<usize>>,
 }
 
-/// Every `[[route]]` of the file.
+/// Lowers every `[[route]]` of the file.
 pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRoute> {
     let mut routes = Vec::new();
     for item in view.list(sink, "route").unwrap_or_default() {
@@ -58,7 +58,7 @@ pub(super) fn routes(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<LoweredRou
 }
 
 fn route(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option<LoweredRoute> {
-    // The first key represents the table, whose own span is its header or its braces.
+    // Diagnostics for a table are shown at its first key, because the span of a table is its header or its braces.
     let location = table
         .entries
         .first()

@@ -16,12 +16,12 @@ pub(crate) struct Alias {
     fallback: bool,
     /// Whether it hashes networks instead of addresses.
     networks: bool,
-    /// Whether the first of equal servers is chosen, not the last.
+    /// Whether the first of several equal servers is selected, not the last.
     file_order: bool,
 }
 
 impl Alias {
-    const fn of(name: &'static str, kind: SchedulerKind) -> Self {
+    const fn new(name: &'static str, kind: SchedulerKind) -> Self {
         Self {
             name,
             kind,
@@ -47,24 +47,24 @@ impl Alias {
 
 /// Every alias.
 pub(crate) static ALIASES: [Alias; 9] = [
-    Alias::of("roundrobin", SchedulerKind::Wrr),
-    Alias::of("static-rr", SchedulerKind::Wrr),
-    Alias::of("round_robin", SchedulerKind::Wrr),
-    Alias::of("leastconn", SchedulerKind::Wlc),
-    Alias::of("least_conn", SchedulerKind::Wlc),
+    Alias::new("roundrobin", SchedulerKind::Wrr),
+    Alias::new("static-rr", SchedulerKind::Wrr),
+    Alias::new("round_robin", SchedulerKind::Wrr),
+    Alias::new("leastconn", SchedulerKind::Wlc),
+    Alias::new("least_conn", SchedulerKind::Wlc),
     Alias {
         fallback: true,
-        ..Alias::of("source", SchedulerKind::Sh)
+        ..Alias::new("source", SchedulerKind::Sh)
     },
     Alias {
         fallback: true,
         networks: true,
-        ..Alias::of("ip_hash", SchedulerKind::Sh)
+        ..Alias::new("ip_hash", SchedulerKind::Sh)
     },
-    Alias::of("random", SchedulerKind::P2c),
+    Alias::new("random", SchedulerKind::P2c),
     Alias {
         file_order: true,
-        ..Alias::of("first", SchedulerKind::Fo)
+        ..Alias::new("first", SchedulerKind::Fo)
     },
 ];
 
@@ -82,7 +82,7 @@ pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> 
     }
 }
 
-/// Key of the scheduler `hash`.
+/// Lowers the key of the scheduler `hash`.
 pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
     let Value::Table(table) = &entry.item.value else {
         return HashKey::default();
@@ -168,7 +168,7 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
     scheduler.map(|scheduler| Scheduler { flags, ..scheduler })
 }
 
-/// Applies `max_load`, which only hash schedulers support: the others consider the load anyway.
+/// Applies `max_load`, which only hash schedulers support; the others always consider the load.
 fn bounded(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

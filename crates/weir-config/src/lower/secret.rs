@@ -9,13 +9,13 @@ use crate::key::Kind;
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, wrong_type};
 
-/// The secret of a key, read from its source.
+/// Returns the secret of a key, read from its source.
 pub(super) fn of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Secret> {
     let (entry, _) = view.get(name)?;
     secret(sink, &entry.item)
 }
 
-/// The secrets of a list, read from their sources.
+/// Returns the secrets of a list, read from their sources.
 pub(super) fn list(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<Secret> {
     let items = view.list(sink, name).unwrap_or_default();
     items.iter().filter_map(|item| secret(sink, item)).collect()
@@ -30,7 +30,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
             return None;
         }
     };
-    let refuse = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
+    let no_secret = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
     let value = match sink.machine.and_then(|machine| machine.secret(&source)) {
         None => text.unwrap_or_default().to_vec(),
         Some(Ok(read)) => {
@@ -48,14 +48,14 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
                 }
                 SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to the systemd unit",
             };
-            sink.push(refuse(format!("cannot read the secret: {source}: {why}")).fix(advice));
+            sink.push(no_secret(format!("cannot read the secret: {source}: {why}")).fix(advice));
             return None;
         }
     };
     let secret = Secret::new(source, value);
     if secret.expose().is_empty() && text.is_some() {
         sink.push(
-            refuse("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
+            no_secret("the secret is empty".to_owned()).fix("write the secret, or remove the key"),
         );
         return None;
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use weir_model::{Forward, LocalClient, Persistence, Service, Snat};
 
-use super::{LoweredService, listen, refuse, tunnel};
-use crate::address::{self, Listening};
+use super::{LoweredService, listen, report_error, tunnel};
+use crate::address::{self, LayerFourListener};
 use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -28,11 +28,11 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     let (mut listen, mut marks) = (Vec::new(), Vec::new());
     for (listening, span) in listeners(sink, &view) {
         match listening {
-            Listening::Address(listener) => {
+            LayerFourListener::Address(listener) => {
                 service.listen.push(listener);
                 listen.push(span);
             }
-            Listening::Mark(mark) => {
+            LayerFourListener::Mark(mark) => {
                 service.marks.push(mark);
                 marks.push(span);
             }
@@ -74,12 +74,12 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     }
 }
 
-fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(Listening, Range<usize>)> {
+fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(LayerFourListener, Range<usize>)> {
     let mut listeners = Vec::new();
     for (text, span) in listen(sink, view, "192.0.2.10:80") {
-        match address::listening(text) {
+        match address::layer_4_listener(text) {
             Ok(listening) => listeners.push((listening, span.clone())),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     listeners
@@ -102,7 +102,7 @@ fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
     if let Some((text, span)) = view.text(sink, "ports") {
         match address::port_range(text) {
             Ok(ports) => snat.ports = ports,
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     Some(snat)
@@ -163,7 +163,7 @@ fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
                 )
                 .fix(format!("write \"{address}\"; `ports` sets the ports")),
             ),
-            Err(refusal) => refuse(sink, span, refusal),
+            Err(error) => report_error(sink, span, error),
         }
     }
     addresses

@@ -28,8 +28,8 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
     })
 }
 
-/// An address that moves to another director with its virtual router is not that of this director.
-pub(super) fn refuse_moving(
+/// Reports a `listen` address that belongs to a virtual router: it moves to another director.
+pub(super) fn reject_moving(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     sync: Option<&FlowSync>,
@@ -48,13 +48,13 @@ pub(super) fn refuse_moving(
     }
 }
 
-/// The value is only known where the secret could be read.
+/// Reports a key that is too short. The value is only known if the secret was read.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
-    if (1..FlowSync::KEY_MIN).contains(&length) {
+    if (1..FlowSync::KEY_BYTES_MIN).contains(&length) {
         let message = format!(
             "`key` has {length} bytes; it needs at least {}",
-            FlowSync::KEY_MIN
+            FlowSync::KEY_BYTES_MIN
         );
         sink.push(
             Diagnostic::new(Code::NoSecret, span, message)
@@ -111,27 +111,27 @@ fn conflict(
         );
     }
     let (listen, at) = listen?;
-    let refuse = |message: String, fix: &str| {
+    let reject = |message: String, fix: &str| {
         let diagnostic = Diagnostic::new(Code::Contradiction, span, message);
         Some(diagnostic.also(at, "this director").fix(fix))
     };
     if *listen == peer {
-        return refuse(
+        return reject(
             format!("the peer {peer} is this director itself"),
             "write the `listen` of the other director",
         );
     }
     if listen.is_ipv4() != peer.is_ipv4() {
-        return refuse(
-            format!("the peer {peer} has another address family than `listen`"),
-            "use addresses of one family",
+        return reject(
+            format!("the peer {peer} has a different address family than `listen`"),
+            "use addresses of the same family",
         );
     }
     None
 }
 
 fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<SocketAddr> {
-    let mut refuse = |message: String, fix: String| {
+    let mut reject = |message: String, fix: String| {
         sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
         None
     };
@@ -142,18 +142,18 @@ fn address(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> O
             Err(_) => "write ADDRESS:PORT, as in \"10.0.0.1:8482\"; host names are not resolved"
                 .to_owned(),
         };
-        return refuse(format!("`{text}` is not ADDRESS:PORT"), fix);
+        return reject(format!("`{text}` is not ADDRESS:PORT"), fix);
     };
     let ip = address.ip();
     if address.port() == 0 {
-        return refuse(
+        return reject(
             format!("`{key}` needs a port"),
             format!("write \"{ip}:8482\""),
         );
     }
     if ip.is_unspecified() || ip.is_multicast() {
         let message = format!("`{ip}` is not the address of a single director");
-        return refuse(
+        return reject(
             message,
             "peers identify a director by its address".to_owned(),
         );

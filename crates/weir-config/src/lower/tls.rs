@@ -41,7 +41,7 @@ fn absolute(
     Some(text.to_owned())
 }
 
-/// `certificates`: one path, or a list of them.
+/// Lowers `certificates`: a path, or a list of paths.
 fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
     let (entry, _) = view.get("certificates")?;
     let Value::List(items) = &entry.item.value else {
@@ -76,7 +76,7 @@ fn minimum(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
         .unwrap_or_default()
 }
 
-/// The values of a list of names; an empty list is an error.
+/// Returns the values of a list of names; an empty list is an error.
 fn named<T: PartialEq>(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -102,7 +102,8 @@ fn named<T: PartialEq>(
     found
 }
 
-/// Reports cipher suites and groups of TLS versions that `minimum` excludes, and the opposite.
+/// Reports cipher suites of TLS versions that `minimum` excludes, and groups that TLS 1.2 cannot use although `minimum`
+/// allows it.
 fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     let newest_only = tls.minimum == TlsVersion::V13;
     let old = tls.ciphers.iter().find(|it| it.version() < tls.minimum);
@@ -136,7 +137,7 @@ fn needs_client_ca(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     }
 }
 
-/// `tls` of a proxy service or of `admin`.
+/// Lowers `tls` of a proxy service or of `admin`.
 pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<ServiceTls> {
     let (entry, kind) = view.get("tls")?;
     let Value::Table(table) = &entry.item.value else {
@@ -153,14 +154,14 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys
             .iter()
-            .any(|key| (1..ServiceTls::TICKET_KEY_MIN).contains(&key.expose().len()))
+            .any(|key| (1..ServiceTls::TICKET_KEY_BYTES_MIN).contains(&key.expose().len()))
     {
-        let least = ServiceTls::TICKET_KEY_MIN;
+        let min_bytes = ServiceTls::TICKET_KEY_BYTES_MIN;
         sink.push(
             Diagnostic::new(
                 Code::OutOfRange,
                 &entry.item.span,
-                format!("a ticket key is shorter than {least} bytes"),
+                format!("a ticket key is shorter than {min_bytes} bytes"),
             )
             .fix("create one with `openssl rand -base64 48`"),
         );
@@ -184,7 +185,7 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     Some(tls)
 }
 
-/// `tls` of a pool, and its position.
+/// Lowers `tls` of a pool; also returns its position.
 pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTls, Range<usize>)> {
     let (entry, kind) = view.get("tls")?;
     let source = sink.lines.source(entry.key_span.start);

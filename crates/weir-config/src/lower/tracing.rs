@@ -24,7 +24,7 @@ pub(super) fn tracing(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Tracin
     })
 }
 
-/// The receiver with the URL of one key and the authorities of another.
+/// Returns the receiver with the URL in `key` and the file of CA certificates in `ca_key`.
 pub(super) fn receiver(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,

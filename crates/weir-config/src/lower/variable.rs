@@ -1,4 +1,4 @@
-//! `{name}` in texts that are made for a request.
+//! Variables, `{name}`, in texts that are expanded for each request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::view::Sink;
 /// Which variables a text may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
-    /// Whether the server is known when the text is made.
+    /// Whether the server is selected before the text is expanded.
     pub(crate) server: bool,
-    /// The route's conditions, whose groups and patterns are used; `None` = the text belongs to a service.
+    /// The route's conditions, which define `{1}` to `{9}` and `{rest}`; `None` = the text belongs to a service.
     pub(crate) route: Option<&'a Conditions>,
-    /// The expression of `rewrite`, whose groups are used in place of those of the conditions.
+    /// The expression of `rewrite`, whose groups replace those of the conditions.
     pub(crate) regex: Option<&'a TextRegex>,
 }
 
-/// Parses a text; reports variables that do not exist or have no value there.
+/// Parses a text; reports variables that do not exist or have no value in it.
 pub(crate) fn template(
     sink: &mut Sink<'_>,
     text: &str,
@@ -73,7 +73,7 @@ pub(crate) fn template(
     Some(template)
 }
 
-/// Why a variable has no value in a text, and what to do.
+/// Returns why a variable has no value in a text, and how to fix it; `None` if it has a value.
 fn problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static str)> {
     match variable {
         Variable::Server if !scope.server => Some((

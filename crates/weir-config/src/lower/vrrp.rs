@@ -22,22 +22,22 @@ use crate::lower::secret;
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
-/// Maximum interval of version 3: 12 bits of centiseconds.
+/// Maximum interval of version 3: 12 bits, in centiseconds.
 const INTERVAL_MAX_V3: Duration = Duration::from_millis(40_950);
 
-/// The number of addresses is a byte of the advertisement (RFC 9568, section 5.2.5).
-const LISTED_MAX: usize = 255;
+/// Maximum number of addresses in an advertisement: the number is one byte (RFC 9568, section 5.2.5).
+const LISTED_ADDRESSES_MAX: usize = 255;
 
-/// Length of version 2's password.
-const PASSWORD_MAX: usize = 8;
+/// Maximum length of a password of version 2, in bytes.
+const PASSWORD_BYTES_MAX: usize = 8;
 /// The main routing table (linux/rtnetlink.h, `RT_TABLE_MAIN`).
 const MAIN_TABLE: u32 = 254;
 
 type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
-/// Names that `track` may contain.
+/// What virtual routers may refer to: the services and pools of the configuration.
 pub(super) struct Known<'a> {
-    /// Whether there are services of layer 4.
+    /// Whether there are layer 4 services.
     pub(super) forwards: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
@@ -45,7 +45,7 @@ pub(super) struct Known<'a> {
     pub(super) listeners: Vec<Listener>,
 }
 
-/// Lowers all virtual routers, and compares them.
+/// Lowers all virtual routers, and reports conflicts between them.
 pub(super) fn routers(
     sink: &mut Sink<'_>,
     tables: &Entries<'_, '_>,
@@ -94,12 +94,13 @@ pub(super) fn routers(
     routers
 }
 
-/// A router that does not run has no part in the configuration: another one may have its addresses and its ID.
+/// Whether the virtual router runs. A disabled one is not part of the model, so another one may have its addresses and
+/// its ID.
 fn is_enabled(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
     view.flag(sink, "enabled").unwrap_or(true)
 }
 
-/// A virtual router and the positions of its addresses.
+/// Returns a virtual router and the positions of its addresses.
 fn router(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -110,7 +111,7 @@ fn router(
         .text(sink, "interface")
         .and_then(|(name, span)| super::present::interface(sink, name, span))
         .map(str::to_owned);
-    let small = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
+    let byte_or = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
     let addresses = networks(sink, view, "addresses", &mut spans);
     let listed = spans.clone();
@@ -119,9 +120,9 @@ fn router(
     let router = VirtualRouter {
         name: entry.key.to_string(),
         interface,
-        router_id: small(view.integer(sink, "virtual_router_id"), 1),
-        priority: small(view.integer(sink, "priority"), 100),
-        version: small(view.integer(sink, "version"), 2),
+        router_id: byte_or(view.integer(sink, "virtual_router_id"), 1),
+        priority: byte_or(view.integer(sink, "priority"), 100),
+        version: byte_or(view.integer(sink, "version"), 2),
         advert_interval: view
             .duration(sink, "advert_interval")
             .unwrap_or(Duration::from_secs(1)),
@@ -132,7 +133,7 @@ fn router(
         preempt_delay: view.duration(sink, "preempt_delay").unwrap_or_default(),
         source: source(sink, view),
         peers: peers(sink, view),
-        // The default.
+        // 255 is the default.
         unicast_ttl: optional_byte(view.integer(sink, "unicast_ttl")).filter(|it| *it != u8::MAX),
         unicast_min_ttl: optional_byte(view.integer(sink, "unicast_min_ttl")),
         group: view
@@ -174,7 +175,7 @@ fn optional_byte(number: Option<u32>) -> Option<u8> {
     number.and_then(|it| u8::try_from(it).ok())
 }
 
-/// What `accept` means for the services of this configuration.
+/// Returns which packets the active director accepts, derived from `accept` and the listeners of this configuration.
 fn accept(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -251,8 +252,8 @@ fn verify(
             "unicast_peers"
         };
         let message = match router.addresses.first() {
-            Some(_) => format!("`{key}` is of another family than `addresses`"),
-            None => "`source` and `unicast_peers` are of different families".to_owned(),
+            Some(_) => format!("`{key}` has a different address family than `addresses`"),
+            None => "`source` and `unicast_peers` have different address families".to_owned(),
         };
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
@@ -260,18 +261,18 @@ fn verify(
     addresses_and_peers(sink, router, &span);
     without_effect(sink, view, router);
     if router.password.is_some() && router.version == 3 {
-        let message = "version 3 has no passwords";
+        let message = "version 3 does not support passwords";
         let fix = "use `hmac`, or version = 2";
         sink.push(Diagnostic::new(Code::Contradiction, &span("password"), message).fix(fix));
     }
     if router.password.is_some() && router.hmac.is_some() {
-        let message = "`hmac` excludes `password`";
+        let message = "`hmac` and `password` are mutually exclusive";
         sink.push(
             Diagnostic::new(Code::Contradiction, &span("password"), message).fix("remove it"),
         );
     }
     if router.virtual_mac && !router.peers.is_empty() {
-        let message = "`virtual_mac` excludes `unicast_peers`";
+        let message = "`virtual_mac` and `unicast_peers` are mutually exclusive";
         let fix = "remove one of them";
         sink.push(Diagnostic::new(Code::Contradiction, &span("virtual_mac"), message).fix(fix));
     }
@@ -282,15 +283,15 @@ fn verify(
     }
 }
 
-/// The number of addresses, and keys that contradict each other.
+/// Verifies the number of addresses, and that `unicast_peers` does not contain `source`.
 fn addresses_and_peers(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
     span: &impl Fn(&str) -> Range<usize>,
 ) {
-    if router.addresses.len() > LISTED_MAX {
+    if router.addresses.len() > LISTED_ADDRESSES_MAX {
         let message = format!(
-            "{} addresses; an advertisement lists at most {LISTED_MAX}",
+            "{} addresses; an advertisement lists at most {LISTED_ADDRESSES_MAX}",
             router.addresses.len()
         );
         let fix = "move the others to `excluded_addresses`";
@@ -306,7 +307,7 @@ fn addresses_and_peers(
     }
 }
 
-/// Version, family and interval must fit.
+/// Verifies that version, address family and interval are compatible.
 fn interval(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
@@ -330,7 +331,7 @@ fn interval(
     }
 }
 
-/// Keys that change nothing with the values of others.
+/// Reports keys that have no effect because of other keys.
 fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRouter) {
     let is_owner = router.priority == 255;
     let causes = [
@@ -364,8 +365,8 @@ fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRout
             "`penalty` and `bonus` have no effect: the priority of the address owner does not change",
         ),
     ];
-    for (key, is_useless, message) in causes {
-        if let (true, Some((entry, _))) = (is_useless, view.get(key)) {
+    for (key, has_no_effect, message) in causes {
+        if let (true, Some((entry, _))) = (has_no_effect, view.get(key)) {
             sink.push(Diagnostic::new(Code::NoEffect, &entry.item.span, message));
         }
     }
@@ -392,13 +393,13 @@ fn networks(
                 networks.push(network);
                 spans.push(span.clone());
             }
-            Err(refusal) => super::refuse(sink, span, refusal),
+            Err(error) => super::report_error(sink, span, error),
         }
     }
     networks
 }
 
-/// Whether no interface can have the address.
+/// Whether the address cannot be assigned to an interface.
 fn is_unusable(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     address.is_unspecified() || address.is_multicast() || is_broadcast
@@ -422,7 +423,7 @@ fn other_interface(
     Some((one_interface(sink, view)?, addresses))
 }
 
-/// Each address belongs to the virtual router, and to one interface.
+/// Lowers `other_interfaces`. Each address must belong to the virtual router, and to only one interface.
 fn other_interfaces(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -474,7 +475,7 @@ fn peers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
     peers
 }
 
-/// An address without a port.
+/// Parses an address without a port.
 fn plain_address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<IpAddr> {
     match address::server(text) {
         Ok((address, None)) => return Some(address),
@@ -483,12 +484,12 @@ fn plain_address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option
             let fix = format!("write \"{address}\"");
             sink.push(Diagnostic::new(Code::BadAddress, span, message).fix(fix));
         }
-        Err(refusal) => super::refuse(sink, span, refusal),
+        Err(error) => super::report_error(sink, span, error),
     }
     None
 }
 
-/// Program and arguments; empty: none.
+/// Returns a program and its arguments; empty = none.
 fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
     let items = view.list(sink, key).unwrap_or_default();
     let words = items.iter().enumerate().filter_map(|(at, item)| {
@@ -529,9 +530,9 @@ fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncement
 fn password(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterKey> {
     let secret = secret::of_key(sink, view, "password")?;
     let length = secret.expose().len();
-    if length > PASSWORD_MAX {
+    if length > PASSWORD_BYTES_MAX {
         let (entry, _) = view.get("password")?;
-        let message = format!("the password has {length} bytes; version 2 has at most 8");
+        let message = format!("the password has {length} bytes; version 2 allows at most 8");
         let fix = "use its first 8 bytes, as keepalived does";
         sink.push(Diagnostic::new(Code::BadText, &entry.item.span, message).fix(fix));
         return None;
@@ -548,7 +549,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
     let own = View::open(sink, &VRRP_HMAC, table, &entry.item.span);
     let keys = tables(sink, &own, "keys", &VRRP_HMAC_KEY, hmac_key);
     let interval = view.duration(sink, "advert_interval");
-    let least = interval.unwrap_or(Duration::from_secs(1)) * 3;
+    let min_window = interval.unwrap_or(Duration::from_secs(1)) * 3;
     let active = own.integer(sink, "active");
     let active = active.and_then(|id| u8::try_from(id).ok());
     let active = active.or_else(|| keys.first().map(|(id, _)| *id))?;
@@ -567,7 +568,7 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
             .unwrap_or(RouterHmacMode::Enforce),
         window: own
             .duration(sink, "window")
-            .unwrap_or(least.max(Duration::from_secs(5))),
+            .unwrap_or(min_window.max(Duration::from_secs(5))),
     })
 }
 
@@ -585,7 +586,7 @@ fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option
             .is_some_and(|it| (32..=64).contains(&it.len()))
     {
         let message = "the key is not 32 to 64 bytes long, or has invalid hexadecimal digits";
-        let fix = "make one: (echo -n hex:; openssl rand -hex 32) > /etc/weir/vrrp.key";
+        let fix = "create one: (echo -n hex:; openssl rand -hex 32) > /etc/weir/vrrp.key";
         sink.push(Diagnostic::new(Code::BadText, &item.span, message).fix(fix));
         return None;
     }
@@ -601,7 +602,7 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// The entries of a list of tables.
+/// Lowers the entries of a list of tables.
 fn tables<T>(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -626,8 +627,8 @@ fn one_network(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Ne
     let (text, span) = view.text(sink, key)?;
     match address::network(text) {
         Ok(network) => Some(network),
-        Err(refusal) => {
-            super::refuse(sink, span, refusal);
+        Err(error) => {
+            super::report_error(sink, span, error);
             None
         }
     }
@@ -651,7 +652,7 @@ fn route(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vi
     );
     let v4 = to.address.is_ipv4();
     if via.iter().chain(&source).any(|it| it.is_ipv4() != v4) {
-        let message = "`via` and `source` must be of the same family as `to`";
+        let message = "`via` and `source` must have the same address family as `to`";
         sink.push(Diagnostic::new(Code::Contradiction, &item.span, message));
     }
     Some(VirtualRoute {
@@ -674,9 +675,9 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
         priority: view.integer(sink, "priority").unwrap_or(16_384),
     };
     let problem = match (&rule.from, &rule.to) {
-        (None, None) => Some("a rule needs `from` or `to`, which determine its family"),
+        (None, None) => Some("a rule needs `from` or `to`, which determine its address family"),
         (Some(from), Some(to)) if from.address.is_ipv4() != to.address.is_ipv4() => {
-            Some("`from` and `to` must be of one family")
+            Some("`from` and `to` must have the same address family")
         }
         _ => None,
     };
@@ -733,7 +734,7 @@ fn track(
     ] {
         let unknown = name.as_deref().filter(|name| !names.contains(name));
         if let (Some(name), Some((entry, _))) = (unknown, view.get(key)) {
-            let message = format!("there is no {key} \"{name}\"");
+            let message = format!("{key} `{name}` does not exist");
             sink.push(Diagnostic::new(
                 Code::UnknownValue,
                 &entry.item.span,

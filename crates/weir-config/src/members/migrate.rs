@@ -7,21 +7,21 @@ use super::{MEMBER_KEYS, members};
 /// A converted list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MigratedMembers {
-    /// The list in a form that [`members`] accepts; empty if nothing is usable.
+    /// The list in a format that [`members`] accepts; empty if no entry is usable.
     pub text: String,
     /// Addresses of servers whose own check was removed; the pool's check applies to them.
     pub unchecked: Vec<String>,
     /// Addresses of servers that were removed because they had a key that is no longer allowed.
     pub removed: Vec<String>,
-    /// Nothing of the list is usable.
+    /// Whether the whole list is unusable.
     pub unusable: bool,
 }
 
 /// Removes keys that are no longer allowed from a list.
 ///
-/// A server with its own check is kept without it, so that an upgrade removes no server from a pool; the program or
-/// file of the check is dropped. A server with `forward`, `tunnel` or `backup` is removed: without that key it would
-/// get packets that it cannot process.
+/// A server with its own check is kept without the check, so that an upgrade does not remove the server from its pool.
+/// A server with `forward`, `tunnel` or `backup` is removed: without that key, the server would receive packets that it
+/// cannot process.
 pub fn migrate_members(text: &str) -> MigratedMembers {
     if members(text).is_ok() {
         return MigratedMembers {
@@ -55,7 +55,7 @@ pub fn migrate_members(text: &str) -> MigratedMembers {
 }
 
 impl MigratedMembers {
-    /// `None` = the entry is removed.
+    /// Converts an entry; `None` = it is removed.
     fn entry(&mut self, entry: Value) -> Option<Value> {
         let Value::Object(mut table) = entry else {
             return Some(entry);
@@ -77,7 +77,7 @@ impl MigratedMembers {
     }
 }
 
-/// The address, if valid: it is shown to the operator, unlike invalid text.
+/// Returns the address if it is valid. Only a valid address is shown to the operator.
 fn address(table: &Map<String, Value>) -> Option<String> {
     let text = table.get("address")?.as_str()?;
     crate::address::server(text).ok()?;

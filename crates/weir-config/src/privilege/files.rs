@@ -1,29 +1,29 @@
-//! The files that a configuration names, for a process that opens them for another one.
+//! The files that a configuration names, for a process that opens them on behalf of another process.
 
 use super::{Privilege, Walk};
 use crate::catalog;
 use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
 
-/// What a named file is for.
+/// How a named file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileUse {
-    /// It is read.
+    /// The file is read.
     Read,
-    /// A list that is read again when it has changed.
+    /// The file is a list that is read again when it changes.
     List,
-    /// A file with certificates, or a directory with such files.
+    /// The file contains certificates, or is a directory of such files.
     Certificates,
-    /// It is appended to.
+    /// Data is appended to the file.
     Append,
-    /// The name of a credential of the service manager, not a path.
+    /// The name is that of a credential of the service manager, not a path.
     Credential,
 }
 
 /// A file that a configuration names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedFile {
-    /// What for.
+    /// How the file is used.
     pub used: FileUse,
     /// Path or name, as written.
     pub name: String,
@@ -37,7 +37,7 @@ pub fn named_files(text: &str) -> Vec<NamedFile> {
     files
 }
 
-/// Pages of sections whose `file` is a list.
+/// Pages of the sections in which `file` is a list.
 const LISTS: [&str; 4] = ["address-file", "host-file", "basic-auth", "map"];
 
 impl Walk {
@@ -54,7 +54,7 @@ impl Walk {
             (Privilege::Read, "certificates") => FileUse::Certificates,
             (Privilege::Read, "credential") if is_secret => FileUse::Credential,
             (Privilege::Read, "env") if is_secret => return,
-            // The daemon opens files of these directories itself.
+            // The daemon itself opens the files in these directories.
             (Privilege::Read, "files" | "root") => return,
             (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
             (Privilege::Read, _) => FileUse::Read,
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_all_kinds_are_found() {
+    fn named_files_include_every_use() {
         let text = r#"
 [node]
 admin = { listen = "127.0.0.1:9000", tokens = "/t", tls = { certificates = "/admin" } }

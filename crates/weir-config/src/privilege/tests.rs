@@ -5,7 +5,7 @@ use crate::{Host, parse};
 /// Keys with free text that grant no privilege: names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
     ("pool", "host"),
-    // Only a file can include files; what they contain is compared.
+    // Only a file may include other files, and the content of these files is compared.
     ("", "include"),
     ("access-log", "format"),
     ("check", "body"),
@@ -111,7 +111,7 @@ fn could_be_privileged(kind: &Kind) -> bool {
         Kind::Text | Kind::DescribedText(_) | Kind::SocketAddress => true,
         Kind::List(of) => could_be_privileged(of),
         Kind::Either(first, second) => could_be_privileged(first) || could_be_privileged(second),
-        // Their keys are classified one by one; sources of secrets are always privileged.
+        // The keys of these tables are classified one by one; sources of secrets are always privileged.
         Kind::Table(_) | Kind::Named(_) | Kind::Secret => false,
         Kind::Later
         | Kind::PoolName
@@ -186,7 +186,7 @@ fn messages(active: &str, proposed: &str) -> Vec<String> {
     found.iter().map(message).collect()
 }
 
-/// Complete file with the example of a key, or with another value if `other`.
+/// Returns a complete file with the example of a key, or with another value if `other`.
 fn example(page: &str, name: &str, other: bool) -> String {
     let section = catalog::PAGES
         .into_iter()
@@ -442,7 +442,7 @@ fn toml_and_json_compare_equal() {
 }
 
 #[test]
-fn program_of_defaults_may_not_run_for_another_check() {
+fn default_program_in_another_check_is_rejected() {
     let active =
         "[defaults.check]\ncommand = \"/bin/x\"\n[pool.a]\ncheck = { kind = \"script\" }\n";
     assert_eq!(privileged_changes(active, active), []);
@@ -452,7 +452,7 @@ fn program_of_defaults_may_not_run_for_another_check() {
 }
 
 #[test]
-fn unix_sockets_of_servers_are_the_owners() {
+fn only_owner_may_add_unix_socket_servers() {
     let pool = |servers: &str| format!("[pool.p]\nservers = [{servers}]\n");
     let active = pool("\"unix:/run/a.sock\"");
     let other = "[pool.p]\nservers = [\"10.0.0.5\"]\nsorry = { address = \"unix:/run/b.sock\" }\n";

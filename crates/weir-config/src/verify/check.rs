@@ -13,7 +13,7 @@ use crate::spelling::header;
 use crate::view::Sink;
 
 pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let listening = listening(lowered);
+    let listening = exact_ports(lowered);
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
             check_target_ports(sink, ports, pool);
@@ -22,9 +22,9 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
         }
         slow_start_without_effect(sink, pool);
     }
-    // An external list may refer to any of them.
-    let lists = |pool: &LoweredPool| pool.pool.servers_file.is_some();
-    if lowered.pools.iter().any(lists) {
+    // An external list may refer to any check.
+    let has_external_list = |pool: &LoweredPool| pool.pool.servers_file.is_some();
+    if lowered.pools.iter().any(has_external_list) {
         return;
     }
     for check in lowered.checks.iter().filter(|check| !check.used.get()) {
@@ -36,8 +36,8 @@ pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-/// Exact ports that services listen on, by pool, without duplicates, in file order.
-fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
+/// Returns the exact ports that services listen on, by pool, without duplicates, in file order.
+fn exact_ports(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
     let mut listening: HashMap<&str, Vec<u16>> = HashMap::new();
     for service in lowered.services.iter().map(|service| &service.service) {
         let ports = listening.entry(service.pool.as_str()).or_default();
@@ -62,7 +62,7 @@ fn listening(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
     listening
 }
 
-/// Verifies the target port of each check; once for all servers without a port.
+/// Verifies the target port of each check, once for all servers without a port.
 fn check_target_ports(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
     for (at, check) in pool.pool.checks.iter().enumerate() {
         let server = pool.pool.servers.iter().find(|server| {
@@ -81,7 +81,7 @@ fn check_target_ports(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool
     }
 }
 
-/// All servers of a pool with their positions, including the sorry server.
+/// Returns all servers of a pool with their positions, including the sorry server.
 fn with_sorry(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
     let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
     pool.pool.servers.iter().zip(&pool.servers).chain(sorry)
@@ -121,7 +121,7 @@ fn port(
     }
 }
 
-/// Reports checks through a forwarding path that does not exist.
+/// Reports checks that would use a forwarding path that does not exist.
 fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
     let own = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
     let mut all = pool.pool.checks.iter().chain(own);

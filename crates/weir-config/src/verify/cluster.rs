@@ -1,5 +1,6 @@
-//! In a group without flow synchronization, every director must select the same server for a connection. The table of
-//! `maglev` depends only on what all directors agree on, so weights that one director computes are rejected.
+//! Rejects settings with which the directors of a group would select different servers for a connection. Without flow
+//! synchronization all must select the same server: the table of `maglev` depends only on what all directors share, so
+//! settings with which a director computes its own weights are rejected.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,22 +25,22 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&st
     for service in shared {
         let has_sync = lowered.sync.is_some();
         if !has_sync {
-            of_service(sink, service);
+            verify_service(sink, service);
         }
         let Some(pool) = pools.get(service.service.pool.as_str()) else {
             continue;
         };
         if !reported.contains(&pool.pool.name.as_str()) {
             reported.push(&pool.pool.name);
-            of_weights(sink, service, pool);
+            verify_weights(sink, service, pool);
             if !has_sync {
-                of_pool(sink, service, pool);
+                verify_pool(sink, service, pool);
             }
         }
     }
 }
 
-fn refuse(
+fn reject_without_sync(
     sink: &mut Sink<'_>,
     span: &Range<usize>,
     what: &str,
@@ -57,28 +58,28 @@ fn refuse(
     );
 }
 
-fn of_service(sink: &mut Sink<'_>, service: &LoweredService) {
+fn verify_service(sink: &mut Sink<'_>, service: &LoweredService) {
     let persistence = service.service.persistence.is_some();
     if persistence {
         let span = service.persistence.as_ref().unwrap_or(&service.name);
         let fix = "remove it and use `scheduler = \"maglev\"`, or add [sync]";
-        let why = "each director knows only its own clients";
-        refuse(sink, span, "`persistence`", why, fix, &service.name);
+        let why = "each director stores only the servers of its own clients";
+        reject_without_sync(sink, span, "`persistence`", why, fix, &service.name);
     }
     if let Some(span) = &service.strict_ipvs {
         let fix = "remove it and use `scheduler = \"maglev\"`, or add [sync]";
         let why = "the kernel's tables depend on the order of changes";
-        refuse(sink, span, "`strict_ipvs`", why, fix, &service.name);
+        reject_without_sync(sink, span, "`strict_ipvs`", why, fix, &service.name);
     }
 }
 
-fn of_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let scheduler = pool.pool.l4_scheduler();
     let span = pool.scheduler.as_ref().unwrap_or(&pool.name);
     if scheduler.max_load_percent.is_some() {
         let why = "each director counts only its own connections";
         let fix = "remove it, or add [sync]";
-        refuse(sink, span, "`max_load`", why, fix, &service.name);
+        reject_without_sync(sink, span, "`max_load`", why, fix, &service.name);
         return;
     }
     if scheduler.kind != SchedulerKind::Maglev {
@@ -88,12 +89,12 @@ fn of_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
             false => "its choice depends on what this director has counted",
         };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
-        refuse(sink, span, &what, why, fix, &service.name);
+        reject_without_sync(sink, span, &what, why, fix, &service.name);
     }
 }
 
-/// Weights that this director alone knows.
-fn of_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+/// Rejects settings with which each director computes its own weights.
+fn verify_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.l4_scheduler().kind != SchedulerKind::Maglev {
         return;
     }
@@ -103,9 +104,7 @@ fn of_weights(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool)
         sink.push(
             Diagnostic::new(Code::Contradiction, span, message)
                 .also(&service.name, "used by this service")
-                .cause(
-                    "all directors need the same table, and each would compute weights of its own",
-                )
+                .cause("all directors need the same table, and each would compute its own weights")
                 .fix("remove it".to_owned()),
         );
     }

@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool};
 use crate::view::Sink;
 
-/// Reports pools of layer 4 services whose settings need the latency.
+/// Reports settings in pools of layer 4 services that need the latency, but have no effect.
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     let mut used: Vec<&str> = lowered
         .services

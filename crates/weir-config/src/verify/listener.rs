@@ -1,4 +1,4 @@
-//! Conflicting listeners.
+//! Reports conflicting listeners.
 
 use weir_model::{Listener, Protocol};
 
@@ -7,7 +7,8 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
-/// Reports listeners with the same address, port and precedence; a more specific listener may lie within another one.
+/// Reports listeners with the same address, port and precedence. A more specific listener may overlap a less specific
+/// one.
 pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
         .services
@@ -45,7 +46,7 @@ pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
         let (a, b) = (widest, this);
         let same = class(&a.2) == class(&b.2);
         if same && b.2.ports.bounds().0 <= a.2.ports.bounds().1 {
-            collision(sink, a, b);
+            report_collision(sink, a, b);
         }
         if !same || b.2.ports.bounds().1 > a.2.ports.bounds().1 {
             widest = this;
@@ -53,30 +54,30 @@ pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-fn collision(
+fn report_collision(
     sink: &mut Sink<'_>,
     a: &(&LoweredService, usize, Listener),
     b: &(&LoweredService, usize, Listener),
 ) {
     let location = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
-    let (first, again) = if location(a).start <= location(b).start {
+    let (first, second) = if location(a).start <= location(b).start {
         (a, b)
     } else {
         (b, a)
     };
-    let message = if first.2 == again.2 {
-        format!("{} is used twice", again.2)
+    let message = if first.2 == second.2 {
+        format!("{} is used twice", second.2)
     } else {
-        format!("{} overlaps {}", again.2, first.2)
+        format!("{} overlaps {}", second.2, first.2)
     };
     let owner =
         |of: &(&LoweredService, usize, Listener)| format!("service `{}`", of.0.service.name);
     sink.push(
-        Diagnostic::new(Code::DuplicateListener, &location(again), message)
-            .label(owner(again))
+        Diagnostic::new(Code::DuplicateListener, &location(second), message)
+            .label(owner(second))
             .also(&location(first), owner(first))
-            .cause("an exact port precedes a range and a range precedes `*`; between listeners of the same precedence \
-                the choice is ambiguous")
+            .cause("an exact port takes precedence over a range, and a range over `*`; between listeners with the same \
+                precedence the choice is ambiguous")
             .fix("remove one of them, or change its address or ports"),
     );
 }

@@ -1,5 +1,5 @@
-//! Services that listen on firewall marks: duplicate marks, and requirements and costs of the path through the kernel's
-//! stack.
+//! Verifies services that listen on firewall marks: duplicate marks, and the requirements and costs of the path through
+//! the kernel's stack.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) 
     }
 }
 
-/// Reports costs and missing forwarding of firewall mark services.
+/// Reports the costs of firewall mark services, and disabled forwarding.
 fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let Some(first) = service.marks.first() else {
         return;

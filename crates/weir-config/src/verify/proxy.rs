@@ -67,7 +67,7 @@ fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-/// Pools that requests of a service may use, without duplicates.
+/// Returns the pools that requests to a service may use, without duplicates.
 pub(super) fn reachable_pools<'a>(
     lowered: &'a Lowered,
     proxy: &'a LoweredProxy,
@@ -102,10 +102,10 @@ fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRout
     }
 }
 
-/// Reports a route whose service is no valid proxy service.
+/// Reports a route whose service is not a valid proxy service.
 fn without_proxy(sink: &mut Sink<'_>, lowered: &Lowered, name: &str, location: &Range<usize>) {
     if let Some(found) = lowered.services.iter().find(|it| it.service.name == name) {
-        // Without a valid `forward` the service has an error of its own.
+        // A service without a valid `forward` is reported separately.
         if let Some(forward) = &found.forward {
             let message = format!("service `{name}` is not a proxy service");
             sink.push(
@@ -149,11 +149,11 @@ fn preferred_server(
         return;
     };
     let mut servers = pool.pool.servers.iter();
-    // The servers of discovery are not known here.
+    // Servers from lists and DNS are not known here.
     if pool.complete && !servers.any(|known| known.name == server) {
         let near = nearest(server, pool.pool.servers.iter().map(|it| it.name.as_str()));
         let fix = near.map_or_else(
-            || "write a server as the pool has it".to_owned(),
+            || "write a server exactly as in the pool".to_owned(),
             |near| format!("did you mean \"{near}\"?"),
         );
         let message = format!("pool `{name}` has no server \"{server}\"");
@@ -165,7 +165,7 @@ fn preferred_server(
     }
 }
 
-/// Verifies the service, pools and reachability of each route.
+/// Verifies the service, the pools and the reachability of each route.
 fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     let proxies = || lowered.proxies.iter();
     let named: HashMap<&str, &LoweredProxy> = proxies()
@@ -178,7 +178,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
                 unseen_headers(sink, proxy, route);
             }
-            // Only the SNI is known there.
+            // Only the SNI and the client's address are known there.
             Some(_) if route.route.is_for_connections() => {}
             Some(proxy) => sink.push(
                 Diagnostic::new(
@@ -214,8 +214,8 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
     }
 }
 
-/// The routes of a service before another one. Those with one exact host cover only routes with this host, so that
-/// many hosts need no comparison of all pairs.
+/// The routes of a service that precede a route. A route with one exact host covers only routes with this host, so with
+/// many hosts not all pairs must be compared.
 #[derive(Default)]
 struct EarlierRoutes<'a> {
     count: usize,
@@ -224,7 +224,7 @@ struct EarlierRoutes<'a> {
 }
 
 impl<'a> EarlierRoutes<'a> {
-    /// The first that matches every request that `route` matches.
+    /// Returns the first route that matches every request that `route` matches.
     fn covering(&self, route: &LoweredRoute) -> Option<&'a LoweredRoute> {
         let of_host = only_host(route).and_then(|host| self.by_host.get(host));
         let first = |list: &[(usize, &'a LoweredRoute)]| {
@@ -259,7 +259,7 @@ impl<'a> EarlierRoutes<'a> {
     }
 }
 
-/// The host of a route that has exactly one, without a pattern.
+/// Returns the host of a route that has exactly one host, without a pattern.
 fn only_host(route: &LoweredRoute) -> Option<&str> {
     let when = &route.route.when;
     match (when.hosts.as_slice(), &when.host_set) {
@@ -268,8 +268,8 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
     }
 }
 
-/// Verifies the pool of `forward_auth`: it exists, and its servers are no services with `forward_auth`, which could ask
-/// each other for ever.
+/// Verifies the pool of `forward_auth`: it must exist, and its servers must not be services with `forward_auth`, which
+/// could send authorization requests to each other endlessly.
 fn forward_auth(
     sink: &mut Sink<'_>,
     lowered: &Lowered,
@@ -283,7 +283,7 @@ fn forward_auth(
         report_missing_pool(sink, lowered, pools, &auth.pool, location, &route.location);
         return;
     };
-    let asks = |proxy: &&LoweredProxy| {
+    let has_forward_auth = |proxy: &&LoweredProxy| {
         let mut routes = lowered.routes.iter();
         routes.any(|it| it.service.0 == proxy.proxy.name && it.route.forward_auth().is_some())
     };
@@ -293,7 +293,7 @@ fn forward_auth(
                 || listen.ip().is_unspecified() && server.address.is_loopback();
             is_address && server.port.is_none_or(|port| port == listen.port())
         };
-        let mut services = lowered.proxies.iter().filter(asks);
+        let mut services = lowered.proxies.iter().filter(has_forward_auth);
         let Some(proxy) = services.find(|proxy| proxy.proxy.listen.iter().any(is_own)) else {
             continue;
         };
@@ -303,10 +303,10 @@ fn forward_auth(
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, span, message)
-                .also(location, "asked here")
+                .also(location, "used here")
                 .also(&proxy.name, "this service")
-                .cause("two services that authorize requests by each other would never respond")
-                .fix("use the address of the server that decides"),
+                .cause("two services that send authorization requests to each other would never respond")
+                .fix("use the address of the authorizing server"),
         );
     }
 }
@@ -356,7 +356,7 @@ fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     }
 }
 
-/// Reports a pool without servers. A service whose routes answer or redirect every request needs none.
+/// Reports a pool without servers. A service whose routes answer or redirect every request needs no servers.
 fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool: &LoweredPool) {
     if !pool.pool.servers.is_empty() || !pool.complete {
         return;

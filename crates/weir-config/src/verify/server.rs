@@ -1,4 +1,4 @@
-//! Requirements of a service on its pool's servers.
+//! Verifies that the servers of a pool can serve a service's clients.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
 /// Code, message, cause and fix.
 type Finding = (Code, String, String, String);
 
-/// Problem of this server with clients of a family.
+/// Returns why this server cannot serve clients of an address family.
 fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<Finding> {
     let family = Family::of(server.address);
     (forward.needs_same_family() && family != clients).then(|| {
@@ -71,7 +71,7 @@ fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<
     })
 }
 
-/// Problem of this server with a listener.
+/// Returns why this server cannot serve the clients of a listener.
 fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
     if let Some(finding) = family_problem(forward, server, listener.family()) {
         return Some(finding);
@@ -102,7 +102,7 @@ fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> O
     None
 }
 
-/// Reports keys of the service for a forwarding method that none of its servers uses.
+/// Reports keys of the service that belong to a forwarding method that none of its servers uses.
 pub(super) fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if !pool.complete || service.forward.is_none() {
         return;

@@ -24,7 +24,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
         }
         return;
     }
-    let mut refuse = |location: &std::ops::Range<usize>, what: &str, cause: &str, fix: &str| {
+    let mut reject = |location: &std::ops::Range<usize>, what: &str, cause: &str, fix: &str| {
         let message = format!("{what} cannot be used with forward = \"socket\"");
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
@@ -35,7 +35,7 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
     };
     if let Some(location) = lowered.marks.first() {
         let cause = "a server is selected before there is a packet that a firewall rule could mark";
-        refuse(
+        reject(
             location,
             "a firewall mark",
             cause,
@@ -44,11 +44,11 @@ pub(super) fn verify(sink: &mut Sink<'_>, lowered: &LoweredService) {
     }
     if let Some(location) = &lowered.strict_ipvs {
         let cause = "IPVS does not balance sockets";
-        refuse(location, "`strict_ipvs`", cause, "remove `strict_ipvs`");
+        reject(location, "`strict_ipvs`", cause, "remove `strict_ipvs`");
     }
     if let Some(location) = &lowered.one_packet {
         let cause = "a socket keeps its server until the server takes no more flows";
-        refuse(location, "`one_packet`", cause, "remove `one_packet`");
+        reject(location, "`one_packet`", cause, "remove `one_packet`");
     }
     if let (Some(location), Some(cgroup)) = (&lowered.cgroup, &service.cgroup)
         && !cgroup.starts_with('/')
@@ -73,8 +73,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
             .forward
             .is_some_and(|own| (own == Forward::Socket) != is_socket)
         {
-            let message =
-                "a server cannot have another forwarding method if one of both is \"socket\"";
+            let message = "a server cannot override the forwarding method if one of the two methods is \"socket\"";
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
                     .also(forward, "the forwarding method of the service")

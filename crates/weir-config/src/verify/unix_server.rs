@@ -1,4 +1,4 @@
-//! Servers on unix sockets, which only proxy services and some checks can reach.
+//! Verifies servers on unix sockets, which only proxy services and some checks can reach.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Reports the servers on unix sockets of a layer 4 service.
+/// Reports servers of a layer 4 service that are on unix sockets.
 pub(super) fn in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let Some(method) = &service.forward else {
         return;
@@ -79,11 +79,11 @@ fn check_of(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &Rang
     sink.push(
         Diagnostic::new(Code::Contradiction, location, message)
             .cause("the server is a unix socket, without an address and a port")
-            .fix("give the server a `check` of its own, or add `address` and `port` to the check"),
+            .fix("give the server its own `check`, or add `address` and `port` to the check"),
     );
 }
 
-/// Why a check does not work with a unix socket; `None` = it does, or it goes to an address.
+/// Returns why a check does not work with a unix socket; `None` if the check works, or has its own target address.
 fn problem(check: &Check) -> Option<String> {
     let (kind, target) = (check.probe.as_str(), &check.target);
     if target.address.is_some() {

@@ -380,7 +380,7 @@ impl<P: Plane> Director<P> {
             Command::ExplainRequest(request, reply) => {
                 let answer = self
                     .status()
-                    .map(|report| request.explain(&self.desired, &report, &self.file));
+                    .map(|report| request.explain(&self.desired, Some(&report), &self.file));
                 let _ = reply.send(answer);
             }
         }
@@ -580,7 +580,7 @@ impl<P: Plane> Director<P> {
         self.configure_checks();
         self.list_files = list_files(&self.text);
         self.lists
-            .set_loaded(weir_proxy::number_of_files(&self.list_files));
+            .set_loaded(weir_proxy::file_fingerprint(&self.list_files));
     }
 
     /// Applies lists (networks, hosts, users, maps) whose files have changed. If a file cannot be used, all previous
@@ -589,8 +589,8 @@ impl<P: Plane> Director<P> {
         if self.list_files.is_empty() {
             return;
         }
-        let number = weir_proxy::number_of_files(&self.list_files);
-        if !self.lists.is_due(number) {
+        let fingerprint = weir_proxy::file_fingerprint(&self.list_files);
+        if !self.lists.is_due(fingerprint) {
             return;
         }
         match self.apply_changed_lists().await {
@@ -600,7 +600,7 @@ impl<P: Plane> Director<P> {
                     error,
                     "failed to load changed lists; the previous lists stay in use"
                 );
-                self.lists.set_failed(number, error);
+                self.lists.set_failed(fingerprint, error);
             }
         }
     }
@@ -636,8 +636,8 @@ impl<P: Plane> Director<P> {
 
     /// Loads certificate files that have changed. If a file cannot be used, all previous certificates stay in use.
     pub(crate) async fn watch_certificates(&mut self) {
-        let number = weir_proxy::certificate_files(&self.desired);
-        if !self.certificates.is_due(number) {
+        let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
+        if !self.certificates.is_due(fingerprint) {
             return;
         }
         let admin = self.configured.node.admin.as_ref();
@@ -654,14 +654,14 @@ impl<P: Plane> Director<P> {
         match loaded {
             Ok(()) => {
                 tracing::info!("loaded changed certificate files");
-                self.certificates.set_loaded(number);
+                self.certificates.set_loaded(fingerprint);
             }
             Err(error) => {
                 tracing::error!(
                     error,
                     "failed to load changed certificate files; the previous certificates stay in use"
                 );
-                self.certificates.set_failed(number, error);
+                self.certificates.set_failed(fingerprint, error);
             }
         }
     }
@@ -707,8 +707,8 @@ impl<P: Plane> Director<P> {
                 None => self.group.active().cloned(),
             },
         });
-        let number = weir_proxy::certificate_files(&self.desired);
-        self.certificates.set_loaded(number);
+        let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
+        self.certificates.set_loaded(fingerprint);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Decides when changed files are loaded, from fingerprints of the files (`weir_proxy::certificate_files`,
-/// `weir_proxy::number_of_files`).
+/// Decides when changed files are loaded, from fingerprints of the files (`weir_proxy::certificate_fingerprint`,
+/// `weir_proxy::file_fingerprint`).
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
     /// Fingerprint of the files in use.

@@ -115,8 +115,9 @@ impl Request {
         }
     }
 
-    /// Explains the request. `file` is the configuration file; `report` contains the states of servers.
-    pub fn explain(&self, desired: &Desired, report: &Report, file: &Path) -> Answer {
+    /// Explains the request. `file` is the configuration file; `report` contains the states of servers. `None` = the
+    /// states are unknown, because the configuration is not the daemon's.
+    pub fn explain(&self, desired: &Desired, report: Option<&Report>, file: &Path) -> Answer {
         let mut answer = Answer {
             packet: self.text.clone(),
             ..Answer::default()
@@ -320,7 +321,7 @@ fn decide(
     chosen: Option<usize>,
     from: &Surroundings<'_>,
     desired: &Desired,
-    report: &Report,
+    report: Option<&Report>,
     answer: &mut Answer,
 ) {
     match chosen.map(|at| &proxy.routes[at].action) {
@@ -505,9 +506,22 @@ fn show_rewritten_path(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<S
 }
 
 /// Shows the servers of a pool and which one is selected.
-fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mut Answer) {
+fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: &mut Answer) {
     let Some(pool) = pool else { return };
     answer.pool = Some(pool.name.clone());
+    let scheduler = pool
+        .scheduler
+        .unwrap_or(Proxy::default_scheduler(proxy.protocol));
+    let Some(report) = report else {
+        let servers = pool.servers.iter();
+        let lines = servers.map(|server| format!("{}: weight {}", server.name, server.weight));
+        answer.steps.extend(lines);
+        answer.outcome = Some(format!(
+            "scheduler {scheduler} chooses one of the usable servers of pool {}; only the daemon knows their state",
+            pool.name
+        ));
+        return;
+    };
     let service = report
         .services
         .iter()
@@ -536,9 +550,6 @@ fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: &Report, answer: &mu
             usable.push(&server.name);
         }
     }
-    let scheduler = pool
-        .scheduler
-        .unwrap_or(Proxy::default_scheduler(proxy.protocol));
     answer.outcome = Some(match usable.as_slice() {
         [] => format!("pool {} has no usable server: 503", pool.name),
         [only] => {
@@ -587,7 +598,7 @@ status  = 403
         let headers: Vec<String> = headers.iter().map(|line| (*line).to_owned()).collect();
         match Request::parse(text, &headers) {
             Ok(request) => request
-                .explain(&desired, &Report::default(), Path::new("weir.toml"))
+                .explain(&desired, Some(&Report::default()), Path::new("weir.toml"))
                 .to_string(),
             Err(error) => error.to_string(),
         }

@@ -1,4 +1,4 @@
-//! ACLs and conditions, as far as routes support them.
+//! ACLs and conditions, and their conversion to conditions of routes.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use crate::Environment;
 use crate::layer7::Condition;
 use crate::note::{Notes, Position};
 
-/// What a condition means for routes.
+/// A condition in terms of routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Always,
     Never,
     /// Any of these.
     AnyOf(Vec<Condition>),
-    /// Routes do not support it, with the reason.
+    /// Routes do not support the condition, for this reason.
     Unsupported(String),
 }
 
-/// Why two conditions cannot be combined.
-const TOO_MANY: &str = "a route has one list of hosts and one of paths";
+/// Why conditions cannot be combined.
+const NOT_COMBINABLE: &str = "one route cannot express all of its conditions together";
 
 /// Maximum number of routes for one rule.
 const MAX_ROUTES: usize = 256;
@@ -28,7 +28,7 @@ const MAX_ROUTES: usize = 256;
 /// The `acl` lines of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Acls {
-    /// ACL name to its lines, which are alternatives.
+    /// The lines of each ACL by its name; they are alternatives.
     named: HashMap<String, Vec<(Position, Vec<String>)>>,
 }
 
@@ -47,7 +47,7 @@ impl Acls {
         acls
     }
 
-    /// Returns the lines of the ACLs that a condition uses.
+    /// Returns the positions of the ACLs that a condition uses.
     pub(super) fn lines_of(&self, words: &[String]) -> Vec<Position> {
         let mut positions = Vec::new();
         for word in words {
@@ -57,7 +57,7 @@ impl Acls {
         positions
     }
 
-    /// Returns the criterion of an ACL that has one line.
+    /// Returns the criterion of an ACL; `None` unless it has exactly one line.
     pub(super) fn only_line(&self, name: &str) -> Option<&[String]> {
         match self.named.get(name)?.as_slice() {
             [(_, words)] => Some(words),
@@ -85,14 +85,14 @@ impl Acls {
         self.named.values().flatten().map(|(position, _)| *position)
     }
 
-    /// Translates `if …` or `unless …` for these clients. No words mean always.
+    /// Converts `if …` or `unless …` for these clients. Without words, the result is `Always`.
     pub(super) fn condition(&self, words: &[String], clients: Clients<'_>) -> Meaning {
         let Some((word, rest)) = words.split_first() else {
             return Meaning::Always;
         };
         let meaning = match terms(rest) {
             Some(alternatives) => self.any(&alternatives, clients),
-            None => Meaning::Unsupported("a closing brace is missing".to_owned()),
+            None => Meaning::Unsupported("the closing brace is missing".to_owned()),
         };
         match word.as_str() {
             "if" => meaning,
@@ -101,8 +101,8 @@ impl Acls {
         }
     }
 
-    /// Like [`Self::condition`], for a rule that keeps clients out: terms that routes do not support are left out, so
-    /// that the rule applies to more requests and never to fewer.
+    /// Like [`Self::condition`], for a rule that keeps clients out: terms that routes do not support are removed, so
+    /// that the rule applies to at least the same requests.
     pub(super) fn at_least(&self, words: &[String], clients: Clients<'_>) -> Meaning {
         let Some((word, rest)) = words.split_first() else {
             return Meaning::Always;
@@ -121,7 +121,7 @@ impl Acls {
         }
     }
 
-    /// Like [`Self::condition`], without the requests to which one of the other conditions applies.
+    /// Like [`Self::condition`], except for requests to which one of the other conditions applies.
     pub(super) fn except(
         &self,
         words: &[String],
@@ -130,7 +130,7 @@ impl Acls {
     ) -> Meaning {
         let mut meaning = self.condition(words, clients);
         for other in others {
-            meaning = both(&[meaning, negate(self.condition(other, clients))]);
+            meaning = all_of(&[meaning, negate(self.condition(other, clients))]);
         }
         meaning
     }
@@ -139,7 +139,7 @@ impl Acls {
         let mut found = Vec::new();
         let mut all = Vec::new();
         for terms in alternatives {
-            all.push(self.all_of(terms, clients));
+            all.push(self.all_terms(terms, clients));
         }
         for meaning in all {
             match meaning {
@@ -152,9 +152,9 @@ impl Acls {
         any_of(found)
     }
 
-    fn all_of(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
+    fn all_terms(&self, terms: &[Term], clients: Clients<'_>) -> Meaning {
         let meanings: Vec<Meaning> = terms.iter().map(|term| self.term(term, clients)).collect();
-        both(&meanings)
+        all_of(&meanings)
     }
 
     fn term(&self, term: &Term, clients: Clients<'_>) -> Meaning {
@@ -190,7 +190,7 @@ impl Acls {
     }
 }
 
-/// Replaces `-f FILE` by the values in the file, one per line.
+/// Replaces `-f FILE` by the values in the file, one per line; `-f` remains if the file cannot be read.
 fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
     let mut all = Vec::new();
     let mut words = words.iter();
@@ -215,18 +215,19 @@ fn with_files(environment: &dyn Environment, words: &[String]) -> Vec<String> {
     all
 }
 
+/// Returns the condition that any of these applies.
 pub(super) fn any_of(found: Vec<Condition>) -> Meaning {
     if found.is_empty() {
         Meaning::Never
     } else if found.len() > MAX_ROUTES {
-        Meaning::Unsupported(format!("it would take more than {MAX_ROUTES} routes"))
+        Meaning::Unsupported(format!("it requires more than {MAX_ROUTES} routes"))
     } else {
         Meaning::AnyOf(found)
     }
 }
 
-/// All of the conditions apply.
-fn both(meanings: &[Meaning]) -> Meaning {
+/// Returns the condition that all of these apply.
+fn all_of(meanings: &[Meaning]) -> Meaning {
     // If one of them never applies, the others do not need to be supported.
     if meanings.contains(&Meaning::Never) {
         return Meaning::Never;
@@ -243,7 +244,7 @@ fn both(meanings: &[Meaning]) -> Meaning {
                 let all: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
                 match all.filter(|all| all.len() <= MAX_ROUTES) {
                     Some(all) => so_far = all,
-                    None => return Meaning::Unsupported(TOO_MANY.to_owned()),
+                    None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
                 }
             }
             unsupported @ Meaning::Unsupported(_) => return unsupported.clone(),
@@ -256,7 +257,7 @@ fn both(meanings: &[Meaning]) -> Meaning {
     }
 }
 
-/// None of the conditions applies.
+/// Returns the condition that none of these applies.
 fn none_of(conditions: &[Condition]) -> Meaning {
     let mut so_far = vec![Condition::default()];
     for condition in conditions {
@@ -267,7 +268,7 @@ fn none_of(conditions: &[Condition]) -> Meaning {
         let both: Option<Vec<Condition>> = pairs.map(|(a, b)| a.and(b)).collect();
         match both.filter(|both| both.len() <= MAX_ROUTES) {
             Some(both) => so_far = both,
-            None => return Meaning::Unsupported(TOO_MANY.to_owned()),
+            None => return Meaning::Unsupported(NOT_COMBINABLE.to_owned()),
         }
     }
     any_of(so_far)
@@ -292,7 +293,8 @@ enum TermKind {
     Anonymous(Vec<String>),
 }
 
-/// Returns alternatives of terms that must all match; `None` = a closing brace is missing.
+/// Returns the alternatives of a condition, each a list of terms that must all match; `None` = a closing brace or a
+/// term is missing.
 fn terms(words: &[String]) -> Option<Vec<Vec<Term>>> {
     let mut alternatives = vec![Vec::new()];
     let mut words = words.iter();

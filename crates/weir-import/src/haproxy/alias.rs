@@ -1,5 +1,5 @@
-//! Names that lines use for other things: captured fields, variables that are set once, directories of certificates.
-//! Each reference is replaced by what it means, before the lines are imported.
+//! Resolves references between lines before they are imported: captured fields, variables that are set once, sockets
+//! between sections, stored certificates, and directories of certificates.
 
 use std::collections::HashMap;
 
@@ -48,7 +48,7 @@ pub(super) fn resolve(file: &mut File, notes: &mut Notes) -> Variables {
     variables
 }
 
-/// Replaces Unix sockets that lead from one section to another by ports of the loopback interface.
+/// Replaces Unix sockets between sections of the file by ports on the loopback interface.
 fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     const FIRST_PORT: u16 = 21_000;
     let is_socket = |word: &str| {
@@ -95,8 +95,9 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
             continue;
         };
         line.words[at].clone_from(address);
-        let why = format!("{word} became {address}, which all programs of this machine can reach");
-        // Those in the abstract namespace have no permissions either.
+        let why =
+            format!("{word} was replaced by {address}, which all processes on this host can reach");
+        // Abstract sockets have no permissions either.
         match word.starts_with("abns@") || at == 2 {
             true => notes.remark(line.position, why),
             false => notes.add(line.position, why),
@@ -104,18 +105,18 @@ fn join_sockets(proxies: &mut [Proxy], notes: &mut Notes) {
     }
 }
 
-/// The directory that relative paths are completed with if the file names none.
+/// Directory that relative paths are relative to if the file sets no other.
 const DIRECTORY: &str = "/etc/haproxy";
 
-/// `crt-base` or `ca-base`.
+/// Returns the value of `crt-base` or `ca-base`.
 fn base(file: &File, keyword: &str) -> Option<String> {
     let mut lines = file.global.iter().rev();
     let line = lines.find(|line| line.keyword() == keyword);
     line.and_then(|line| line.word(1)).map(str::to_owned)
 }
 
-/// Returns the directory of relative paths of certificates.
-pub(super) fn certificates(file: &File) -> String {
+/// Returns the directory that relative certificate paths are relative to.
+pub(super) fn certificate_directory(file: &File) -> String {
     base(file, "crt-base").unwrap_or_else(|| DIRECTORY.to_owned())
 }
 
@@ -142,14 +143,14 @@ fn complete_paths(line: &mut Line, bases: &[(&str, Option<String>)], notes: &mut
             continue;
         }
         if base.is_none() {
-            let why = format!("{path} is relative, and became a file of {DIRECTORY}");
+            let why = format!("{path} is a relative path, taken as relative to {DIRECTORY}");
             notes.add(line.position, why);
         }
         line.words[at] = absolute(path, base.as_deref().unwrap_or(DIRECTORY));
     }
 }
 
-/// Names of the fields that `capture request header NAME len N` and `http-request capture` keep, in order.
+/// Returns what `capture request header NAME len N` and `http-request capture` capture, as expressions, in order.
 fn captures(proxy: &Proxy) -> Vec<String> {
     let lines = proxy.lines.iter();
     lines
@@ -173,13 +174,13 @@ fn replace_captures(line: &mut Line, captures: &[String]) {
         for word in &mut line.words {
             if word.contains(&reference) {
                 *word = word.replace(&reference, expression);
-                line.keeps_request = true;
+                line.uses_capture = true;
             }
         }
     }
 }
 
-/// Variables that exactly one rule of the file sets, without a condition.
+/// Returns the variables that exactly one rule of the file sets, without a condition.
 fn set_once(proxies: &[Proxy]) -> Variables {
     let mut found: HashMap<String, Option<Variable>> = HashMap::new();
     for line in proxies.iter().flat_map(|proxy| &proxy.lines) {
@@ -200,7 +201,7 @@ fn set_once(proxies: &[Proxy]) -> Variables {
         .collect()
 }
 
-/// `http-request set-var(txn.host) req.hdr(host)`: name, expression, and whether it has a condition.
+/// Parses `http-request set-var(txn.host) req.hdr(host)`: name, expression, and whether the rule has a condition.
 fn assignment(line: &Line) -> Option<(String, String, bool)> {
     if line.keyword() != "http-request" {
         return None;
@@ -222,21 +223,21 @@ fn replace_variables(line: &mut Line, variables: &mut Variables) {
         for word in &mut line.words {
             if word.contains(&reference) {
                 *word = word.replace(&reference, &variable.expression);
-                line.keeps_request = true;
+                line.uses_capture = true;
                 variable.used_by.push(line.position);
             }
         }
     }
 }
 
-/// Decides what became of the rules that set variables: they are imported with the rules that use them.
+/// Adds notes about the rules that set variables: such a rule is lost if a rule that uses its variable is.
 pub(super) fn note_variables(variables: &Variables, notes: &mut Notes) {
     for variable in variables.values() {
         let position = variable.set_by;
-        let mut users = variable.used_by.iter();
+        let mut used_by = variable.used_by.iter();
         if variable.used_by.is_empty() {
             notes.remark(position, "not imported: no rule uses the variable");
-        } else if users.any(|user| notes.is_lost(*user)) {
+        } else if used_by.any(|line| notes.is_lost(*line)) {
             notes.add(
                 position,
                 "not imported: a rule that uses the variable is not imported",

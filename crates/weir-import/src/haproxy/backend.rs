@@ -6,7 +6,7 @@ use super::section::Proxy;
 use super::server::{self, Options};
 use super::{Context, time};
 use crate::document::{Entry, Item, Value};
-use crate::layer7::{Group, Upstream};
+use crate::layer7::{self, Upstream};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 use crate::time::format_millis;
@@ -31,7 +31,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     let mut probes: Option<Vec<Probe>> = None;
     for line in &proxy.lines {
         match line.keyword() {
-            // A name may get another address.
+            // The address of a name may change at run time.
             "server" | "server-template"
                 if line.keyword() == "server-template"
                     || line.word(2).is_some_and(server::is_name) =>
@@ -43,15 +43,15 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 let Some((named, options)) = found else {
                     continue;
                 };
-                of_pool(&mut proxy_version, &mut slow, &options, line, notes);
-                same(&mut tls, options.tls, line, notes);
+                keep_pool_settings(&mut proxy_version, &mut slow, &options, line, notes);
+                keep_tls(&mut tls, options.tls, line, notes);
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
                 names.push(named.item);
                 match &probes {
                     Some(first) if *first != named.probes => notes.add(
                         line.position,
-                        "its check is not imported: servers from DNS have the pool's checks, those of the first name",
+                        "its check is not imported: all servers from DNS have the checks of the pool's first name",
                     ),
                     Some(_) => {}
                     None => probes = Some(named.probes),
@@ -66,8 +66,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
                 http2 = http2.or(options.http2);
                 shutdown = shutdown.or(options.shutdown);
                 add_server(&mut servers, server);
-                of_pool(&mut proxy_version, &mut slow, &options, line, notes);
-                same(&mut tls, options.tls, line, notes);
+                keep_pool_settings(&mut proxy_version, &mut slow, &options, line, notes);
+                keep_tls(&mut tls, options.tls, line, notes);
             }
             "use-server" if !proxy.is_http() => {
                 line.reject(
@@ -77,7 +77,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
             }
             "source" => line.reject(
                 notes,
-                "the source address of connections to servers cannot be set",
+                "Weir has no setting for the source address of connections to servers",
             ),
             _ => {}
         }
@@ -113,7 +113,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     sticky(context, &mut entries, proxy, notes);
     if let Some((version, position)) = proxy_version.flatten() {
-        // These backends do not support plain balancing without it.
+        // Servers that expect the PROXY protocol do not work without it.
         entries.push(Entry::new("proxy_protocol", version, position).essential());
     }
     if let Some((line, host)) = fixed_host(proxy) {
@@ -133,7 +133,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     }
     let name = context.writer.names.take(&proxy.name);
     context.pools.insert(proxy.name.clone(), name.clone());
-    context.writer.group(Group {
+    context.writer.pool(layer7::Pool {
         from: proxy.position,
         name,
         entries,
@@ -143,8 +143,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes)
     });
 }
 
-/// Without `option allbackups` haproxy uses the first backup server that is up, and Weir distributes requests over all
-/// of them: the second one becomes `sorry`.
+/// Returns `sorry` for the second backup server. Without `option allbackups`, haproxy uses only the first backup server
+/// that is up, while Weir distributes requests over all of them.
 fn backups(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -164,8 +164,7 @@ fn backups(
     };
     if !further.is_empty() {
         for at in further {
-            let why =
-                "haproxy uses the first backup server that is up, and Weir all of them together";
+            let why = "haproxy uses only the first backup server that is up; Weir uses all of them together";
             notes.add(servers[*at].from, why);
         }
         return None;
@@ -182,12 +181,13 @@ fn backups(
         let names: Vec<Item> = server.probes.iter().map(name).collect();
         server.entries.push(Entry::new("check", names, server.from));
     }
-    let why = "the second backup server is `sorry`, which is used if the first one is down";
+    let why =
+        "the second backup server is imported as `sorry`, which is used if the first one is down";
     notes.remark(server.from, why);
     Some(Entry::new("sorry", server.entries, server.from))
 }
 
-/// `http-request set-header Host www.example` without a condition: `host` of the pool.
+/// Returns line and value of `http-request set-header Host www.example` without a condition: `host` of the pool.
 pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     let mut lines = proxy.lines.iter().rev();
     lines.find_map(|line| match line.words.as_slice() {
@@ -203,8 +203,8 @@ pub(super) fn fixed_host(proxy: &Proxy) -> Option<(&Line, &str)> {
     })
 }
 
-/// Weir increases weights in whole steps, haproxy in sixteenths: scaling keeps the proportions and gives enough
-/// steps.
+/// Scales a weight for `slow_start`: Weir increases weights in whole steps, haproxy in sixteenths. Scaling keeps the
+/// proportions.
 fn refine_weight(server: &mut Upstream) {
     const STEPS: u64 = 100;
     let weight = server.entries.iter_mut().find(|it| it.key == "weight");
@@ -214,7 +214,7 @@ fn refine_weight(server: &mut Upstream) {
     }
 }
 
-/// Adds a server. haproxy may list an address several times; Weir adds up the weights and the limits.
+/// Adds a server. If haproxy lists an equal server several times, the weights and the limits are added up.
 fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
     let number = |server: &Upstream, key: &str| {
         let mut entries = server.entries.iter();
@@ -228,13 +228,13 @@ fn add_server(servers: &mut Vec<Upstream>, server: Upstream) {
         entries.retain(|entry| !matches!(entry.key, "weight" | "max_connections"));
         entries
     };
-    let same = |known: &&mut Upstream| {
+    let is_equal = |known: &&mut Upstream| {
         known.probes == server.probes
             && others(known) == others(&server)
             && number(known, "max_connections").is_some()
                 == number(&server, "max_connections").is_some()
     };
-    let Some(known) = servers.iter_mut().find(same) else {
+    let Some(known) = servers.iter_mut().find(is_equal) else {
         servers.push(server);
         return;
     };
@@ -256,7 +256,7 @@ struct Named {
     probes: Vec<Probe>,
 }
 
-/// `server-template web 1-10 _http._tcp.web.example resolvers dns check`.
+/// Converts `server-template web 1-10 _http._tcp.web.example resolvers dns check`.
 fn template(
     context: &mut Context<'_>,
     line: &Line,
@@ -269,11 +269,15 @@ fn template(
         line.reject(notes, "haproxy requires a prefix, a number and a name");
         return None;
     }
-    notes.remark(line.position, "the name decides how many servers there are");
+    notes.remark(
+        line.position,
+        "the DNS records of the name determine the number of servers",
+    );
     named(context, line, (3, 4), shared, checks, proxy, notes)
 }
 
-/// Servers of a name: the word `at`, with the options from the word `rest` on.
+/// Converts the servers of a name: the word `at`, with the options from the word `rest` on. `None` = rejected, with a
+/// note.
 fn named(
     context: &mut Context<'_>,
     line: &Line,
@@ -300,12 +304,15 @@ fn named(
         None => (address, None),
     };
     if name.parse::<std::net::IpAddr>().is_ok() {
-        line.reject(notes, "this is an address; addresses are listed as servers");
+        line.reject(
+            notes,
+            "`servers_dns` takes names, not addresses; list the address in `servers`",
+        );
         return None;
     }
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_name) {
-        line.reject(notes, &format!("{name} is not a name"));
+        line.reject(notes, &format!("{name} is not a valid host name"));
         return None;
     }
     let mut options = shared.clone();
@@ -317,7 +324,7 @@ fn named(
     if is_service {
         table.push(Entry::new("record", "SRV", position).essential());
     }
-    table.extend(options.of_name(line, is_service));
+    table.extend(options.dns_keys(line, is_service));
     if let Some(port) = port {
         table.push(Entry::new("port", port, position).essential());
     }
@@ -332,8 +339,8 @@ fn named(
         }
     }
     context.mark_used(line);
-    let probes = checks.of_server(context, &options, proxy, line, notes);
-    options.settle_tls();
+    let probes = checks.for_server(context, &options, proxy, line, notes);
+    options.complete_tls();
     let item = Item::new(table, Some(position));
     Some((Named { item, probes }, options))
 }
@@ -352,13 +359,13 @@ fn without(words: &[String], options: &[&str]) -> Vec<String> {
     kept
 }
 
-/// TLS to servers is set per pool: the first server's settings, and the others' if equal.
-fn same(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
+/// Keeps the TLS settings of the first server for the pool, and adds a note if those of `server` differ.
+fn keep_tls(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &mut Notes) {
     match pool {
         None => *pool = Some(server),
         Some(first) if *first != server => notes.add(
             line.position,
-            "TLS to servers is set per pool, and this server's settings differ from the first server's",
+            "TLS to servers is set per pool: the first server's settings are used, and this server's differ",
         ),
         Some(_) => {}
     }
@@ -367,8 +374,9 @@ fn same(pool: &mut Option<Vec<Entry>>, server: Vec<Entry>, line: &Line, notes: &
 /// The PROXY protocol version for servers, and its line.
 type ProxyVersion = Option<(&'static str, Position)>;
 
-/// Settings that haproxy has per server and Weir per pool: the first server's.
-fn of_pool(
+/// Keeps the settings of the first server that haproxy has per server and Weir per pool, and adds notes if those of
+/// `options` differ.
+fn keep_pool_settings(
     proxy_version: &mut Option<ProxyVersion>,
     slow: &mut Option<(u64, Position)>,
     options: &Options,
@@ -380,14 +388,14 @@ fn of_pool(
         None => *proxy_version = Some(options.send_proxy),
         Some(first) if version(first) != version(options.send_proxy) => notes.add(
             line.position,
-            "`proxy_protocol` is set per pool, and this server's setting differs from the first server's",
+            "`proxy_protocol` is set per pool: the first server's setting is used, and this server's differs",
         ),
         Some(_) => {}
     }
     match (*slow, options.slow_start) {
         (Some((first, _)), Some((own, _))) if first != own => notes.add(
             line.position,
-            "slowstart is not imported: `slow_start` is set per pool, and another server has a different time",
+            "slowstart is not imported: `slow_start` is set per pool, and an earlier server has a different time",
         ),
         (None, own) => *slow = own,
         _ => {}
@@ -414,7 +422,7 @@ fn scheduler(
     {
         notes.remark(
             line.position,
-            "not imported: `hash` of Weir is consistent, and `source` keeps clients on their servers",
+            "not imported: the `hash` scheduler is always consistent, and `source` keeps clients on their servers",
         );
     }
     let position = line.position;
@@ -430,7 +438,12 @@ fn scheduler(
                 return;
             }
             Some(Some(key)) => key,
-            None => return line.reject(notes, "`key` of a scheduler cannot be computed this way"),
+            None => {
+                return line.reject(
+                    notes,
+                    "`key` of a scheduler does not support this expression",
+                );
+            }
         },
         "roundrobin" | "static-rr" | "leastconn" | "source" | "first" | "random" => {
             entries.push(Entry::new("scheduler", name, position));
@@ -466,13 +479,13 @@ fn scheduler(
     entries.push(Entry::new("scheduler", table, position));
 }
 
-/// `stick on hdr(X-User)`: requests with the same text go to one server, as the hash of the text selects it.
+/// Converts `stick on hdr(X-User)` to the `hash` scheduler, which sends requests with the same text to the same server.
 fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<Entry> {
     let line = proxy.last(&["stick", "on"]).filter(|_| proxy.is_http())?;
     let [_, _, expression] = line.words.as_slice() else {
         return None;
     };
-    // A server sets a cookie only in its first response, and the hash might select another one then.
+    // A server sets a cookie in its first response, and the hash of that cookie may select another server.
     let key = hash_key(expression)??;
     if key.starts_with("cookie:") {
         return None;
@@ -483,7 +496,7 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     }
     context.mark_used(line);
     context.mark_used(clients);
-    let why = "the hash of the text selects the server, instead of `balance` and a table";
+    let why = "imported as the `hash` scheduler: a hash of the text selects the server, not `balance` and a table";
     for line in [Some(line), proxy.last(&["balance"])].into_iter().flatten() {
         context.mark_used(line);
         notes.remark(line.position, why);
@@ -495,7 +508,7 @@ fn stick_on_text(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) ->
     Some(Entry::new("scheduler", keys, line.position))
 }
 
-/// The key of `balance hash EXPRESSION`; `Some(None)` = the client's address, `None` = Weir has no such key.
+/// Returns the key for `balance hash EXPRESSION`; `Some(None)` = the client's address, `None` = Weir has no such key.
 fn hash_key(expression: &str) -> Option<Option<String>> {
     let (fetch, argument) = match expression
         .strip_suffix(')')
@@ -516,7 +529,7 @@ fn hash_key(expression: &str) -> Option<Option<String>> {
     }))
 }
 
-/// `cookie SRV insert indirect nocache`.
+/// Imports `cookie SRV insert indirect nocache` as `sticky`.
 fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, notes: &mut Notes) {
     let Some(line) = proxy.last(&["cookie"]) else {
         return;
@@ -553,7 +566,7 @@ fn sticky(context: &mut Context<'_>, entries: &mut Vec<Entry>, proxy: &Proxy, no
     if mode.is_empty() {
         return line.reject(
             notes,
-            "`sticky` is insert, rewrite or prefix; it cannot only read a cookie",
+            "`mode` of `sticky` is insert, rewrite or prefix; Weir cannot only read a cookie",
         );
     }
     let mut table = vec![

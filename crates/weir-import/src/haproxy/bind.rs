@@ -25,9 +25,9 @@ pub(super) struct Binds {
 /// What the binds of a file share.
 pub(super) struct Scope<'f> {
     pub(super) environment: &'f dyn Environment,
-    /// Directory of relative paths.
+    /// Directory that relative paths are relative to.
     pub(super) base: &'f str,
-    /// Whether a frontend has a listener at this port of 0.0.0.0.
+    /// Returns whether a frontend listens on this port of 0.0.0.0.
     pub(super) is_taken: &'f dyn Fn(&str) -> bool,
     /// Addresses of earlier frontends.
     pub(super) listening: &'f HashSet<String>,
@@ -46,7 +46,7 @@ pub(super) struct Suites {
 }
 
 impl Suites {
-    /// Keeps the list of an option; returns whether it has one.
+    /// Stores the list of an option. Returns false if the option has no list.
     pub(super) fn set(&mut self, option: &str, text: String, position: Position) -> bool {
         let list = match option {
             "ciphers" => &mut self.ciphers,
@@ -72,7 +72,7 @@ struct Bind {
 /// Maximum number of ports of one bind.
 const MAX_PORTS: usize = 256;
 
-/// Where a service has its certificates if the file does not say it.
+/// Certificate directory of a service if the file names no certificate.
 const DIRECTORY: &str = "/etc/weir/certs";
 
 impl Binds {
@@ -82,8 +82,8 @@ impl Binds {
 
     /// Returns the addresses with and without TLS and the PROXY protocol: each combination is a service.
     pub(super) fn of(&self, tls: bool, proxy_protocol: bool) -> Vec<(String, Position)> {
-        let same = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
-        let found = self.listen.iter().filter(same);
+        let is_wanted = |bind: &&Bind| bind.tls == tls && bind.proxy_protocol == proxy_protocol;
+        let found = self.listen.iter().filter(is_wanted);
         found
             .map(|bind| (bind.address.clone(), bind.position))
             .collect()
@@ -95,7 +95,7 @@ impl Binds {
         };
         let has = |option: &str| line.words.iter().skip(2).any(|word| word == option);
         let (tls, proxy_protocol) = (has("ssl"), has("accept-proxy"));
-        let before = self.listen.len();
+        let count_before = self.listen.len();
         for address in addresses.split(',').filter(|address| !address.is_empty()) {
             let found = match endpoints(address, scope.environment) {
                 Ok(found) => found,
@@ -114,7 +114,7 @@ impl Binds {
                     instead
                 }
             };
-            // Without `v6only` haproxy's socket accepts IPv4, too.
+            // Without `v6only`, haproxy's socket also accepts IPv4.
             let both = found.iter().filter_map(|it| it.strip_prefix("[::]:"));
             let both = both.filter(|port| !has("v6only") && !(scope.is_taken)(port));
             let both: Vec<String> = both.map(|port| format!("0.0.0.0:{port}")).collect();
@@ -134,14 +134,14 @@ impl Binds {
                 }
             }
         }
-        if self.listen.len() == before && self.lost.is_none() {
+        if self.listen.len() == count_before && self.lost.is_none() {
             self.lost = Some((line.position, tls));
         }
         self.options(line, scope, notes);
     }
 
-    /// Adds an address if there is none, so that the rules are imported nevertheless; `port` is free. `required` = the
-    /// section, if it must have an address.
+    /// Adds an address if there is none, so that the rules can be imported, and certificates if TLS has none. `port`
+    /// returns a free port; `required` is the section if it must have an address.
     pub(super) fn complete(
         &mut self,
         required: Option<Position>,
@@ -154,8 +154,8 @@ impl Binds {
             notes.add(
                 position,
                 format!(
-                    "it has no address that Weir can listen on; the service listens on {address}, which all programs \
-                     of this machine can reach"
+                    "it has no address that Weir can listen on; the service listens on {address}, which all processes \
+                     on this host can reach"
                 ),
             );
             self.listen.push(Bind {
@@ -167,7 +167,7 @@ impl Binds {
         }
         let secured = self.listen.iter().find(|bind| bind.tls);
         if let Some(bind) = secured.filter(|_| self.certificates.is_empty()) {
-            // Without `tls` the service would talk to clients in clear text.
+            // Without `tls`, the service would use clear text.
             notes.add(
                 bind.position,
                 format!("its certificates are not imported: place them in {DIRECTORY}"),
@@ -177,12 +177,12 @@ impl Binds {
         }
     }
 
-    /// All addresses.
+    /// Returns all addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = String> {
         self.listen.iter().map(|bind| bind.address.clone())
     }
 
-    /// Keys of `tls`.
+    /// Returns the keys of `tls`.
     pub(super) fn tls(&self) -> Vec<Entry> {
         let mut entry = Entry::implied("certificates", self.certificates.clone()).essential();
         if let [only] = self.certificates.as_slice() {
@@ -199,7 +199,7 @@ impl Binds {
         }
     }
 
-    /// `crt-list FILE`: a certificate in each line, with options in brackets and names.
+    /// Adds the certificates of `crt-list FILE`: one per line, with options in brackets and names.
     fn list(&mut self, file: &str, line: &Line, scope: &Scope<'_>, notes: &mut Notes) {
         let text = match scope.environment.read(file) {
             Ok(text) => text,
@@ -238,7 +238,7 @@ impl Binds {
                     if file.starts_with('@') {
                         notes.add(
                             line.position,
-                            "not imported: a certificate of a crt-store; name its file in `certificates`",
+                            "not imported: no crt-store has this certificate; name its file in `certificates`",
                         );
                         continue;
                     }
@@ -259,7 +259,10 @@ impl Binds {
                     Some(version @ ("1.2" | "1.3")) => {
                         self.key(Entry::new("minimum", version, line.position), notes);
                     }
-                    _ => notes.add(line.position, "TLS versions below 1.2 are not supported"),
+                    _ => notes.add(
+                        line.position,
+                        "Weir does not support TLS versions below 1.2",
+                    ),
                 },
                 "ca-file" => {
                     ca = true;
@@ -274,14 +277,17 @@ impl Binds {
                     }
                     "required" => {
                         notes.mark_guard(line.position);
-                        notes.add(line.position, "verify is not imported: it has no ca-file");
+                        notes.add(line.position, "verify is not imported: there is no ca-file");
                     }
                     _ => {}
                 },
                 "accept-proxy" => {}
                 "alpn" | "npn" => {
                     let _ = value();
-                    notes.remark(line.position, "ALPN: Weir offers the protocols it supports");
+                    notes.remark(
+                        line.position,
+                        "alpn is not imported: Weir offers the protocols that it supports",
+                    );
                 }
                 "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "v4v6" | "name" | "defer-accept"
                 | "no-tls-tickets" | "expose-fd" | "tls-tickets" | "id" | "no-alpn" => {
@@ -362,14 +368,14 @@ impl Binds {
             entry.key == "minimum"
                 && matches!(&entry.item.value, Value::Text(text) if text == "1.3")
         };
-        let newest_only = self.keys.iter().any(is_newest);
+        let tls13_only = self.keys.iter().any(is_newest);
         let lists = [suites.ciphers.as_ref(), suites.ciphersuites.as_ref()];
-        for key in tls_suite::keys(lists, suites.curves.as_ref(), newest_only, notes) {
+        for key in tls_suite::keys(lists, suites.curves.as_ref(), tls13_only, notes) {
             self.key(key, notes);
         }
     }
 
-    /// Keeps the first value of a kind. Binds with different values would need separate services.
+    /// Keeps the first value of each key, and adds a note if a later value differs.
     fn key(&mut self, entry: Entry, notes: &mut Notes) {
         match self.keys.iter().find(|existing| existing.key == entry.key) {
             None => self.keys.push(entry),
@@ -380,7 +386,10 @@ impl Binds {
                     if matches!(entry.key, "client_ca" | "client_auth") {
                         notes.mark_guard(position);
                     }
-                    let why = format!("a second {} is not imported: a service has one", entry.key);
+                    let why = format!(
+                        "a second {} is not imported: a service has only one",
+                        entry.key
+                    );
                     notes.add(position, why);
                 }
             }
@@ -411,7 +420,7 @@ pub(super) fn has_ipv4_wildcard<'l>(
     lines.any(|line| line.keyword() == "bind" && listens(line))
 }
 
-/// Returns a path with the directory of relative ones.
+/// Returns the path, joined to `base` if it is relative.
 pub(super) fn absolute(path: &str, base: &str) -> String {
     match path.starts_with(['/', '@']) {
         true => path.to_owned(),
@@ -423,7 +432,7 @@ pub(super) fn absolute(path: &str, base: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 struct Unusable {
     why: String,
-    /// Addresses that keep the rest of the section.
+    /// Addresses to listen on instead, so that the rest of the section is imported.
     instead: Option<Vec<String>>,
 }
 
@@ -433,7 +442,7 @@ impl From<String> for Unusable {
     }
 }
 
-/// `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
+/// Parses `*:80`, `:80-82`, `[::]:443`, `::1:80`, `ipv4@10.0.0.1:80`, `${ADDRESS}:80`.
 fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, Unusable> {
     let (text, family) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),
@@ -461,7 +470,7 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, U
             false => ports.map(|port| format!("{host}:{port}")).collect(),
         }
     };
-    let (ports, is_cut) = ports_of(ports)?;
+    let (ports, is_truncated) = ports_of(ports)?;
     // `listen` expands variables.
     let ipv6 = family.unwrap_or_else(|| host.contains(':'));
     let found = match host.parse::<std::net::IpAddr>() {
@@ -477,16 +486,16 @@ fn endpoints(text: &str, environment: &dyn Environment) -> Result<Vec<String>, U
             }
         },
     };
-    match is_cut {
+    match is_truncated {
         false => Ok(found),
         true => Err(Unusable {
-            why: format!("a service cannot listen on more than {MAX_PORTS} ports of one range"),
+            why: format!("at most {MAX_PORTS} ports of a range are imported"),
             instead: Some(found),
         }),
     }
 }
 
-/// Returns the ports of `80`, `80-82` or `${PORT}`, and whether there are more.
+/// Returns the ports of `80`, `80-82` or `${PORT}`, at most [`MAX_PORTS`], and whether there are more.
 fn ports_of(text: &str) -> Result<(Vec<String>, bool), String> {
     if text.starts_with("${") && text.ends_with('}') {
         return Ok((vec![text.to_owned()], false));

@@ -15,7 +15,7 @@ pub(super) struct Blocks {
 struct Block {
     /// The last `.if`, `.elif` or `.else`.
     line: Position,
-    /// Its lines are read, if those of the outer blocks are.
+    /// haproxy reads its lines, if it reads those of the outer blocks.
     is_read: bool,
     /// One of its branches was read.
     is_done: bool,
@@ -28,7 +28,7 @@ impl Blocks {
         blocks.find(|block| !block.is_read).map(|block| block.line)
     }
 
-    /// Returns whether the line is a directive, and applies it.
+    /// Applies a directive. Returns false if the line is none.
     pub(super) fn directive(
         &mut self,
         words: &[String],
@@ -85,7 +85,7 @@ impl Blocks {
         true
     }
 
-    /// Notes the blocks that are not closed.
+    /// Adds a note for each block that is not closed.
     pub(super) fn finish(self, notes: &mut Notes) {
         for block in self.open {
             notes.add(block.line, "haproxy requires .endif after it");
@@ -93,7 +93,7 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition; one that is not understood is taken as true.
+/// Evaluates a condition; the result is true if the condition cannot be parsed.
 fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes) -> bool {
     if text.is_empty() {
         return false;
@@ -102,7 +102,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
         let name = rest.split('}').next().unwrap_or_default();
         notes.add(
             position,
-            format!("the variable {name} is not set here, and is taken as empty; set it, and import again"),
+            format!("the environment variable {name} is not set here and taken as empty; set it and import again"),
         );
     }
     let mut parser = Parser {
@@ -114,7 +114,7 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
     let Some(holds) = found else {
         notes.add(
             position,
-            "the condition cannot be evaluated; its lines are imported",
+            "the condition cannot be evaluated; the lines after it are imported",
         );
         return true;
     };
@@ -130,8 +130,8 @@ fn evaluate(text: &str, scope: &Scope<'_>, position: Position, notes: &mut Notes
     holds
 }
 
-/// Names of variables that haproxy sets itself.
-fn is_own(name: &str) -> bool {
+/// Returns whether haproxy itself sets the variable.
+fn is_set_by_haproxy(name: &str) -> bool {
     name.starts_with("HAPROXY_")
 }
 
@@ -143,6 +143,7 @@ struct Parser<'t, 's> {
 }
 
 impl Parser<'_, '_> {
+    /// Skips this text. Returns false if the rest begins with something else.
     fn take(&mut self, text: &str) -> bool {
         let Some(rest) = self.rest.trim_start().strip_prefix(text) else {
             return false;
@@ -151,7 +152,7 @@ impl Parser<'_, '_> {
         true
     }
 
-    /// `A || B`; `None` = not understood.
+    /// Parses `A || B`; `None` = the condition cannot be parsed.
     fn any(&mut self) -> Option<bool> {
         let mut holds = self.all()?;
         while self.take("||") {
@@ -160,7 +161,7 @@ impl Parser<'_, '_> {
         Some(holds)
     }
 
-    /// `A && B`.
+    /// Parses `A && B`.
     fn all(&mut self) -> Option<bool> {
         let mut holds = self.term()?;
         while self.take("&&") {
@@ -169,7 +170,7 @@ impl Parser<'_, '_> {
         Some(holds)
     }
 
-    /// `!A`, `(A)`, a number or a predicate.
+    /// Parses `!A`, `(A)`, a number or a predicate.
     fn term(&mut self) -> Option<bool> {
         if self.take("!") {
             return self.term().map(|holds| !holds);
@@ -201,7 +202,7 @@ impl Parser<'_, '_> {
             Some((expanded(one), expanded(other)))
         };
         let holds = match name {
-            "defined" => self.scope.variable(arguments).is_some() || is_own(arguments),
+            "defined" => self.scope.variable(arguments).is_some() || is_set_by_haproxy(arguments),
             "streq" => pair().map(|(one, other)| one == other)?,
             "strneq" => pair().map(|(one, other)| one != other)?,
             "strstr" => pair().map(|(one, other)| one.contains(&other))?,

@@ -8,10 +8,10 @@ use crate::document::{Entry, Item, Value};
 use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
-/// haproxy's defaults.
+/// haproxy's default interval.
 const INTERVAL_MS: u64 = 2000;
 
-/// The check of every server with `check`.
+/// The health check of a backend's servers with `check`.
 #[derive(Debug)]
 pub(super) struct Checks {
     kind: &'static str,
@@ -23,14 +23,14 @@ pub(super) struct Checks {
 
 impl Checks {
     pub(super) fn read(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
-        let checks = Self::of_options(context, proxy, notes);
+        let checks = Self::from_options(context, proxy, notes);
         if checks.kind != "http" {
             remark_ignored(proxy, notes);
         }
         checks
     }
 
-    fn of_options(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
+    fn from_options(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Self {
         const KINDS: &[(&str, &str)] = &[
             ("httpchk", "http"),
             ("smtpchk", "smtp"),
@@ -88,14 +88,14 @@ impl Checks {
             ("tcp", "tcp-check") => checks.exchange(context, proxy, notes),
             ("tcp", other) => notes.add(
                 line.position,
-                format!("Weir has no {other}: the check only opens a connection"),
+                format!("Weir has no equivalent of {other}: the check only opens a connection"),
             ),
             _ => {}
         }
         checks
     }
 
-    /// `tcp-check send …`, `tcp-check expect …`.
+    /// Imports `tcp-check send …` and `tcp-check expect …` as `exchange`.
     fn exchange(&mut self, context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
         let is_rule = |line: &&Line| line.keyword() == "tcp-check";
         let own = proxy.lines.iter().any(|line| is_rule(&line));
@@ -130,7 +130,7 @@ impl Checks {
             context.mark_used(line);
             steps.extend(found);
         }
-        // Without an expectation the connection is enough.
+        // Steps after the last expectation do not affect the result.
         let is_expectation = |key: &Entry| key.key != "send";
         let expects = |item: &Item| match &item.value {
             Value::Table(keys) => keys.iter().any(is_expectation),
@@ -141,7 +141,7 @@ impl Checks {
             if let Some(position) = step.from {
                 notes.remark(
                     position,
-                    "not imported: haproxy waits for no response to it",
+                    "not imported: haproxy does not wait for a response to it",
                 );
             }
         }
@@ -150,7 +150,8 @@ impl Checks {
         }
     }
 
-    /// `option external-check` with `external-check command PROGRAM`: arguments and variables are those of haproxy.
+    /// Imports `option external-check` with `external-check command PROGRAM` as a script that runs the program with
+    /// haproxy's arguments and variables.
     fn external(
         &mut self,
         context: &mut Context<'_>,
@@ -186,7 +187,7 @@ impl Checks {
         self.entries.push(Entry::new("user", user.0, user.1));
         notes.remark(
             line.position,
-            "the program gets the same arguments, and of the variables HAPROXY_SERVER_ADDR and HAPROXY_SERVER_PORT",
+            "the program gets the same arguments, but only the variables HAPROXY_SERVER_ADDR and HAPROXY_SERVER_PORT",
         );
     }
 
@@ -242,9 +243,9 @@ impl Checks {
                     }
                 }
                 Some("disable-on-404" | "send-state") => {
-                    line.reject(notes, "a check of Weir has only the states up and down")
+                    line.reject(notes, "the result of a check in Weir is only up or down")
                 }
-                _ => line.reject(notes, "a check of Weir sends one request"),
+                _ => line.reject(notes, "a check in Weir sends only one request"),
             }
         }
         self.entries.push(Entry::new("method", method, from));
@@ -257,7 +258,7 @@ impl Checks {
         }
     }
 
-    /// `http-check send meth GET uri /x ver HTTP/1.1 hdr Host x body y`.
+    /// Imports `http-check send meth GET uri /x ver HTTP/1.1 hdr Host x body y`.
     fn send(
         &mut self,
         line: &Line,
@@ -288,7 +289,7 @@ impl Checks {
         }
     }
 
-    /// Header fields of the request; `Host` has a separate key.
+    /// Adds header fields of the request; `Host` has a separate key.
     fn fields(&mut self, fields: Vec<String>, position: Position) {
         let mut others = Vec::new();
         for field in fields {
@@ -318,7 +319,7 @@ impl Checks {
     }
 
     /// Returns the checks of one server.
-    pub(super) fn of_server(
+    pub(super) fn for_server(
         &self,
         context: &Context<'_>,
         options: &Options,
@@ -329,8 +330,10 @@ impl Checks {
         let mut probes = Vec::new();
         if options.check.is_some() {
             // haproxy uses TLS for another port or address only if `check-ssl` is set.
-            let elsewhere = options.port.is_some() || options.address.is_some();
-            let tls = options.check_tls.or(options.ssl.filter(|_| !elsewhere));
+            let has_own_address = options.port.is_some() || options.address.is_some();
+            let tls = options
+                .check_tls
+                .or(options.ssl.filter(|_| !has_own_address));
             let kind = match (self.kind, tls) {
                 ("http", Some(_)) => "https",
                 ("tcp", Some(_)) => "tls",
@@ -386,7 +389,7 @@ impl Checks {
         probes
     }
 
-    /// `agent-check`.
+    /// Returns the check for `agent-check`.
     fn agent(&self, options: &Options, line: &Line, notes: &mut Notes) -> Option<Probe> {
         let position = options.agent?;
         let Some((port, port_from)) = options.agent_port else {
@@ -404,15 +407,16 @@ impl Checks {
         Some(probe)
     }
 
+    /// Adds the keys that all kinds of checks have.
     fn common(&self, probe: &mut Probe, options: &Options, notes: &mut Notes) {
         let (interval, position) = options.interval.unwrap_or((INTERVAL_MS, self.from));
         probe.time("interval", interval, position, notes);
-        if let Some((down, position)) = options.down {
+        if let Some((down, position)) = options.down_interval {
             probe.time("interval_down", down, position, notes);
         }
-        if let Some((rising, position)) = options.rising {
-            probe.time("interval_falling", rising, position, notes);
-            probe.time("interval_rising", rising, position, notes);
+        if let Some((fast, position)) = options.fast_interval {
+            probe.time("interval_falling", fast, position, notes);
+            probe.time("interval_rising", fast, position, notes);
         }
         let (timeout, position) = self.timeout.unwrap_or((interval, position));
         probe.time("timeout", timeout, position, notes);
@@ -420,7 +424,7 @@ impl Checks {
         probe.count("rise", rise, position, notes);
         let (fall, position) = options.fall.unwrap_or((3, self.from));
         probe.count("fall", fall, position, notes);
-        probe.push(match options.start {
+        probe.push(match options.initial_state {
             Some((state, position)) => Entry::new("start", state, position),
             None => Entry::implied("start", "up"),
         });
@@ -430,7 +434,7 @@ impl Checks {
     }
 }
 
-/// Whether `http-check connect` only has what a check without it does, or another port.
+/// Returns whether `http-check connect` sets nothing but a port.
 fn is_plain_connect(line: &Line) -> bool {
     let words: Vec<&str> = line.words.iter().skip(2).map(String::as_str).collect();
     let words = match words.iter().position(|word| *word == "comment") {
@@ -444,7 +448,7 @@ fn is_plain_connect(line: &Line) -> bool {
     }
 }
 
-/// Returns the words of `expect` without those that only name states in logs and counters.
+/// Returns the words of `expect` without options that only affect logs and counters.
 fn without_names(words: &[String]) -> Vec<&str> {
     const NAMES: [&str; 7] = [
         "comment",
@@ -473,7 +477,8 @@ fn without_names(words: &[String]) -> Vec<&str> {
     kept
 }
 
-/// The statuses that an expression matches, as ranges; `None` = it is no expression.
+/// Returns the statuses that an expression matches (or does not match, if `negated`) as ranges; `None` = the expression
+/// is invalid, or there are none.
 fn statuses(pattern: &str, negated: bool) -> Option<String> {
     let regex = regex::Regex::new(pattern).ok()?;
     let mut ranges: Vec<(u16, u16)> = Vec::new();
@@ -494,8 +499,8 @@ fn statuses(pattern: &str, negated: bool) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(","))
 }
 
-/// Returns the expression for a list of `status`: `200,301-302`.
-fn of_codes(codes: &str) -> Option<String> {
+/// Returns the expression for a list of statuses: `200,301-302`.
+fn regex_of_statuses(codes: &str) -> Option<String> {
     let mut all = Vec::new();
     for part in codes.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -508,7 +513,7 @@ fn of_codes(codes: &str) -> Option<String> {
     Some(format!("^({})$", all.join("|")))
 }
 
-/// `timeout check`.
+/// Returns `timeout check` in milliseconds.
 fn timeout(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Option<(u64, Position)> {
     let line = proxy.last(&["timeout", "check"])?;
     context.mark_used(line);
@@ -519,7 +524,7 @@ fn timeout(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) -> Optio
     found.map(|time| (time, line.position))
 }
 
-/// Rules of HTTP in a section whose checks do not use it.
+/// Adds remarks about HTTP rules in a section whose checks do not use HTTP.
 fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
     let rules = proxy.lines.iter();
     for rule in rules.filter(|line| line.keyword() == "http-check") {
@@ -528,7 +533,7 @@ fn remark_ignored(proxy: &Proxy, notes: &mut Notes) {
     }
 }
 
-/// `http-check expect status 200`.
+/// Converts `http-check expect status 200` to a key of `expect`.
 fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
     let words = without_names(line.words.get(2..).unwrap_or_default());
     match words.as_slice() {
@@ -546,22 +551,19 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
         ["rstatus", pattern] => match statuses(pattern, false) {
             Some(ranges) => Some(Entry::new("status", ranges, line.position)),
             None => {
-                line.reject(
-                    notes,
-                    "haproxy rejects the expression, or no status matches it",
-                );
+                line.reject(notes, "the expression is invalid, or no status matches it");
                 None
             }
         },
         ["!", kind @ ("rstatus" | "status"), pattern] => {
             let pattern = match *kind {
-                "status" => of_codes(pattern),
+                "status" => regex_of_statuses(pattern),
                 _ => Some((*pattern).to_owned()),
             };
             match pattern.and_then(|pattern| statuses(&pattern, true)) {
                 Some(ranges) => Some(Entry::new("status", ranges, line.position)),
                 None => {
-                    line.reject(notes, "haproxy rejects the list, or no other status passes");
+                    line.reject(notes, "the list is invalid, or every status is in it");
                     None
                 }
             }
@@ -569,7 +571,7 @@ fn expected(line: &Line, notes: &mut Notes) -> Option<Entry> {
         _ => {
             line.reject(
                 notes,
-                "`expect` can only match the status or the text of a response",
+                "`expect` of a check matches only the status or the body of a response",
             );
             None
         }

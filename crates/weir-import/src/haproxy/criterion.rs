@@ -1,14 +1,14 @@
-//! One ACL criterion: a fetch method, a match method and values.
+//! An ACL criterion: a sample fetch method, a match method and values.
 
 use super::acl::{Meaning, any_of};
-use crate::layer7::{Condition, FILE};
+use crate::layer7::{Condition, FILE_PREFIX};
 
-/// The clients that a condition is translated for: what is known about them before their requests.
+/// The clients that a condition is converted for: their properties that do not depend on a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clients<'a> {
     /// They use TLS.
     pub(super) tls: bool,
-    /// Ports of the listeners; none = unknown.
+    /// Ports of the listeners; empty = unknown.
     pub(super) ports: &'a [u16],
     /// Whether they have a valid name and password; `None` = unknown.
     pub(super) authenticated: Option<bool>,
@@ -26,7 +26,7 @@ fn methods(words: &[&str]) -> Meaning {
     }])
 }
 
-/// haproxy's predefined ACLs.
+/// Converts an ACL that haproxy predefines.
 pub(super) fn predefined(name: &str) -> Option<Meaning> {
     Some(match name {
         "TRUE" | "HTTP" | "WAIT_END" => Meaning::Always,
@@ -59,11 +59,11 @@ struct Criterion<'a> {
     matcher: &'a str,
     ignore_case: bool,
     values: Vec<&'a str>,
-    /// A file with further values, which could not be read here.
+    /// A file with further values that could not be read here.
     file: Option<&'a str>,
 }
 
-/// Parses `hdr(host) -i www.example`: fetch method, match method and values.
+/// Converts a criterion such as `hdr(host) -i www.example`.
 pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
     let mut criterion = match Criterion::parse(words) {
         Ok(criterion) => criterion,
@@ -75,14 +75,14 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
     }
     let found_any = criterion.matcher == "found";
     match criterion.name {
-        "ssl_fc" => return known(criterion.is_true(clients.tls)),
+        "ssl_fc" => return constant(criterion.is_true(clients.tls)),
         "wait" if criterion.matcher == "end" => return Meaning::Always,
         "always_true" => return Meaning::Always,
         "req.proto_http" | "req_proto_http" if !clients.without_requests => return Meaning::Always,
         "always_false" => return Meaning::Never,
         "dst_port" => return criterion.port(clients.ports),
         "http_auth" | "http_auth_group" => match clients.authenticated {
-            Some(valid) => return known(valid),
+            Some(valid) => return constant(valid),
             None => {
                 let why = "routes cannot match names and passwords; see `basic_auth`";
                 return Meaning::Unsupported(why.to_owned());
@@ -118,7 +118,7 @@ pub(super) fn criterion(words: &[String], clients: Clients<'_>) -> Meaning {
     }
 }
 
-/// Splits off the converters behind the first comma outside of parentheses.
+/// Splits off the converters after the first comma outside of parentheses.
 fn split_converters(text: &str) -> (&str, &str) {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
@@ -132,8 +132,9 @@ fn split_converters(text: &str) -> (&str, &str) {
     (text, "")
 }
 
-/// The expression for the addresses of an IPv4 network; `None` = its prefix ends within a byte.
-fn expression_of(network: &str) -> Option<String> {
+/// Returns an expression that matches the addresses of an IPv4 network; `None` = its prefix ends within a byte, or is
+/// shorter than a byte.
+fn network_expression(network: &str) -> Option<String> {
     let (address, length) = network.split_once('/').unwrap_or((network, "32"));
     let address: std::net::Ipv4Addr = address.parse().ok()?;
     let length: usize = length.parse().ok()?;
@@ -146,7 +147,7 @@ fn expression_of(network: &str) -> Option<String> {
     Some(format!("{}{rest}", fixed.join("\\.")))
 }
 
-fn known(applies: bool) -> Meaning {
+fn constant(applies: bool) -> Meaning {
     match applies {
         true => Meaning::Always,
         false => Meaning::Never,
@@ -154,7 +155,7 @@ fn known(applies: bool) -> Meaning {
 }
 
 impl<'a> Criterion<'a> {
-    /// Compares a flag with the value, which may be missing.
+    /// Returns whether the criterion matches a boolean; without a value, it matches `true`.
     fn is_true(&self, flag: bool) -> bool {
         match self.values.first() {
             Some(&("0" | "false")) => !flag,
@@ -162,9 +163,9 @@ impl<'a> Criterion<'a> {
         }
     }
 
-    /// The port of the listener.
+    /// Compares the ports of the listeners.
     fn port(&self, ports: &[u16]) -> Meaning {
-        let is_one = |port: &u16| {
+        let matches = |port: &u16| {
             let mut values = self.values.iter();
             values.any(|value| match value.split_once(['-', ':']) {
                 Some((low, high)) => {
@@ -175,26 +176,26 @@ impl<'a> Criterion<'a> {
             })
         };
         let compares = ["eq", "ge", "gt", "le", "lt"];
-        let plain = match self.values.first() {
+        let is_equality = match self.values.first() {
             Some(&"eq") => self.values.len() > 1,
             Some(word) => !compares.contains(word),
             None => false,
         };
-        let matching = ports.iter().filter(|port| is_one(port)).count();
+        let matching = ports.iter().filter(|port| matches(port)).count();
         match matching {
-            _ if !plain || ports.is_empty() => {
+            _ if !is_equality || ports.is_empty() => {
                 Meaning::Unsupported("routes cannot compare ports this way".to_owned())
             }
             0 => Meaning::Never,
             all if all == ports.len() => Meaning::Always,
             _ => Meaning::Unsupported(
-                "the listeners of this service have several ports: write a service for each"
+                "the service has listeners on several ports; write a service for each port"
                     .to_owned(),
             ),
         }
     }
 
-    /// Values in a file: a route reads networks and hosts from files.
+    /// Converts values in a file: a route reads only networks and hosts from files.
     fn in_file(&self, file: &str) -> Meaning {
         let is_host = self.argument.eq_ignore_ascii_case("host")
             && matches!(self.name, "hdr" | "req.hdr" | "req.fhdr")
@@ -204,38 +205,42 @@ impl<'a> Criterion<'a> {
             return Meaning::Unsupported(why.to_owned());
         }
         Meaning::AnyOf(vec![Condition {
-            host: Some(format!("{FILE}{file}")),
+            host: Some(format!("{FILE_PREFIX}{file}")),
             ..Condition::default()
         }])
     }
 
-    /// `hdr_cnt(NAME) eq 0` and the like: whether a field is there.
+    /// Converts `hdr_cnt(NAME) eq 0` and the like: whether a field is present.
     fn count(&self) -> Meaning {
-        let there = Condition {
+        let present = Condition {
             headers: vec![self.argument.to_owned()],
             ..Condition::default()
         };
         match self.values.as_slice() {
-            ["gt", "0"] | ["ge", "1"] => Meaning::AnyOf(vec![there]),
-            ["eq", "0"] | ["0"] | ["lt", "1"] | ["le", "0"] => any_of(there.negated()),
-            _ => Meaning::Unsupported("routes do not count fields".to_owned()),
+            ["gt", "0"] | ["ge", "1"] => Meaning::AnyOf(vec![present]),
+            ["eq", "0"] | ["0"] | ["lt", "1"] | ["le", "0"] => any_of(present.negated()),
+            _ => Meaning::Unsupported("routes cannot compare the number of fields".to_owned()),
         }
     }
 
-    /// `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8`: an expression for the addresses of IPv4 networks /8, /16 and /24.
+    /// Converts `hdr_ip(X-Forwarded-For,-1) 10.0.0.0/8` to an expression, for IPv4 networks /8, /16 and /24.
     fn addresses(&self) -> Meaning {
-        let place = self
+        let occurrence = self
             .fetch
             .strip_suffix(')')
             .and_then(|it| it.split_once(','));
-        let (before, after) = match place.map(|(_, place)| place) {
+        let (before, after) = match occurrence.map(|(_, number)| number) {
             None => ("(^|,)\\s*", "\\s*(,|$)"),
             Some("-1") => ("(^|,)\\s*", "\\s*$"),
             Some("1") => ("^\\s*", "\\s*(,|$)"),
-            Some(_) => return Meaning::Unsupported("routes do not count addresses".to_owned()),
+            Some(_) => {
+                return Meaning::Unsupported(
+                    "routes cannot select an address by its position".to_owned(),
+                );
+            }
         };
         let values = self.values.iter().map(|value| {
-            let network = expression_of(value)?;
+            let network = network_expression(value)?;
             Some(format!("{}: ~{before}{network}{after}", self.argument))
         });
         match values.collect::<Option<Vec<String>>>() {
@@ -246,14 +251,14 @@ impl<'a> Criterion<'a> {
                 }])
             }
             _ => Meaning::Unsupported(format!(
-                "routes compare {} with IPv4 addresses and networks /8, /16 and /24 only",
+                "routes compare {} only with IPv4 addresses and networks /8, /16 and /24",
                 self.fetch
             )),
         }
     }
 
-    /// Values of a field, which one condition takes as alternatives; `None` = it is not a field, or its values do not
-    /// fit in one.
+    /// Converts several values of a field to one condition, which takes them as alternatives; `None` = it is not a
+    /// field, or one condition cannot express its values.
     fn field_values(&self) -> Option<Meaning> {
         let of_field = matches!(self.name, "hdr" | "req.hdr" | "req.fhdr");
         if !of_field || self.argument.eq_ignore_ascii_case("host") || self.values.len() < 2 {
@@ -273,10 +278,13 @@ impl<'a> Criterion<'a> {
         }]))
     }
 
-    /// Parses the words; an error is the reason why routes cannot express them.
+    /// Parses the words.
+    ///
+    /// # Errors
+    /// Returns why routes cannot express them.
     fn parse(words: &'a [String]) -> Result<Self, String> {
         let Some((fetch, rest)) = words.split_first() else {
-            return Err("an empty criterion".to_owned());
+            return Err("the criterion is empty".to_owned());
         };
         let (fetch, converters) = split_converters(fetch);
         let (name, argument) = match fetch.split_once('(') {
@@ -286,13 +294,13 @@ impl<'a> Criterion<'a> {
             ),
             None => (fetch, ""),
         };
-        let port_off = matches!(
+        let removes_port = matches!(
             converters,
             "field(1,:)" | "field(1,:),lower" | "lower,field(1,:)"
         );
-        let host = argument.eq_ignore_ascii_case("host");
-        if !converters.is_empty() && converters != "lower" && !(port_off && host) {
-            return Err(format!("routes do not apply converters ({converters})"));
+        let is_host = argument.eq_ignore_ascii_case("host");
+        if !converters.is_empty() && converters != "lower" && !(removes_port && is_host) {
+            return Err(format!("routes do not support converters ({converters})"));
         }
         let (name, mut matcher) = match name.rsplit_once('_') {
             Some((
@@ -302,7 +310,7 @@ impl<'a> Criterion<'a> {
             _ => (name, "str"),
         };
         let mut values = Vec::new();
-        // The values are in lower case then.
+        // `lower` is used with values in lower case.
         let mut ignore_case = converters == "lower";
         let mut file = None;
         let mut words = rest.iter();
@@ -333,7 +341,8 @@ impl<'a> Criterion<'a> {
         })
     }
 
-    /// Whether routes compare case-sensitively what haproxy does not: another case would get past a rule that denies.
+    /// Returns whether routes compare case-sensitively what haproxy does not: a different case would evade a rule that
+    /// denies.
     fn loses_case(&self) -> bool {
         let is_letter = |byte: u8| byte.is_ascii_alphabetic();
         let case_matters =
@@ -342,26 +351,26 @@ impl<'a> Criterion<'a> {
         self.ignore_case && case_matters && in_pairs
     }
 
-    /// Conditions for each value, of which any must apply; an element is `None` if routes cannot compare this way.
-    /// `None` = routes cannot match this fetch method.
+    /// Returns the alternative conditions for each value; an element is `None` if routes cannot compare this way.
+    /// Returns `None` if routes cannot match this fetch method.
     fn alternatives(&self) -> Option<Vec<Option<Vec<Condition>>>> {
         let (matcher, argument) = (self.matcher, self.argument);
-        let each = |one: &dyn Fn(&str) -> Option<Vec<Condition>>| {
-            Some(self.values.iter().map(|value| one(value)).collect())
+        let each = |convert: &dyn Fn(&str) -> Option<Vec<Condition>>| {
+            Some(self.values.iter().map(|value| convert(value)).collect())
         };
-        let unlike = Some(vec![None]);
+        let unsupported = Some(vec![None]);
         match self.name {
             "urlp" | "url_param" | "cook" | "req.cook" if !argument.is_empty() => {
                 each(&|value| Some(vec![self.in_pairs(pair(argument, matcher, value)?)]))
             }
             "hdr" | "req.hdr" | "req.fhdr" | "hdr_ip" if argument.eq_ignore_ascii_case("host") => {
                 match (matcher, self.name) {
-                    ("found", "hdr_ip") => unlike,
+                    ("found", "hdr_ip") => unsupported,
                     ("found", _) => each(&|value| match_header(argument, matcher, value, false)),
                     _ => each(&|value| match_host(matcher, value)),
                 }
             }
-            "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if matcher == "found" => unlike,
+            "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" if matcher == "found" => unsupported,
             "req.ssl_sni" | "req_ssl_sni" | "ssl_fc_sni" => {
                 each(&|value| match_host(matcher, value))
             }
@@ -374,12 +383,12 @@ impl<'a> Criterion<'a> {
             "hdr" | "req.hdr" | "req.fhdr" => {
                 each(&|value| match_header(argument, matcher, value, self.ignore_case))
             }
-            "hdr_ip" | "pathq" => unlike,
+            "hdr_ip" | "pathq" => unsupported,
             _ => None,
         }
     }
 
-    /// A required cookie or query parameter.
+    /// Returns a condition on a cookie or query parameter.
     fn in_pairs(&self, pair: String) -> Condition {
         match self.name {
             "cook" | "req.cook" => Condition {
@@ -422,7 +431,7 @@ fn match_host(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     }
 }
 
-/// Matches host and path together.
+/// Converts a value of host and path together.
 fn match_base(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let (host, path) = value.split_at(value.find('/').filter(|at| *at > 0)?);
     let hosts = match_host("str", host)?;
@@ -470,7 +479,7 @@ fn match_regex(regex: String, ignore_case: bool) -> Condition {
     }
 }
 
-/// Case-insensitive matching requires a regular expression.
+/// Converts a path with a regular expression, because routes otherwise compare paths case-sensitively.
 fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>> {
     let text = regex_escaped(value);
     let regex = match matcher {
@@ -483,7 +492,7 @@ fn match_path_ignoring_case(matcher: &str, value: &str) -> Option<Vec<Condition>
     value.is_ascii().then(|| vec![match_regex(regex, true)])
 }
 
-/// Matches addresses and networks; names would have to be resolved.
+/// Converts addresses and networks; host names are not supported.
 fn sources(criterion: &Criterion<'_>) -> Meaning {
     let network = |value: &&str| {
         let address = value.split('/').next().unwrap_or("");
@@ -491,22 +500,22 @@ fn sources(criterion: &Criterion<'_>) -> Meaning {
     };
     let values = &criterion.values;
     if values.is_empty() && criterion.file.is_none() || !values.iter().all(network) {
-        return Meaning::Unsupported("a route's `source` is a network".to_owned());
+        return Meaning::Unsupported("`source` of a route takes addresses and networks".to_owned());
     }
     let mut sources: Vec<String> = values.iter().map(|value| (*value).to_owned()).collect();
-    sources.extend(criterion.file.map(|file| format!("{FILE}{file}")));
+    sources.extend(criterion.file.map(|file| format!("{FILE_PREFIX}{file}")));
     Meaning::AnyOf(vec![Condition {
         sources,
         ..Condition::default()
     }])
 }
 
-/// Whether a route compares the value literally: `*` is a wildcard, and `~` begins an expression.
+/// Returns whether a route compares the value literally: `*` is a wildcard, and `~` begins an expression.
 fn is_literal(value: &str) -> bool {
     !value.contains('*') && !value.starts_with('~')
 }
 
-/// The value of a route's condition on a field, a cookie or a parameter.
+/// Returns the value for a route's condition on a field, a cookie or a parameter.
 fn value_text(matcher: &str, value: &str, ignore_case: bool) -> Option<String> {
     let case = if ignore_case { "(?i)" } else { "" };
     if matcher == "reg" {
@@ -545,7 +554,7 @@ fn regex_escaped(value: &str) -> String {
     text
 }
 
-/// Matches a cookie or a query parameter.
+/// Returns a value of `cookie` or `query` of a route.
 fn pair(name: &str, matcher: &str, value: &str) -> Option<String> {
     match matcher {
         "found" => Some(name.to_owned()),

@@ -1,9 +1,9 @@
-//! `option forwardfor` with its words: another field than `X-Forwarded-For`, or only if the client sent none.
+//! `option forwardfor` and its words: a field other than `X-Forwarded-For`, or only for requests without the field.
 
 use super::line::Line;
 use crate::layer7::Condition;
 
-/// The words of the option.
+/// The options of `forwardfor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ForwardFor {
     /// `except NETWORK`.
@@ -14,8 +14,8 @@ pub(super) struct ForwardFor {
     if_none: bool,
 }
 
-/// The field without `header`.
-const USUAL: &str = "X-Forwarded-For";
+/// The field if `header` is not given.
+const DEFAULT_FIELD: &str = "X-Forwarded-For";
 
 /// Reads the words; `None` = haproxy rejects one of them.
 pub(super) fn read(line: &Line) -> Option<ForwardFor> {
@@ -29,21 +29,23 @@ pub(super) fn read(line: &Line) -> Option<ForwardFor> {
             _ => return None,
         }
     }
-    found.field.take_if(|name| name.eq_ignore_ascii_case(USUAL));
+    found
+        .field
+        .take_if(|name| name.eq_ignore_ascii_case(DEFAULT_FIELD));
     Some(found)
 }
 
 impl ForwardFor {
-    /// Whether `x_forwarded` of a service does the same.
-    pub(super) fn is_of_service(&self) -> bool {
+    /// Returns whether `x_forwarded` of a service can express the options.
+    pub(super) fn fits_service(&self) -> bool {
         self.field.is_none() && !self.if_none
     }
 
     fn field(&self) -> &str {
-        self.field.as_deref().unwrap_or(USUAL)
+        self.field.as_deref().unwrap_or(DEFAULT_FIELD)
     }
 
-    /// The requests that get the field; `None` = all.
+    /// Returns the condition for requests that get the field; `None` = all requests.
     pub(super) fn condition(&self) -> Option<Condition> {
         let mut condition = Condition::default();
         if let Some(network) = &self.except {
@@ -56,7 +58,7 @@ impl ForwardFor {
         (!condition.not.is_empty()).then_some(condition)
     }
 
-    /// The rule that does the same for these requests.
+    /// Returns the rule that adds the field to these requests.
     pub(super) fn rule(&self, line: &Line) -> Line {
         let words = ["http-request", "add-header", self.field(), "%[src]"];
         Line {
@@ -75,16 +77,16 @@ mod tests {
         read(&Line {
             position: Position::new(0, 1),
             words: text.split_whitespace().map(str::to_owned).collect(),
-            keeps_request: false,
+            uses_capture: false,
         })
     }
 
     #[test]
-    fn words_decide_field_and_condition() {
+    fn options_determine_field_and_condition() {
         let usual = found("option forwardfor header x-forwarded-for except 10.0.0.0/8").unwrap();
-        assert!(usual.is_of_service());
+        assert!(usual.fits_service());
         let own = found("option forwardfor if-none header X-Client").unwrap();
-        assert!(!own.is_of_service());
+        assert!(!own.fits_service());
         assert_eq!(own.condition().unwrap().not["header"], ["X-Client"]);
         assert_eq!(found("option forwardfor sometimes"), None);
         assert_eq!(

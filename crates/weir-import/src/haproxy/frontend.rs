@@ -13,7 +13,7 @@ use super::limit;
 use super::line::Line;
 use super::rule::{self, ParsedRule, condition, http_request, redirect_line, use_backend};
 use super::section::Proxy;
-use super::service::{of_route, service};
+use super::service::{route_keys, service};
 use super::user;
 use crate::document::Entry;
 use crate::layer7::{Action, Condition};
@@ -27,15 +27,16 @@ struct FrontendRule<'l> {
     line: &'l Line,
     action: Action,
     condition: &'l [String],
-    /// Conditions of earlier rules that let requests pass: this rule does not apply to them.
+    /// Conditions of earlier rules that let requests pass: this rule does not apply to those requests.
     except: Vec<&'l [String]>,
 }
 
-/// What distinguishes the requests of a service from others, and its own changes.
+/// What the conversion of a service's rules depends on.
 #[derive(Clone, Copy)]
-struct Way<'w> {
+struct RuleScope<'w> {
     clients: Clients<'w>,
     acls: &'w Acls,
+    /// All sections of the file.
     all: &'w [Proxy],
 }
 
@@ -80,7 +81,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             .iter()
             .filter_map(|(address, _)| port(address))
             .collect();
-        let way = Way {
+        let scope = RuleScope {
             clients: Clients {
                 tls,
                 ports: &ports,
@@ -90,8 +91,8 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             acls: &acls,
             all,
         };
-        let routes = routes(&rules, &acls, way.clients, proxy, notes);
-        let lost = default.is_none();
+        let routes = routes(&rules, &acls, scope.clients, proxy, notes);
+        let has_no_default = default.is_none();
         let pool = match &default {
             Some((_, pool)) => pool.clone(),
             None => context.writer.no_servers(proxy.position),
@@ -112,7 +113,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         let changes = changes(
             context,
             proxy,
-            way,
+            scope,
             default.as_ref(),
             listen,
             &routes,
@@ -120,7 +121,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
         );
         for (position, condition, action) in routes {
             if let Some(pool) = action.pool() {
-                let own = of_backend(context, pool, way, notes);
+                let own = backend_routes(context, pool, scope, notes);
                 write_routes(context, &name, (&condition, own), &changes, notes);
             }
             let route = (position, Condition::default(), action);
@@ -131,16 +132,16 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
             .as_ref()
             .is_some_and(|(name, _)| *name != proxy.name)
         {
-            let own = of_backend(context, &pool, way, notes);
+            let own = backend_routes(context, &pool, scope, notes);
             write_routes(context, &name, (&every, own), &changes, notes);
         }
-        let (front, back) = changes.of(&pool);
-        if proxy.is_http() && !lost && !(front.is_empty() && back.is_empty()) {
+        let (front, back) = changes.for_pool(&pool);
+        if proxy.is_http() && !has_no_default && !(front.is_empty() && back.is_empty()) {
             let route = (proxy.position, every.clone(), Action::Pool(pool.clone()));
             write_routes(context, &name, (&every, vec![route]), &changes, notes);
         }
         monitor(context, proxy, &name);
-        if lost && proxy.is_http() {
+        if has_no_default && proxy.is_http() {
             // haproxy responds with 503 to requests that no rule matches.
             let response = Action::Respond {
                 status: 503,
@@ -163,7 +164,7 @@ pub(super) fn write(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], not
     }
 }
 
-/// Reads the addresses of a section; `None` = it has none, with a note.
+/// Reads the addresses of a section; `None` = it is only a backend.
 fn binds(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -175,7 +176,7 @@ fn binds(
     let is_taken = |port: &str| bind::has_ipv4_wildcard(lines(), port, environment);
     let scope = bind::Scope {
         environment,
-        base: &context.certificates,
+        base: &context.certificate_directory,
         is_taken: &is_taken,
         listening: &context.listening,
         suites: &context.suites,
@@ -204,10 +205,10 @@ fn binds(
     (!binds.is_empty()).then_some(binds)
 }
 
-/// The first port for services whose addresses Weir cannot listen on.
+/// The first port to choose in place of addresses that Weir cannot listen on.
 const FIRST_SUBSTITUTE: u16 = 22_000;
 
-/// A section that only shows statistics: `admin`, for this machine.
+/// Imports a section that only shows statistics as `admin`, on the loopback address.
 fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &mut Notes) {
     let mut binds = proxy.lines.iter().filter(|line| line.keyword() == "bind");
     let first = binds.find_map(|line| {
@@ -224,7 +225,7 @@ fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &m
         let admin = format!("127.0.0.1:{port}");
         notes.remark(
             line.position,
-            format!("became `admin`: the dashboard and /metrics at {admin}, for this machine"),
+            format!("imported as `admin`: the dashboard and /metrics at {admin}, reachable only from this host"),
         );
         context.add_to_node(Entry::new("admin", admin, line.position));
     }
@@ -239,7 +240,7 @@ fn statistics(context: &mut Context<'_>, proxy: &Proxy, all: &[Proxy], notes: &m
     }
 }
 
-/// `monitor-uri /alive`: haproxy answers such requests itself, before all rules.
+/// Adds a route for `monitor-uri /alive`: haproxy itself responds to such requests, before all rules.
 fn monitor(context: &mut Context<'_>, proxy: &Proxy, service: &str) {
     let Some(line) = proxy.last(&["monitor-uri"]).filter(|_| proxy.is_http()) else {
         return;
@@ -297,7 +298,7 @@ fn port(listen: &str) -> Option<u16> {
     listen.rsplit(':').next()?.parse().ok()
 }
 
-/// Writes routes of a service for the requests that also meet a condition, with the changes of their rules.
+/// Writes routes of a service for requests that also meet the condition `outer`, with their header changes.
 fn write_routes(
     context: &mut Context<'_>,
     service: &str,
@@ -313,8 +314,8 @@ fn write_routes(
             continue;
         };
         let (front, back) = match action.pool() {
-            Some(pool) => changes.of(pool),
-            None => (changes.front.of_response(position), Changes::default()),
+            Some(pool) => changes.for_pool(pool),
+            None => (changes.front.for_response(position), Changes::default()),
         };
         for (condition, edits) in variants(&both, &front, &back, notes) {
             context
@@ -324,18 +325,18 @@ fn write_routes(
     }
 }
 
-/// Redirects and responses of the rules of a pool's backend, in order.
-fn of_backend(
+/// Returns the redirects and responses of the rules of a pool's backend, in order.
+fn backend_routes(
     context: &mut Context<'_>,
     pool: &str,
-    way: Way<'_>,
+    scope: RuleScope<'_>,
     notes: &mut Notes,
 ) -> Vec<FrontendRoute> {
     let named = context.pools.iter().find(|(_, named)| *named == pool);
     let Some(name) = named.map(|(name, _)| name.clone()) else {
         return Vec::new();
     };
-    let mut backends = way.all.iter();
+    let mut backends = scope.all.iter();
     let backend = backends.find(|one| one.has_servers && one.name == name);
     let Some(backend) = backend.filter(|one| !one.takes_clients) else {
         return Vec::new();
@@ -349,27 +350,28 @@ fn of_backend(
     for position in rules.iter().flat_map(|rule| acls.lines_of(rule.condition)) {
         context.used.insert(position);
     }
-    routes(&rules, &acls, way.clients, backend, notes)
+    routes(&rules, &acls, scope.clients, backend, notes)
 }
 
-/// The changes of a frontend's rules, and those of each backend by its pool.
+/// The header and path changes of a frontend's rules, and those of each backend by its pool.
 struct AllChanges {
     front: Changes,
     of_pools: HashMap<String, Changes>,
 }
 
 impl AllChanges {
-    fn of(&self, pool: &str) -> (Changes, Changes) {
+    /// Returns the changes of the frontend and those of the pool's backend.
+    fn for_pool(&self, pool: &str) -> (Changes, Changes) {
         let back = self.of_pools.get(pool).cloned().unwrap_or_default();
         (self.front.clone(), back)
     }
 }
 
-/// Header and path changes. `frontend_routes` are the frontend's routes.
+/// Returns the header and path changes of a service. `frontend_routes` are the frontend's routes.
 fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
-    way: Way<'_>,
+    scope: RuleScope<'_>,
     default: Option<&(String, String)>,
     listen: Listeners<'_>,
     frontend_routes: &[FrontendRoute],
@@ -382,19 +384,19 @@ fn changes(
     if !proxy.is_http() {
         return changes;
     }
-    let backends = || way.all.iter().filter(|backend| backend.has_servers);
-    let of_default = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
-    let mut forwarded = [Some(proxy), of_default].into_iter().flatten();
-    let of_service = |line: &Line| forward::read(line).is_none_or(|it| it.is_of_service());
+    let backends = || scope.all.iter().filter(|backend| backend.has_servers);
+    let default_backend = default.and_then(|(name, _)| backends().find(|one| one.name == *name));
+    let mut forwarded = [Some(proxy), default_backend].into_iter().flatten();
+    let of_service = |line: &Line| forward::read(line).is_none_or(|it| it.fits_service());
     let forwarded = forwarded.any(|one| one.option("forwardfor").is_some_and(of_service));
-    // haproxy adds it once.
+    // haproxy adds the field only once.
     let is_added = forwarded || proxy.option("forwardfor").is_some();
     let listen: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
     changes.front = header::changes(
         context,
         proxy,
-        (way.acls, frontend_routes),
-        (way.clients, forwarded, &listen),
+        (scope.acls, frontend_routes),
+        (scope.clients, forwarded, &listen),
         notes,
     );
     for backend in backends().filter(|backend| backend.name != proxy.name) {
@@ -406,11 +408,11 @@ fn changes(
             context,
             backend,
             (&acls, &[]),
-            (way.clients, is_added, &listen),
+            (scope.clients, is_added, &listen),
             notes,
         );
         if default.is_none_or(|(name, _)| *name != backend.name) {
-            own.add_keys(of_route(context, backend, of_default, notes));
+            own.add_keys(route_keys(context, backend, default_backend, notes));
         }
         changes.of_pools.insert(pool, own);
     }
@@ -464,7 +466,7 @@ fn rules<'p>(
             let (_, words) = condition(line.arguments());
             passes.push((stage, words));
             context.mark_used(line);
-        } else if inspect::is_settled(line, proxy, notes) {
+        } else if inspect::is_builtin(line, proxy, notes) {
             context.mark_used(line);
         } else if user::is_auth(line) && user::is_supported(context, proxy, line) {
             // The changes of routes include it.
@@ -490,14 +492,15 @@ fn rules<'p>(
     rules
 }
 
-/// `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
+/// Parses `use_backend %[req.hdr(host),lower,map(/etc/haproxy/hosts.map,default)]`.
 fn by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> ParsedRule<'l> {
     let (what, words) = condition(line.arguments());
     let lookup = match what {
         [name] => rule::lookup(name).or_else(|| rule::computed_name(name, context.pools.iter())),
         _ => None,
     };
-    let lookup = lookup.ok_or("the backend's name is computed, and a route's pool is fixed")?;
+    let lookup =
+        lookup.ok_or("the name of the backend is computed, and the pool of a route is fixed")?;
     // Without a default, haproxy evaluates the next rules: the last one is followed by `default_backend`.
     let is_last = proxy
         .last(&["use_backend"])
@@ -509,8 +512,7 @@ fn by_map<'l>(context: &mut Context<'_>, proxy: &Proxy, line: &'l Line) -> Parse
     let default = lookup.default.clone().or(next);
     let default = default.as_ref();
     let pool = default.and_then(|name| context.pools.get(name)).cloned();
-    let pool =
-        pool.ok_or("the map has no default, and a route with a map ends the search for a pool")?;
+    let pool = pool.ok_or("the map has no default, and a route with a map requires one")?;
     let map = context.map(&lookup, line.position);
     Ok((Action::Mapped(map, pool), words))
 }
@@ -528,23 +530,25 @@ fn routes(
         let closes = rule.action == Action::Close;
         if !proxy.is_http() && rule.action.pool().is_none() && !closes {
             rule.line
-                .reject(notes, "a tcp service cannot redirect or respond");
+                .reject(notes, "a tcp service cannot redirect or send responses");
             continue;
         }
         if rule.line.word(1) == Some("tarpit") {
-            let why = "the response is not delayed: a route has no `tarpit`";
+            let why = "the delay of the response; a route has no `tarpit` and responds at once";
             rule.line.reject(notes, why);
             notes.unmark_guard(rule.line.position);
         }
         let refuses = match &rule.action {
-            Action::Respond { status, .. } | Action::Typed { status, .. } => *status >= 400,
+            Action::Respond { status, .. } | Action::RespondWithFields { status, .. } => {
+                *status >= 400
+            }
             Action::Close => true,
             _ => false,
         };
         let mut meaning = acls.except(rule.condition, &rule.except, clients);
         if let (Meaning::Unsupported(why), true) = (&meaning, refuses) {
             // A lost access rule must not admit clients.
-            let why = format!("{why}; more requests than those of the rule are refused");
+            let why = format!("{why}; the route rejects more requests than the rule");
             rule.line.reject(notes, &why);
             meaning = acls.at_least(rule.condition, clients);
         }
@@ -588,7 +592,7 @@ fn route(
     }
 }
 
-/// Returns the pool of requests that no rule matches, and its backend.
+/// Returns the backend for requests that no rule matches, and its pool.
 fn default_pool(
     context: &mut Context<'_>,
     proxy: &Proxy,

@@ -1,4 +1,4 @@
-//! `http-request` and `http-response` rules that change headers: what routes do to all of their requests.
+//! `http-request` and `http-response` rules that change header fields and paths: keys of routes.
 
 use super::Context;
 use super::acl::{Acls, Meaning};
@@ -15,13 +15,13 @@ use crate::note::{Notes, Position};
 /// A route of a frontend, with its source line.
 pub(super) type FrontendRoute = (Position, Condition, Action);
 
-/// What the rules of a proxy change in requests to a pool, and in its responses.
+/// The changes that the rules of a proxy make to requests to a pool, and to its responses.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
-    /// Those of options.
+    /// Changes that options make.
     options: Edits,
     rules: Vec<Change>,
-    /// Conditions that some rules have, each with its alternatives.
+    /// Conditions of rules, each with its alternatives.
     conditions: Vec<Vec<Condition>>,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Changes {
 struct Change {
     line: Line,
     what: Vec<String>,
-    /// The index of its condition; `None` = it always applies.
-    when: Option<usize>,
+    /// The index of the rule's condition; `None` = the rule always applies.
+    condition: Option<usize>,
     /// Keys of the route, instead of a change that `what` describes.
     keys: Vec<Entry>,
 }
@@ -47,11 +47,13 @@ impl Changes {
         self.options.keys.extend(keys);
     }
 
-    /// Returns the changes if these of the conditions apply.
+    /// Returns the changes for requests to which these conditions apply.
     fn edits(&self, applied: &[bool]) -> Edits {
         let mut edits = self.options.clone();
         for change in &self.rules {
-            let applies = change.when.is_none_or(|at| applied.get(at) == Some(&true));
+            let applies = change
+                .condition
+                .is_none_or(|at| applied.get(at) == Some(&true));
             if !applies {
                 continue;
             }
@@ -64,10 +66,10 @@ impl Changes {
         edits
     }
 
-    /// Keeps the rules that ask for names and passwords and precede this line: they apply to responses too.
-    pub(super) fn of_response(&self, position: Position) -> Self {
-        let asks = |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
-        let precedes = |change: &&Change| asks(change) && change.line.position < position;
+    /// Returns the authentication rules before this line: they also apply if Weir itself responds.
+    pub(super) fn for_response(&self, position: Position) -> Self {
+        let authenticates = |change: &Change| change.keys.iter().any(|key| key.key == "basic_auth");
+        let precedes = |change: &&Change| authenticates(change) && change.line.position < position;
         Self {
             options: Edits::default(),
             rules: self.rules.iter().filter(precedes).cloned().collect(),
@@ -75,7 +77,7 @@ impl Changes {
         }
     }
 
-    /// Returns the index of a condition.
+    /// Returns the index of a condition, and adds it if it is new.
     fn condition(&mut self, alternatives: Vec<Condition>) -> usize {
         let known = self.conditions.iter().position(|it| *it == alternatives);
         known.unwrap_or_else(|| {
@@ -84,10 +86,13 @@ impl Changes {
         })
     }
 
-    /// Adds a rule, unless the rules with the same condition exclude it.
+    /// Adds a rule.
+    ///
+    /// # Errors
+    /// Returns why it cannot be combined with the other rules, or is not supported.
     fn add(&mut self, change: Change) -> Result<(), &'static str> {
         let mut applied = vec![false; self.conditions.len()];
-        if let Some(at) = change.when {
+        if let Some(at) = change.condition {
             applied[at] = true;
         }
         if change.keys.is_empty() {
@@ -98,10 +103,10 @@ impl Changes {
     }
 }
 
-/// Maximum number of routes that one route becomes because of the conditions of changes.
+/// Maximum number of routes that one route becomes, because of the conditions of changes.
 const MAX_VARIANTS: usize = 64;
 
-/// Returns the routes for a condition, the most specific first: one for each combination of the conditions of changes.
+/// Returns the routes for a condition, the most specific first: one for each combination of the changes' conditions.
 /// `front` are the changes of the frontend, `back` those of the backend.
 pub(super) fn variants(
     condition: &Condition,
@@ -110,13 +115,13 @@ pub(super) fn variants(
     notes: &mut Notes,
 ) -> Vec<(Condition, Edits)> {
     let mut variants = vec![(condition.clone(), Vec::new())];
-    let own = [front, back];
-    for (changes, alternatives) in own
+    let both = [front, back];
+    for (changes, alternatives) in both
         .iter()
         .flat_map(|it| it.conditions.iter().map(move |one| (it, one)))
     {
         let at = changes.conditions.iter().position(|it| it == alternatives);
-        if changes.rules.iter().all(|change| change.when != at) {
+        if changes.rules.iter().all(|change| change.condition != at) {
             variants
                 .iter_mut()
                 .for_each(|(_, applied)| applied.push(false));
@@ -126,39 +131,39 @@ pub(super) fn variants(
         let mut is_lost = variants.len() > MAX_VARIANTS;
         for (condition, applied) in variants {
             let with = |applies: bool| [applied.as_slice(), &[applies]].concat();
-            let mut is_whole = false;
+            let mut covers_all = false;
             for alternative in alternatives.iter().filter(|it| !condition.excludes(it)) {
                 match condition.and(alternative).filter(|_| !is_lost) {
                     Some(both) => {
-                        is_whole |= both == condition;
+                        covers_all |= both == condition;
                         next.push((both, with(true)));
                     }
                     None => is_lost = true,
                 }
             }
-            if !is_whole {
+            if !covers_all {
                 let rest = with(false);
                 next.push((condition, rest));
             }
         }
         if is_lost {
-            for change in changes.rules.iter().filter(|change| change.when == at) {
-                let why = "not imported for all requests: a route cannot combine its condition with others";
+            for change in changes.rules.iter().filter(|change| change.condition == at) {
+                let why = "not imported for some requests: a route cannot combine its condition with others";
                 notes.add(change.line.position, why);
             }
         }
         variants = next;
     }
-    let of_front = front.conditions.len();
+    let front_count = front.conditions.len();
     let edits = |(condition, applied): (Condition, Vec<bool>)| {
-        let (near, far) = applied.split_at(of_front);
+        let (near, far) = applied.split_at(front_count);
         (condition, front.edits(near).then(&back.edits(far)))
     };
     variants.into_iter().map(edits).collect()
 }
 
-/// Returns the changes of a proxy's rules for these clients. `forwarded` = the service adds the client's address;
-/// `frontend_routes` are the proxy's routes.
+/// Returns the changes that a proxy's rules make for these clients. `forwarded` = the service itself adds the client's
+/// address; `frontend_routes` are the proxy's routes.
 pub(super) fn changes(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -175,15 +180,15 @@ pub(super) fn changes(
     let host = host.filter(|_| proxy.has_servers);
     let is_rule = |line: &&Line| (is_edit(line) || is_auth(line)) && Some(line.position) != host;
     let is_server = |line: &&Line| line.keyword() == "use-server";
-    // The first of these that applies decides, and later keys replace earlier ones.
-    let of_servers = proxy.lines.iter().rev().filter(is_server);
-    for line in proxy.lines.iter().filter(is_rule).chain(of_servers) {
+    // The first `use-server` that applies decides, and later keys replace earlier ones.
+    let server_rules = proxy.lines.iter().rev().filter(is_server);
+    for line in proxy.lines.iter().filter(is_rule).chain(server_rules) {
         let (what, words) = condition(line.arguments());
         for position in acls.lines_of(words) {
             context.used.insert(position);
         }
         let what = with_port(what, listen);
-        let what = known_values(&what, line, clients, notes);
+        let what = with_constants(&what, line, clients, notes);
         let found = meaning_of(context, proxy, acls, line, (&what, words, clients), notes);
         let Some((meaning, keys)) = found else {
             continue;
@@ -192,9 +197,9 @@ pub(super) fn changes(
             && frontend_routes
                 .iter()
                 .any(|route| is_affected_by(route, line));
-        let is_of_response = !matches!(line.keyword(), "http-request" | "use-server");
-        let when = match meaning {
-            // It may match in the frontend's other service.
+        let is_response_rule = !matches!(line.keyword(), "http-request" | "use-server");
+        let condition_index = match meaning {
+            // It may apply in another service of the frontend.
             Meaning::Never => continue,
             Meaning::Unsupported(why) => {
                 line.reject(notes, &why);
@@ -208,11 +213,11 @@ pub(super) fn changes(
                 continue;
             }
             Meaning::AnyOf(alternatives)
-                if is_of_response
-                    && !line.keeps_request
+                if is_response_rule
+                    && !line.uses_capture
                     && !alternatives.iter().all(Condition::is_about_client) =>
             {
-                unknown_request(line, words, acls, &alternatives, notes);
+                note_unknown_request(line, words, acls, &alternatives, notes);
                 continue;
             }
             Meaning::Always => None,
@@ -221,7 +226,7 @@ pub(super) fn changes(
         let change = Change {
             line: line.clone(),
             what: with_maps(context, line, &what),
-            when,
+            condition: condition_index,
             keys,
         };
         match changes.add(change) {
@@ -232,15 +237,15 @@ pub(super) fn changes(
     changes
 }
 
-/// Replaces what is known of the clients of a service.
-fn known_values(
+/// Replaces variables that have the same value for all clients of a service.
+fn with_constants(
     what: &[String],
     line: &Line,
     clients: Clients<'_>,
     notes: &mut Notes,
 ) -> Vec<String> {
     if what.iter().any(|word| word.contains("%[uuid")) {
-        let why = "the identifier has 32 hexadecimal digits and no dashes; access logs show it as `{request_id}`";
+        let why = "Weir's identifiers have 32 hexadecimal digits without dashes; access logs contain `{request_id}`";
         notes.remark(line.position, why);
     }
     let tls = if clients.tls { "1" } else { "0" };
@@ -248,8 +253,8 @@ fn known_values(
     words.map(|word| word.replace("%[ssl_fc]", tls)).collect()
 }
 
-/// Adds the note of a rule for responses whose condition is about the request.
-fn unknown_request(
+/// Adds the note of a rule for responses whose condition depends on the request.
+fn note_unknown_request(
     line: &Line,
     words: &[String],
     acls: &Acls,
@@ -259,15 +264,15 @@ fn unknown_request(
     let text = acls.text_of(words);
     let is_plain = !text.iter().any(|word| word.starts_with('!'))
         && words.first().is_some_and(|word| word == "if");
-    let why = "haproxy does not know the request when it evaluates this rule";
+    let why = "haproxy does not have the request when it evaluates this rule";
     if is_plain && !alternatives.iter().any(Condition::is_about_client) {
-        let why = format!("not imported: {why}, so that it never applies");
+        let why = format!("not imported: {why}, so the rule never applies");
         return notes.remark(line.position, why);
     }
     line.reject(notes, why);
 }
 
-/// `option forwardfor` with words that `x_forwarded` of a service has no keys for.
+/// Adds `option forwardfor` with words that `x_forwarded` of a service does not support.
 fn forward_for(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -278,16 +283,16 @@ fn forward_for(
     let Some(line) = proxy.option("forwardfor").filter(|_| !forwarded) else {
         return;
     };
-    let Some(found) = super::forward::read(line).filter(|it| !it.is_of_service()) else {
+    let Some(found) = super::forward::read(line).filter(|it| !it.fits_service()) else {
         return;
     };
     context.mark_used(line);
-    let when = found.condition().map(|when| changes.condition(vec![when]));
+    let condition = found.condition().map(|it| changes.condition(vec![it]));
     let line = found.rule(line);
     let change = Change {
         what: line.words[1..].to_vec(),
         line,
-        when,
+        condition,
         keys: Vec::new(),
     };
     let position = change.line.position;
@@ -296,7 +301,8 @@ fn forward_for(
     }
 }
 
-/// When a rule applies, and the keys of routes that it becomes instead of a change; `None` = it is rejected.
+/// Returns when a rule applies, and the keys of routes that it becomes instead of a change; `None` = it is rejected,
+/// with a note.
 fn meaning_of(
     context: &Context<'_>,
     proxy: &Proxy,
@@ -321,7 +327,7 @@ fn meaning_of(
     }
 }
 
-/// The changes of `option forwarded` and `option forwardfor`.
+/// Returns the changes for `option forwarded` and `option forwardfor`.
 fn options(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -331,9 +337,9 @@ fn options(
 ) -> Edits {
     let mut edits = Edits::default();
     if let Some(line) = proxy.option("forwarded") {
-        standard(context, line, listen, &mut edits, notes);
+        add_forwarded(context, line, listen, &mut edits, notes);
     }
-    let plain = |line: &&Line| super::forward::read(line).is_some_and(|it| it.is_of_service());
+    let plain = |line: &&Line| super::forward::read(line).is_some_and(|it| it.fits_service());
     if let Some(line) = proxy
         .option("forwardfor")
         .filter(|_| !forwarded)
@@ -347,7 +353,7 @@ fn options(
     edits
 }
 
-/// Replaces a value that is looked up in a file by the variable of the map.
+/// Replaces a value that is looked up in a file by a reference to the map.
 fn with_maps(context: &mut Context<'_>, line: &Line, what: &[String]) -> Vec<String> {
     let mut words = what.to_vec();
     if let [verb, _, value] = words.as_mut_slice()
@@ -355,17 +361,17 @@ fn with_maps(context: &mut Context<'_>, line: &Line, what: &[String]) -> Vec<Str
         && let Some(lookup) = rule::lookup(value)
     {
         let map = context.map(&lookup, line.position);
-        *value = format!("%[str({MAP}{map})]");
+        *value = format!("%[str({MAP_PREFIX}{map})]");
     }
     words
 }
 
-/// Marks the name of a map in a value.
-const MAP: &str = "map-of-weir-";
+/// Prefix of a map's name in a value.
+const MAP_PREFIX: &str = "map-of-weir-";
 
-/// `option forwarded` without further words. Addresses of IPv6 clients have quotes and brackets, which a text cannot
-/// add to only these.
-fn standard(
+/// Adds `option forwarded` without further words. It encloses IPv6 addresses in quotes and brackets, which the value of
+/// `add_header` cannot do only for these.
+fn add_forwarded(
     context: &mut Context<'_>,
     line: &Line,
     listen: &[String],
@@ -374,20 +380,22 @@ fn standard(
 ) {
     context.mark_used(line);
     if line.words.len() > 2 {
-        line.reject(notes, "`add_header` cannot write these elements");
+        line.reject(
+            notes,
+            "`add_header` of a route cannot express these elements",
+        );
     } else if listen.iter().any(|address| address.starts_with('[')) {
         line.reject(
             notes,
-            "the format differs for IPv6 clients; see `forwarded`",
+            "`add_header` of a route cannot express the format for IPv6 clients; see `forwarded` of a service",
         );
     } else {
-        // The name of the scheme is that of the service.
         let scheme = "proto={scheme};for={client}";
         edits.request.add("Forwarded", scheme, line.position);
     }
 }
 
-/// Replaces the port of the service, if all of its listeners have the same.
+/// Replaces variables for the port of the service, if all of its listeners have the same port.
 fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
     let ports = listen.iter().map(|address| address.rsplit(':').next());
     let mut ports: Vec<Option<&str>> = ports.collect();
@@ -404,7 +412,7 @@ fn with_port(words: &[String], listen: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// `set-header X-Forwarded-Port %[dst_port]` for listeners of several ports: a key of routes.
+/// Returns the route's key for `set-header X-Forwarded-Port %[dst_port]` with listeners on several ports.
 fn forwarded_port(line: &Line, what: &[String]) -> Vec<Entry> {
     match what {
         [verb, name, value]
@@ -443,6 +451,7 @@ fn is_affected_by((position, condition, action): &FrontendRoute, line: &Line) ->
     }
 }
 
+/// Returns whether a line changes header fields or the path.
 pub(super) fn is_edit(line: &Line) -> bool {
     const REQUEST: [&str; 6] = [
         "set-header",
@@ -460,6 +469,10 @@ pub(super) fn is_edit(line: &Line) -> bool {
     }
 }
 
+/// Applies a rule to `edits`.
+///
+/// # Errors
+/// Returns why the rule is not supported.
 fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static str> {
     let position = line.position;
     let fields = match line.keyword() {
@@ -484,9 +497,9 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
         [verb, regex, path]
             if verb == "replace-path" || verb == "replace-uri" && keeps_query(regex, path) =>
         {
-            let path = groups(path).ok_or("the path is computed from more than the old path")?;
-            let (regex, path) =
-                beginning_with_slash(regex, &path).ok_or("the path does not begin with a slash")?;
+            let path = groups(path).ok_or("the new path depends on more than the old path")?;
+            let (regex, path) = beginning_with_slash(regex, &path)
+                .ok_or("the new path does not begin with a slash")?;
             if !edits.rewrites.is_empty() {
                 return Err("a route rewrites the path only once");
             }
@@ -495,18 +508,18 @@ fn edit(line: &Line, what: &[String], edits: &mut Edits) -> Result<(), &'static 
         }
         [verb, path] if verb == "set-path" => {
             let (regex, path) =
-                new_path(path).ok_or("the path is computed from more than the old path")?;
+                new_path(path).ok_or("the new path depends on more than the old path")?;
             if !edits.rewrites.is_empty() {
                 return Err("a route rewrites the path only once");
             }
             edits.rewrites.push((regex, path, position));
             Ok(())
         }
-        _ => Err("a route cannot do this"),
+        _ => Err("a route has no equivalent"),
     }
 }
 
-/// Whether an expression for path and query changes only the path: it leaves the rest to its last group.
+/// Returns whether an expression for path and query changes only the path: its last group keeps the rest.
 fn keeps_query(regex: &str, to: &str) -> bool {
     let groups = regex.matches('(').count();
     let last = format!("\\{groups}");
@@ -514,14 +527,14 @@ fn keeps_query(regex: &str, to: &str) -> bool {
     takes_rest && !regex.contains('?') && to.ends_with(&last) && to.matches(&last).count() == 1
 }
 
-const COMPUTED: &str = "the value is computed by something that Weir has no variable for";
+const COMPUTED: &str = "the value contains an unsupported variable or a name in braces";
 
-/// Returns a value with Weir's variables; `None` = there is none for one of haproxy's.
+/// Returns a value with Weir's variables; `None` = Weir has no equivalent of one of haproxy's.
 fn computed(text: &str) -> Option<String> {
-    if let Some(map) = text.strip_prefix(&format!("%[str({MAP}")) {
+    if let Some(map) = text.strip_prefix(&format!("%[str({MAP_PREFIX}")) {
         return Some(format!("{{map.{}}}", map.trim_end_matches(")]")));
     }
-    // These have the query, which `{path}` has only in a redirect.
+    // These include the query, which `{path}` does only in a redirect.
     let has_query = ["capture.req.uri", "[url]", "pathq"];
     if crate::layer7::has_variable(text) || has_query.iter().any(|it| text.contains(it)) {
         return None;
@@ -529,7 +542,7 @@ fn computed(text: &str) -> Option<String> {
     rule::variables(text)
 }
 
-/// `%[path,regsub(^/api/,/)]`, or a prefix before `%[path]`: an expression and the new path.
+/// Converts `%[path,regsub(^/api/,/)]`, or a prefix before `%[path]`, to an expression and the new path.
 fn new_path(text: &str) -> Option<(String, String)> {
     if let Some(fixed) = constant(text).filter(|_| text.starts_with('/')) {
         return Some(("^/.*$".to_owned(), fixed.to_owned()));
@@ -553,7 +566,7 @@ fn new_path(text: &str) -> Option<(String, String)> {
         .then(|| (format!("{regex}(.*)$"), format!("{to}{{1}}")))
 }
 
-/// Returns a value without variables; `None` = it is computed.
+/// Returns a constant value; `None` = it contains variables.
 fn constant(text: &str) -> Option<String> {
     let plain = text.replace("%%", "");
     let is_computed = plain.contains('%') || crate::layer7::has_variable(text);

@@ -1,11 +1,11 @@
-//! Rules that let requests or connections pass, and rules that wait for data: Weir inspects both by itself.
+//! Rules that admit requests or connections, and rules that wait for data, which Weir does by itself.
 
 use super::line::Line;
 use super::rule::condition;
 use super::section::Proxy;
 use crate::note::Notes;
 
-/// The stage at which haproxy evaluates a rule: a rule that lets pass ends its own stage only.
+/// Returns the stage at which haproxy evaluates a rule: a rule that admits requests ends only its own stage.
 pub(super) fn stage(line: &Line) -> &str {
     match line.keyword() {
         "tcp-request" => line.word(1).unwrap_or_default(),
@@ -13,8 +13,8 @@ pub(super) fn stage(line: &Line) -> &str {
     }
 }
 
-/// Returns whether the rule lets requests pass that later rules of its stage would refuse. A rule that waits for data
-/// does not: it only decides when haproxy goes on.
+/// Returns whether the rule admits requests that later rules of its stage would reject. A rule that waits for data does
+/// not: it only determines when haproxy continues.
 pub(super) fn lets_pass(line: &Line) -> bool {
     let (what, words) = condition(line.arguments());
     let what: Vec<&str> = what.iter().map(String::as_str).collect();
@@ -24,7 +24,7 @@ pub(super) fn lets_pass(line: &Line) -> bool {
     }
 }
 
-/// Whether a condition only waits until a part of the data is there.
+/// Returns whether a condition only waits until a part of the data has arrived.
 fn waits(words: &[String]) -> bool {
     const DATA: [&str; 10] = [
         "req.ssl_hello_type",
@@ -60,8 +60,8 @@ fn waits(words: &[String]) -> bool {
     found
 }
 
-/// Returns whether Weir does by itself what the rule does.
-pub(super) fn is_settled(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
+/// Returns whether Weir does the same without the rule, and adds the note.
+pub(super) fn is_builtin(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool {
     let (what, words) = condition(line.arguments());
     let what: Vec<&str> = what.iter().map(String::as_str).collect();
     let why = match (line.keyword(), what.as_slice()) {
@@ -72,28 +72,30 @@ pub(super) fn is_settled(line: &Line, proxy: &Proxy, notes: &mut Notes) -> bool 
             "Weir waits for the server name or the request by itself"
         }
         ("tcp-request", ["content", "reject"])
-            if waits_for_not(words) || words.is_empty() && only_waits(proxy) =>
+            if waits_for_missing_data(words) || words.is_empty() && only_waits(proxy) =>
         {
             let has_default = proxy.last(&["default_backend"]).is_some() || proxy.has_servers;
             if proxy.is_http() || has_default {
-                let why = "clients that send no such data reach the service's pool";
+                let why = "Weir sends clients that send no such data to the pool of the service";
                 line.reject(notes, why);
                 return true;
             }
-            // There is no pool for them.
+            // The service has no pool for them.
             "Weir closes connections that no route matches"
         }
         ("http-request", ["wait-for-body", ..]) => {
-            "`request_buffering` reads it before the server is chosen"
+            "`request_buffering` of a service reads the body before the server is selected"
         }
-        ("http-request", ["use-service", "prometheus-exporter"]) => "Weir has /metrics",
+        ("http-request", ["use-service", "prometheus-exporter"]) => {
+            "/metrics of Weir exports the same for Prometheus"
+        }
         _ => return false,
     };
     notes.remark(line.position, why);
     true
 }
 
-/// Whether the rules of the section that let pass only wait for data: others are refused.
+/// Returns whether the accepting rules of the section only wait for data, so that other connections are rejected.
 fn only_waits(proxy: &Proxy) -> bool {
     let is_accept = |line: &&Line| {
         let (what, _) = condition(line.arguments());
@@ -103,8 +105,8 @@ fn only_waits(proxy: &Proxy) -> bool {
     accepts.peek().is_some() && accepts.all(|line| !lets_pass(line))
 }
 
-/// `if !{ req.ssl_hello_type 1 }` or `unless { … }`.
-fn waits_for_not(words: &[String]) -> bool {
+/// Returns whether a condition is `if !{ req.ssl_hello_type 1 }` or `unless { … }`: that data has not arrived.
+fn waits_for_missing_data(words: &[String]) -> bool {
     let mut positive = words.to_vec();
     match words.first().map(String::as_str) {
         Some("unless") => {}

@@ -1,6 +1,6 @@
-//! `reqadd`, `reqrep` and similar, which haproxy had before version 2.1: the rules that replaced them.
+//! Converts `reqadd`, `reqrep` and similar rules from before haproxy 2.1 to the rules that replaced them.
 
-/// Returns the rule that does the same, or the words as they are.
+/// Returns the equivalent current rule, or the words unchanged.
 pub(super) fn modern(words: Vec<String>) -> Vec<String> {
     rule(&words).unwrap_or(words)
 }
@@ -24,14 +24,14 @@ fn rule(words: &[String]) -> Option<Vec<String>> {
             let (name, value) = field(pattern)?;
             built("add-header", &[name, value], rest)
         }
-        "del" | "idel" => built("del-header", &[name_of(pattern)?], rest),
+        "del" | "idel" => built("del-header", &[field_name(pattern)?], rest),
         "rep" | "irep" => {
             let (to, rest) = rest.split_first()?;
-            let Some(name) = name_of(pattern) else {
+            let Some(name) = field_name(pattern) else {
                 let (regex, path) = path_of(pattern, to).filter(|_| stage == "http-request")?;
                 return built("replace-path", &[&regex, &path], rest);
             };
-            // The replacement is the whole line.
+            // The replacement is the whole line of the field.
             let (new, value) = field(to)?;
             let same = new.eq_ignore_ascii_case(name) && !value.contains('\\');
             same.then(|| built("set-header", &[new, value], rest))?
@@ -40,23 +40,23 @@ fn rule(words: &[String]) -> Option<Vec<String>> {
     }
 }
 
-/// `Name: value`.
+/// Splits `Name: value`.
 fn field(text: &str) -> Option<(&str, &str)> {
     let (name, value) = text.split_once(':')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (!name.is_empty() && name.bytes().all(plain)).then(|| (name, value.trim()))
 }
 
-/// The field of `^Name:.*`, an expression that matches its whole line.
-fn name_of(pattern: &str) -> Option<&str> {
+/// Returns the field of `^Name:.*`, an expression that matches the field's whole line.
+fn field_name(pattern: &str) -> Option<&str> {
     let (name, rest) = pattern.strip_prefix('^')?.split_once(':')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let whole = matches!(rest, "" | ".*" | ".*$" | " .*" | "\\ .*" | "(.*)");
     (whole && !name.is_empty() && name.bytes().all(plain)).then_some(name)
 }
 
-/// Expression and replacement for the path, of an expression for the request line: `^([^ :]*) /a/(.*)` and `\1 /\2`,
-/// or `^([^ ]* /)a/(.*)` and `\1\2`.
+/// Returns expression and replacement for the path, for an expression for the request line: `^([^ :]*) /a/(.*)` and `\1
+/// /\2`, or `^([^ ]* /)a/(.*)` and `\1\2`.
 fn path_of(pattern: &str, to: &str) -> Option<(String, String)> {
     const WITH_SLASH: [&str; 3] = ["^([^ ]* /)", "^([^ :]* /)", "^([^\\ ]*\\ /)"];
     const BEFORE: [&str; 4] = [
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_become_current_ones() {
+    fn old_rules_become_current_rules() {
         assert_eq!(
             shown(&["reqadd", "X-Forwarded-Proto: https", "if", "a"]),
             "http-request add-header X-Forwarded-Proto https if a"
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rules_stay() {
+    fn other_rules_are_unchanged() {
         for words in [
             &["reqrep", "^Host: (.*)", "Host: www.\\1"] as &[&str],
             &["reqdeny", "^GET"],

@@ -1,4 +1,4 @@
-//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and one that refuses them: `limits`.
+//! `stick-table … store http_req_rate(10s)` with a rule that tracks clients and one that rejects them: `limits`.
 
 use super::acl::Acls;
 use super::line::Line;
@@ -8,20 +8,20 @@ use super::time;
 use crate::document::Entry;
 use crate::note::{Notes, Position};
 
-/// A limit of the requests of each client.
+/// A limit on the requests of each client.
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
     /// Keys of `limits`.
     pub(super) keys: Vec<Entry>,
-    /// The lines that it comes from; the first one refuses.
+    /// The source lines; the first one rejects clients.
     pub(super) lines: Vec<Position>,
 }
 
-/// Returns the limit of a proxy whose rules for it are like in haproxy's manual: one that tracks all clients, and one
-/// that refuses those with too many requests and has no other condition.
+/// Returns the limit of a proxy with the rules that haproxy's manual recommends: one that tracks all clients, and one
+/// that rejects those with too many requests and has no other condition.
 pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
-    let requests = of_requests(proxy, all, acls, notes);
-    let Some((key, position)) = of_connections(proxy, acls, notes) else {
+    let requests = request_rate(proxy, all, acls, notes);
+    let Some((key, position)) = concurrent_requests(proxy, acls, notes) else {
         return requests;
     };
     let mut limit = requests.unwrap_or(Limit {
@@ -33,8 +33,8 @@ pub(super) fn find(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes)
     Some(limit)
 }
 
-/// `concurrent` of `limits`, and its line: a rule that refuses clients with too many connections.
-fn of_connections(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entry, Position)> {
+/// Returns `concurrent` of `limits` and its line, for a rule that rejects clients with too many connections.
+fn concurrent_requests(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entry, Position)> {
     let is_refusal = |line: &&Line| {
         let words = [line.keyword(), line.word(1).unwrap_or_default()];
         matches!(words, ["http-request", "deny" | "reject"])
@@ -55,7 +55,7 @@ fn of_connections(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entr
     })?;
     notes.add(
         line.position,
-        "the requests of a client are counted, not its connections, and those above the limit get status 429",
+        "Weir counts the requests of a client, not its connections, and rejects those above the limit with status 429",
     );
     notes.unmark_guard(line.position);
     Some((
@@ -64,8 +64,8 @@ fn of_connections(proxy: &Proxy, acls: &Acls, notes: &mut Notes) -> Option<(Entr
     ))
 }
 
-/// The limit of the rate of requests.
-fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
+/// Returns the limit on the rate of requests.
+fn request_rate(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> Option<Limit> {
     let refusals = proxy.lines.iter().filter(|line| {
         line.keyword() == "http-request"
             && matches!(line.word(1), Some("deny" | "reject" | "tarpit"))
@@ -88,7 +88,7 @@ fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> 
         let Some(clients) = owner.and_then(|one| one.last(&["stick-table", "type"])) else {
             continue;
         };
-        let Some((rate, is_exact)) = period(clients).and_then(|millis| rate(max, millis)) else {
+        let Some((rate, is_exact)) = period_ms(clients).and_then(|millis| rate(max, millis)) else {
             continue;
         };
         if !is_exact {
@@ -102,7 +102,7 @@ fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> 
         if status != Some("429") {
             notes.add(
                 refusal.position,
-                "clients above the limit get status 429, and their requests do not count against it",
+                "requests above the limit get status 429, and do not count toward it",
             );
             notes.unmark_guard(refusal.position);
         }
@@ -121,7 +121,7 @@ fn of_requests(proxy: &Proxy, all: &[Proxy], acls: &Acls, notes: &mut Notes) -> 
     None
 }
 
-/// The fetch method of a condition that has only a comparison with a number, and the most that passes.
+/// Returns the fetch method of a condition that only compares it with a number, and the largest number that passes.
 fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     let (_, words) = condition(line.arguments());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -146,7 +146,7 @@ fn too_many(line: &Line, acls: &Acls) -> Option<(String, u64)> {
     }
 }
 
-/// The counter of `sc_http_req_rate(0)` and its like, and the table if it names one.
+/// Returns the counter of `sc_http_req_rate(0)` and the like, and the table if it names one.
 fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     let (name, arguments) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, arguments)) => (name, arguments),
@@ -167,7 +167,7 @@ fn counted(fetch: &str) -> Option<(Option<char>, Option<String>)> {
     }
 }
 
-/// The rule that tracks clients for a counter: its line, `key` of `limits`, and its table.
+/// Returns the rule that tracks clients for a counter: its line, `key` of `limits`, and its table.
 fn tracked(
     proxy: &Proxy,
     counter: Option<char>,
@@ -200,15 +200,15 @@ fn tracked(
     })
 }
 
-/// The period of `http_req_rate(10s)` among the stored counters, in milliseconds.
-fn period(table: &Line) -> Option<u64> {
+/// Returns the period of `http_req_rate(10s)` among the stored counters, in milliseconds.
+fn period_ms(table: &Line) -> Option<u64> {
     let at = table.words.iter().position(|word| word == "store")?;
     let mut stored = table.words.get(at + 1)?.split(',');
     let text = stored.find_map(|it| it.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
     time(text).filter(|millis| *millis > 0)
 }
 
-/// `rate` of `limits`, in requests per second, and whether it is exact: otherwise it is rounded up.
+/// Returns `rate` of `limits`, in requests per second, and whether it is exact: otherwise it is rounded up.
 fn rate(max: u64, millis: u64) -> Option<(u64, bool)> {
     let second = max.checked_mul(1000)?;
     let rate = second.div_ceil(millis);

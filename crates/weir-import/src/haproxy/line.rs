@@ -13,8 +13,8 @@ use crate::note::{Notes, Position};
 pub(super) struct Line {
     pub(super) position: Position,
     pub(super) words: Vec<String>,
-    /// It uses what haproxy keeps of the request: rules for responses know only that of it.
-    pub(super) keeps_request: bool,
+    /// The line uses a captured field or a variable: rules for responses see only these parts of a request.
+    pub(super) uses_capture: bool,
 }
 
 impl Line {
@@ -31,20 +31,22 @@ impl Line {
         self.words.get(1..).unwrap_or_default()
     }
 
+    /// Adds a note that the line is not imported.
     pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
         notes.add(self.position, format!("not imported: {why}"));
     }
 }
 
+/// Returns the lines that haproxy reads, as words.
 pub(super) fn lines(
     environment: &dyn Environment,
     notes: &mut Notes,
     name: &str,
     text: &str,
 ) -> Vec<Line> {
-    // Editors of other systems mark the encoding with this character.
+    // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let file = notes.file(name, text);
+    let file = notes.add_file(name, text);
     let mut lines = Vec::new();
     let mut scope = Scope::new(environment);
     let mut blocks = Blocks::default();
@@ -57,7 +59,8 @@ pub(super) fn lines(
         };
         if let Some(condition) = blocks.excluded_by() {
             let line = condition.line();
-            let why = format!("not imported: haproxy does not read it, because of line {line}");
+            let why =
+                format!("not imported: haproxy skips it, because of the condition in line {line}");
             notes.remark(position, why);
             continue;
         }
@@ -72,11 +75,11 @@ pub(super) fn lines(
         };
         scope.apply(&words);
         let mut words = modern(words);
-        if let Some(name) = complete_address(&scope, &mut words, position, notes) {
+        if let Some(name) = expand_address(&scope, &mut words, position, notes) {
             notes.add(
                 position,
                 format!(
-                    "not imported: the variable {name} is not set here; set it, and import again"
+                    "not imported: the environment variable {name} is not set here; set it and import again"
                 ),
             );
             if guard::haproxy(&words) {
@@ -91,14 +94,14 @@ pub(super) fn lines(
         lines.push(Line {
             position,
             words,
-            keeps_request: false,
+            uses_capture: false,
         });
     }
     blocks.finish(notes);
     lines
 }
 
-/// Replaces the names that haproxy used before version 1.5, and rules that it had before version 2.1.
+/// Replaces keywords from before haproxy 1.5, and rules from before haproxy 2.1, by current ones.
 fn modern(words: Vec<String>) -> Vec<String> {
     let new = match words.first().map(String::as_str) {
         Some("contimeout") => "connect",
@@ -111,10 +114,10 @@ fn modern(words: Vec<String>) -> Vec<String> {
     front.chain(words.into_iter().skip(1)).collect()
 }
 
-/// Expands variables of the address of a `bind` or `server`, which needs no quotes; those that are not set remain:
-/// `listen` and `servers` expand them, too. Removes options of these lines whose values have variables that are not
-/// set, and returns the first such variable of another line.
-fn complete_address(
+/// Expands variables in the address of a `bind` or `server`, which haproxy expands even without quotes. Unset variables
+/// remain, because `listen` and `servers` expand them. Removes options of these lines whose values use unset variables.
+/// Returns the first unset variable in any other line.
+fn expand_address(
     scope: &Scope<'_>,
     words: &mut Vec<String>,
     position: Position,
@@ -157,7 +160,7 @@ fn complete_address(
         notes.add(
             position,
             format!(
-                "{} is not imported: the variable {name} is not set here; set it, and import again",
+                "{} is not imported: the environment variable {name} is not set here; set it and import again",
                 words[option]
             ),
         );
@@ -165,7 +168,7 @@ fn complete_address(
     }
 }
 
-/// Returns `None` for an unterminated quote or escape.
+/// Splits a line into words. Returns `None` for an unterminated quote or escape.
 fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -194,7 +197,7 @@ fn words(scope: &Scope<'_>, line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Decodes a backslash and the next character; other letters keep the backslash.
+/// Decodes the character after a backslash; unknown escapes keep the backslash.
 fn escape(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<()> {
     let c = chars.next()?;
     match c {
@@ -218,7 +221,7 @@ fn variable(
     while let Some(c) = chars.next_if(is_word) {
         name.push(c);
     }
-    // The program may have other variables than the importer.
+    // haproxy may run with other variables than the importer.
     let unset = format!("${{{name}}}");
     if !braces {
         return Some(scope.variable(&name).unwrap_or(unset));
@@ -240,18 +243,18 @@ mod tests {
     use crate::EmptyEnvironment;
 
     #[test]
-    fn words_are_split_like_haproxy() {
-        let cut = |line: &str| words(&Scope::new(&EmptyEnvironment), line);
+    fn words_are_split_as_in_haproxy() {
+        let split = |line: &str| words(&Scope::new(&EmptyEnvironment), line);
         assert_eq!(
-            cut("  bind *:80 # web"),
+            split("  bind *:80 # web"),
             Some(vec!["bind".into(), "*:80".into()])
         );
         assert_eq!(
-            cut(r#"a "b \" c" 'd$e'"#),
+            split(r#"a "b \" c" 'd$e'"#),
             Some(vec!["a".into(), "b \" c".into(), "d$e".into()])
         );
-        assert_eq!(cut(r"a\ b \#c"), Some(vec!["a b".into(), "#c".into()]));
-        assert_eq!(cut(r#""${NONE-x}y""#), Some(vec!["xy".into()]));
-        assert_eq!(cut("'open"), None);
+        assert_eq!(split(r"a\ b \#c"), Some(vec!["a b".into(), "#c".into()]));
+        assert_eq!(split(r#""${NONE-x}y""#), Some(vec!["xy".into()]));
+        assert_eq!(split("'open"), None);
     }
 }

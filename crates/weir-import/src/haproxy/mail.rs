@@ -5,7 +5,7 @@ use super::section::Proxy;
 use crate::mail::{Mail, Text};
 use crate::note::Notes;
 
-/// Adds the mails of a backend; `mailers` are the sections with their first mailers.
+/// Adds the mails of a backend; `mailers` are the `mailers` sections with their first mailer.
 pub(super) fn write(
     context: &mut Context<'_>,
     proxy: &Proxy,
@@ -25,7 +25,7 @@ pub(super) fn write(
     let Some((_, server)) = mailers.iter().find(|(known, _)| *known == name) else {
         notes.add(
             at,
-            format!("not imported: there is no section mailers {name}"),
+            format!("not imported: there is no mailers section {name}"),
         );
         return;
     };

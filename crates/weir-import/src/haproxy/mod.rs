@@ -44,7 +44,7 @@ struct Context<'w> {
     writer: Writer,
     /// Pool names by backend name.
     pools: HashMap<String, String>,
-    /// Lines that were used, so that unused lines of defaults are reported once at most.
+    /// Lines that were imported; the others are reported at the end, lines of defaults only once.
     used: HashSet<Position>,
     /// Users of the `userlist` sections.
     users: HashMap<String, Vec<section::User>>,
@@ -52,23 +52,23 @@ struct Context<'w> {
     resolvers: HashMap<String, Vec<(String, Position)>>,
     /// Pages of the `http-errors` sections.
     pages: HashMap<String, Vec<Line>>,
-    /// Maps by what they look up.
+    /// Lookups, and the name of the map for each.
     maps: Vec<(rule::Lookup, String)>,
-    /// `maxconn` of `global`: the limit of services without their own.
+    /// `maxconn` of `global`: the limit for services without one of their own.
     max_connections: Option<(u64, Position)>,
     /// `ssl-default-bind-…` of `global`.
     suites: bind::Suites,
-    /// `chroot` of `global`: where the paths of servers' sockets begin.
+    /// `chroot` of `global`: the directory that the socket paths of servers are relative to.
     chroot: Option<String>,
-    /// Directory of relative paths of certificates.
-    certificates: String,
-    /// Number of ports that were taken for addresses that Weir cannot listen on.
+    /// Directory that relative certificate paths are relative to.
+    certificate_directory: String,
+    /// Number of ports chosen in place of addresses that Weir cannot listen on.
     substitutes: u16,
-    /// What the rules of the file use.
-    readers: Readers,
+    /// Features that the rules of the file use.
+    used_features: UsedFeatures,
     /// `user` of `global`.
     user: Option<(String, Position)>,
-    /// Whether the file has frontends, whose clients the rules apply to.
+    /// Whether the file has frontends: without them, rules may apply to clients of frontends in other files.
     has_frontends: bool,
     /// Addresses of the frontends so far.
     listening: HashSet<String>,
@@ -92,9 +92,9 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
         max_connections: None,
         suites: bind::Suites::default(),
         chroot: None,
-        certificates: alias::certificates(&file),
+        certificate_directory: alias::certificate_directory(&file),
         substitutes: 0,
-        readers: Readers::of(&file.proxies),
+        used_features: UsedFeatures::of(&file.proxies),
         user: None,
         has_frontends: file.proxies.iter().any(|proxy| proxy.takes_clients),
         listening: HashSet::new(),
@@ -122,7 +122,7 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     let defaults = file.defaults.take();
     let defaults = defaults.or(limit.map(|(_, position)| (position, Vec::new())));
     if let Some((position, lines)) = defaults.filter(|_| file.proxies.is_empty()) {
-        let alone = Proxy {
+        let defaults_only = Proxy {
             position,
             name: String::new(),
             takes_clients: true,
@@ -130,8 +130,8 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
             lines,
             defaults: Vec::new(),
         };
-        service::defaults(&mut context, &alone, &mut notes);
-        file.proxies.push(alone);
+        service::defaults(&mut context, &defaults_only, &mut notes);
+        file.proxies.push(defaults_only);
     }
     for proxy in &file.proxies {
         note_unused_lines(&context, proxy, &variables, &mut notes);
@@ -140,14 +140,17 @@ pub fn haproxy(name: &str, text: &str, environment: &dyn Environment) -> Importe
     validate(context.writer.document, notes)
 }
 
-/// The lines of `global`.
+/// Imports the lines of `global`.
 fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
     for line in lines {
         if line.keyword() == "maxconn"
             && let Some(max) = line.word(1).and_then(|word| word.parse().ok())
         {
             context.max_connections = Some((max, line.position));
-            notes.remark(line.position, "each service has this limit of its own");
+            notes.remark(
+                line.position,
+                "the limit applies to each service, not to all services together",
+            );
             continue;
         }
         if let Some(option) = line.keyword().strip_prefix("ssl-default-bind-")
@@ -155,7 +158,7 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
                 .suites
                 .set(option, line.words[1..].join(" "), line.position)
         {
-            notes.remark(line.position, "in `tls` of each service");
+            notes.remark(line.position, "it applies to `tls` of each service");
             continue;
         }
         if line.keyword() == "user" {
@@ -172,7 +175,7 @@ fn settings(context: &mut Context<'_>, lines: &[Line], notes: &mut Notes) {
             context.add_to_node(Entry::new("drain_timeout", time, line.position));
             continue;
         }
-        global(line, notes);
+        reject_global(line, notes);
     }
 }
 
@@ -253,10 +256,11 @@ fn time(text: &str) -> Option<u64> {
     crate::time::sum(text, UNITS).map(|micros| micros.div_ceil(1000))
 }
 
-fn global(line: &Line, notes: &mut Notes) {
+/// Adds the note of a line of `global` that is not imported.
+fn reject_global(line: &Line, notes: &mut Notes) {
     const VARIABLES: [&str; 4] = ["setenv", "presetenv", "unsetenv", "resetenv"];
     if VARIABLES.contains(&line.keyword()) {
-        let why = "not imported: values of variables are written where they are used";
+        let why = "not imported: the values of variables are written where the file uses them";
         return notes.remark(line.position, why);
     }
     let why = match line.keyword() {
@@ -273,7 +277,7 @@ fn global(line: &Line, notes: &mut Notes) {
         keyword if keyword.starts_with("ssl-") || keyword == "ca-base" || keyword == "crt-base" => {
             "Weir uses its own TLS defaults; see `tls` of a service"
         }
-        keyword if keyword.starts_with("tune.") => "Weir has no such tuning",
+        keyword if keyword.starts_with("tune.") => "Weir has no such tuning parameter",
         _ => "weir.toml has no equivalent",
     };
     line.reject(notes, why);
@@ -293,12 +297,12 @@ fn note_unused_lines(
         if is_done || alias::sets(variables, line.position) {
             continue;
         }
-        // A service has the protocol of its frontend; haproxy refuses a backend of another mode.
+        // A service has the protocol of its frontend; haproxy rejects a backend with another mode.
         if line.keyword() == "mode" && matches!(line.word(1), Some("http" | "tcp")) {
             continue;
         }
-        if proxy.is_http() && is_half_closed(line) {
-            let why = "a connection of an http service ends with its response, which `client` and `server` limit";
+        if proxy.is_http() && limits_half_closed(line) {
+            let why = "`timeouts.client` and `timeouts.server` of an http service apply until the response ends";
             notes.remark(line.position, format!("not imported: {why}"));
             continue;
         }
@@ -309,15 +313,15 @@ fn note_unused_lines(
         if header::is_edit(line) && context.has_frontends {
             notes.remark(
                 line.position,
-                "not imported: it applies to no client, in haproxy neither",
+                "not imported: it applies to no client in haproxy either",
             );
             continue;
         }
         if line.keyword() == "no" && line.word(1) == Some("option") {
-            notes.remark(line.position, "not imported: it is off in Weir, too");
+            notes.remark(line.position, "not imported: it is off in Weir too");
             continue;
         }
-        if let Some(why) = without_reader(line, &context.readers) {
+        if let Some(why) = why_without_effect(line, &context.used_features) {
             notes.remark(line.position, format!("not imported: {why}"));
             continue;
         }
@@ -329,20 +333,20 @@ fn note_unused_lines(
     }
 }
 
-/// What rules of the file use, so that lines that provide it have an effect.
+/// Features that rules of the file use. A line for a feature that no rule uses has no effect.
 #[derive(Clone, Copy, Debug)]
-struct Readers {
-    /// Some rule delays its response.
+struct UsedFeatures {
+    /// A rule delays its response.
     tarpits: bool,
-    /// Some rule or text uses the counters of a table.
+    /// A rule or text uses the counters of a table.
     counters: bool,
-    /// Some line keeps clients on servers by a table.
+    /// A line keeps clients on their servers with a table.
     stick: bool,
-    /// Some line enables compression.
+    /// A line enables compression.
     compresses: bool,
 }
 
-impl Readers {
+impl UsedFeatures {
     fn of(proxies: &[Proxy]) -> Self {
         let lines = || {
             proxies
@@ -378,23 +382,23 @@ impl Readers {
     }
 }
 
-/// Whether a line limits connections that one side has closed.
-fn is_half_closed(line: &Line) -> bool {
+/// Returns whether a line limits the time of connections that one side has closed.
+fn limits_half_closed(line: &Line) -> bool {
     line.keyword() == "timeout" && matches!(line.word(1), Some("client-fin" | "server-fin"))
 }
 
-/// Why a line has no effect: nothing in the file uses what it provides.
-fn without_reader(line: &Line, readers: &Readers) -> Option<&'static str> {
+/// Returns why a line has no effect: no rule of the file uses what it provides.
+fn why_without_effect(line: &Line, used: &UsedFeatures) -> Option<&'static str> {
     let tracks = || line.words.iter().any(|word| word.starts_with("track-sc"));
     match (line.keyword(), line.word(1).unwrap_or("")) {
-        ("timeout", "tarpit") if !readers.tarpits => Some("no rule delays a response"),
-        ("compression", word) if !readers.compresses && !word.starts_with("algo") => {
+        ("timeout", "tarpit") if !used.tarpits => Some("no rule delays a response"),
+        ("compression", word) if !used.compresses && !word.starts_with("algo") => {
             Some("without `compression algo` it has no effect")
         }
         ("filter", "compression" | "trace") => Some("it has no effect on clients by itself"),
-        ("stick-table", _) if !readers.counters && !readers.stick => Some("no rule uses the table"),
+        ("stick-table", _) if !used.counters && !used.stick => Some("no rule uses the table"),
         ("http-request" | "http-response" | "tcp-request" | "tcp-response", _)
-            if tracks() && !readers.counters =>
+            if tracks() && !used.counters =>
         {
             Some("no rule uses the counters")
         }
@@ -424,7 +428,8 @@ fn is_for_http(line: &Line) -> bool {
     }
 }
 
-/// Returns whether a line of defaults is imported for every section that it applies to: unused, it changes nothing.
+/// Returns whether a line of defaults is imported for every section that it applies to, so that its loss changes
+/// nothing if no section uses it.
 fn is_understood(line: &Line) -> bool {
     const OPTIONS: [&str; 7] = [
         "forwardfor",
@@ -480,7 +485,7 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "option",
             "http-keep-alive" | "http-tunnel" | "prefer-last-server" | "tcp-smart-connect"
             | "tcp-smart-accept" | "clitcpka" | "srvtcpka" | "tcpka",
-        ) => "Weir always keeps connections open",
+        ) => "Weir always keeps connections alive",
         (
             "option",
             "splice-auto" | "splice-request" | "splice-response" | "contstats" | "http-no-delay",
@@ -511,22 +516,22 @@ fn unsupported_reason(line: &Line) -> &'static str {
             "a route cannot do this; see `set_response_header`, `remove_response_header`"
         }
         ("http-request", "normalize-uri") => {
-            "`normalize_path` of a service applies to paths that its frontend matches"
+            "`normalize_path` of a service is imported only from the rules of its frontend"
         }
         ("http-request" | "reqadd" | "reqidel" | "reqrep" | "reqirep" | "reqdel", _) => {
             "a route cannot do this; see `rewrite`, `set_header`, `remove_header`"
         }
         ("hash-type" | "hash-balance-factor" | "hash-preserve-affinity", _) => {
-            "`hash` of Weir is always consistent and uses another hash function"
+            "the `hash` scheduler is always consistent and uses another hash function"
         }
         ("email-alert", _) => "`[notify]` has no such setting, or the backend has no recipient",
-        ("description" | "id" | "guid", _) => "it is only a comment",
+        ("description" | "id" | "guid", _) => "it has no effect on clients and servers",
         ("retry-on", _) => "a service takes `retry_on` from its default backend only",
         ("timeout", _) => {
             "`timeouts` of a service has no such key, or the service takes it from another pool"
         }
-        ("tcp-check" | "http-check" | "external-check", _) => "no check here uses it",
-        ("acl", _) => "no route here uses it",
+        ("tcp-check" | "http-check" | "external-check", _) => "no check of the section uses it",
+        ("acl", _) => "no imported rule of the section uses it",
         ("default_backend" | "use_backend", _) => "there is no bind that it applies to",
         _ => "weir.toml has no equivalent",
     }

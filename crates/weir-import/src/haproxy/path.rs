@@ -7,17 +7,18 @@ use super::section::Proxy;
 use crate::document::{Entry, Table};
 use crate::note::Notes;
 
-/// Normalizers that a service's `normalize_path` always applies, and the optional one.
+/// Normalizers that `normalize_path` of a service always applies.
 const ALWAYS: [&str; 4] = [
     "path-strip-dot",
     "path-strip-dotdot",
     "percent-decode-unreserved",
     "percent-to-uppercase",
 ];
+/// The normalizer that is optional in Weir.
 const MERGE: &str = "path-merge-slashes";
 
-/// Without a normalizing rule in the frontend, haproxy compares paths as received; otherwise it forwards the
-/// normalized path.
+/// Adds `normalize_path`. Without a normalizing rule in the frontend, haproxy compares paths as received; with one, it
+/// compares and forwards the normalized path.
 pub(super) fn normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -67,12 +68,13 @@ pub(super) fn normalize_path(
         let more = more.join(", ");
         notes.add(
             first.position,
-            format!("Weir's normal form also includes {more}"),
+            format!("`normalize_path` of a service also applies {more}"),
         );
     }
     table.push(Entry::implied("normalize_path", entries));
 }
 
+/// Returns whether a line normalizes paths.
 pub(super) fn is_normalizer(line: &Line) -> bool {
     line.keyword() == "http-request" && line.word(1) == Some("normalize-uri")
 }

@@ -1,4 +1,4 @@
-//! Frontend rules that routes support: pools, redirects and fixed responses.
+//! Rules that become routes: pools, redirects and fixed responses.
 
 use super::line::Line;
 use crate::Environment;
@@ -8,7 +8,7 @@ use crate::layer7::{Action, Condition};
 /// A rule's action and condition; `Err` = the reason why routes do not support it.
 pub(super) type ParsedRule<'l> = Result<(Action, &'l [String]), String>;
 
-/// Splits off `if …` or `unless …`.
+/// Splits the words of a rule before `if …` or `unless …`.
 pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
     let at = words
         .iter()
@@ -16,7 +16,7 @@ pub(super) fn condition(words: &[String]) -> (&[String], &[String]) {
     words.split_at(at.unwrap_or(words.len()))
 }
 
-/// Parses `http-request …`; `None` = not a rule for routes.
+/// Parses `http-request …`, `tcp-request …` or `block …`; `None` = not a rule for routes.
 pub(super) fn http_request<'l>(
     line: &'l Line,
     environment: &dyn Environment,
@@ -42,13 +42,13 @@ pub(super) fn http_request<'l>(
         }
         "deny" | "block" => match status(rest, "deny_status", 403) {
             Some(status) => Ok((response(status, String::new()), condition)),
-            None => Err("not a valid response status".to_owned()),
+            None => Err("the status is not a valid response status".to_owned()),
         },
         "tarpit" => match status(rest, "deny_status", 500) {
             Some(status) => Ok((response(status, String::new()), condition)),
-            None => Err("not a valid response status".to_owned()),
+            None => Err("the status is not a valid response status".to_owned()),
         },
-        // Without their users no client gets in.
+        // Without its users, the rule admits no client.
         "auth" => Ok((response(401, String::new()), condition)),
         "silent-drop" | "reject" => Ok((Action::Close, condition)),
         "redirect" => redirect(rest, condition),
@@ -57,7 +57,7 @@ pub(super) fn http_request<'l>(
     })
 }
 
-/// The status alone of a rule that refuses requests, if the rest of it is not supported.
+/// Returns only the status of a rule that rejects requests, for a rule whose other options are not supported.
 pub(super) fn refusal(line: &Line) -> Option<(Action, &[String])> {
     let (what, condition) = condition(line.arguments());
     let (first, rest) = what.split_first()?;
@@ -70,7 +70,7 @@ pub(super) fn refusal(line: &Line) -> Option<(Action, &[String])> {
     Some((response(status, String::new()), condition))
 }
 
-/// `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
+/// Parses `redirect scheme https …`, `redirect code 301 location …` and the like, in any order.
 pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedRule<'l> {
     let mut target = None;
     let mut code = 302;
@@ -85,29 +85,29 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
             "code" => code = rest.next().and_then(|code| code.parse().ok()).unwrap_or(0),
             "drop-query" => drop_query = true,
             "append-slash" => append_slash = true,
-            other => return Err(format!("a route's `redirect` has no option {other}")),
+            other => return Err(format!("`redirect` of a route has no option {other}")),
         }
     }
     let Some((kind, value)) = target else {
         return Err("haproxy requires a kind of redirect and a target".to_owned());
     };
     if value.contains('{') && !value.contains("%{") {
-        return Err("braces in a route's `redirect` are placeholders".to_owned());
+        return Err("braces in `redirect` of a route are variables".to_owned());
     }
-    // `{path}` has the query in a redirect, and `path` of haproxy has not. `//` at the start would name another host.
+    // In a redirect, `{path}` includes the query, and haproxy's `path` does not. `//` at the start would name a host.
     let value = match kind {
         "location" if !value.contains("query") => match value.strip_prefix("/%[path]") {
-            Some(rest) => format!("{WHOLE}{rest}"),
-            None => value.replace("%[path]", WHOLE),
+            Some(rest) => format!("{PATH_ONLY}{rest}"),
+            None => value.replace("%[path]", PATH_ONLY),
         },
         _ => value.clone(),
     };
-    let value = variables(&value).ok_or("the target is computed from more than the request")?;
+    let value = variables(&value).ok_or("the target contains an unsupported variable")?;
     let path = match (drop_query, append_slash) {
-        (true, true) => WHOLE_WITH_SLASH,
-        (true, false) => WHOLE,
+        (true, true) => PATH_WITH_SLASH,
+        (true, false) => PATH_ONLY,
         (false, true) if kind != "location" => {
-            return Err("a route's `redirect` adds a slash only with drop-query".to_owned());
+            return Err("`redirect` of a route adds a slash only with drop-query".to_owned());
         }
         (false, _) => "{path}",
     };
@@ -122,22 +122,23 @@ pub(super) fn redirect<'l>(words: &[String], condition: &'l [String]) -> ParsedR
     Ok((Action::Redirect { to, status: code }, condition))
 }
 
-/// In the target of a redirect: the path without the query, and with a slash at its end.
-const WHOLE: &str = "{whole}";
-const WHOLE_WITH_SLASH: &str = "{whole/}";
+/// Placeholder in the target of a redirect for the path without the query.
+const PATH_ONLY: &str = "{whole}";
+/// The same with a slash at its end.
+const PATH_WITH_SLASH: &str = "{whole/}";
 
-/// Returns the routes for a redirect that drops the query: `{path}` has the query, so a group of an expression takes
-/// its place. `None` = the rule has an expression of its own that cannot be extended.
+/// Returns the routes for a redirect that drops the query: `{path}` includes the query, so the group of an expression
+/// replaces it. `None` = the condition already has an expression to which no group can be added.
 pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Condition, String)>> {
     let with = |regex: String, path: &str| {
         let condition = Condition {
             regex: Some(regex),
             ..condition.clone()
         };
-        let to = to.replace(WHOLE_WITH_SLASH, path).replace(WHOLE, path);
+        let to = to.replace(PATH_WITH_SLASH, path).replace(PATH_ONLY, path);
         (condition, to)
     };
-    let slash = to.contains(WHOLE_WITH_SLASH);
+    let slash = to.contains(PATH_WITH_SLASH);
     let Some(regex) = &condition.regex else {
         let all = with("^/(.*)$".to_owned(), "/{1}");
         return Some(match slash {
@@ -160,12 +161,12 @@ pub(super) fn without_query(condition: &Condition, to: &str) -> Option<Vec<(Cond
     }
 }
 
-/// Returns whether [`without_query`] completes the target.
+/// Returns whether [`without_query`] must complete the target.
 pub(super) fn drops_query(to: &str) -> bool {
-    to.contains(WHOLE) || to.contains(WHOLE_WITH_SLASH)
+    to.contains(PATH_ONLY) || to.contains(PATH_WITH_SLASH)
 }
 
-/// Replaces haproxy's variables by those of Weir; `None` = there is none for one of them.
+/// Replaces haproxy's variables by Weir's; `None` = Weir has no equivalent of one of them.
 pub(super) fn variables(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text;
@@ -200,7 +201,7 @@ pub(super) fn variables(text: &str) -> Option<String> {
     Some(out)
 }
 
-/// The variable of a fetch method.
+/// Returns Weir's variable for a sample fetch method.
 fn variable(fetch: &str) -> Option<String> {
     let (name, argument) = match fetch.strip_suffix(')').and_then(|it| it.split_once('(')) {
         Some((name, argument)) => (name, argument),
@@ -236,7 +237,7 @@ fn variable(fetch: &str) -> Option<String> {
 /// A lookup in a file: `hdr(host),lower,map(/etc/haproxy/hosts.map,default)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lookup {
-    /// What is looked up, with Weir's variables.
+    /// The text to look up, with Weir's variables.
     pub(super) key: String,
     pub(super) ignore_case: bool,
     pub(super) file: String,
@@ -283,8 +284,8 @@ pub(super) fn lookup(text: &str) -> Option<Lookup> {
     })
 }
 
-/// Parses `PREFIX%[EXPRESSION]SUFFIX`, the computed name of a backend: the texts of requests for which it is one of
-/// the names.
+/// Parses `PREFIX%[EXPRESSION]SUFFIX`, the computed name of a backend, as a lookup with one entry for each backend of
+/// such a name.
 pub(super) fn computed_name<'n>(
     text: &str,
     names: impl Iterator<Item = (&'n String, &'n String)>,
@@ -319,13 +320,13 @@ pub(super) fn computed_name<'n>(
     })
 }
 
-/// `redirect` as a separate line.
+/// Parses a `redirect` line.
 pub(super) fn redirect_line(line: &Line) -> ParsedRule<'_> {
     let (what, condition) = condition(line.arguments());
     redirect(what, condition)
 }
 
-/// `use_backend NAME if …`.
+/// Parses `use_backend NAME if …`; `None` = the name is computed.
 pub(super) fn use_backend(line: &Line) -> Option<(&str, &[String])> {
     let (what, condition) = condition(line.arguments());
     match what {
@@ -352,20 +353,21 @@ fn status(words: &[String], name: &str, default: u64) -> Option<u64> {
     }
 }
 
-/// Words of `return` and `deny` about the contents of the response.
+/// Options of `return` and `deny` for the contents of the response.
 const CONTENTS: [&str; 5] = ["content-type", "string", "lf-string", "file", "hdr"];
 
-/// Maximum size of a file whose text is written to the configuration.
+/// Maximum size of a file whose text is copied to weir.toml.
 const FILE_MAX_BYTES: usize = 16 << 10;
 
-/// `return status 200 content-type text/plain string "x" hdr X-Name value`.
+/// Parses `return status 200 content-type text/plain string "x" hdr X-Name value`.
 fn returned<'l>(
     words: &[String],
     default: u64,
     condition: &'l [String],
     environment: &dyn Environment,
 ) -> ParsedRule<'l> {
-    let status = status(words, "status", default).ok_or("not a valid response status")?;
+    let status =
+        status(words, "status", default).ok_or("the status is not a valid response status")?;
     let (mut body, mut media_type) = (String::new(), None);
     let mut fields = Vec::new();
     let mut rest = words.iter();
@@ -378,12 +380,12 @@ fn returned<'l>(
             "string" => {
                 body = rest.next().cloned().unwrap_or_default();
                 if has_variable(&body) {
-                    return Err("a name in braces would become a variable".to_owned());
+                    return Err("a name in braces is a variable in `body` of a route".to_owned());
                 }
             }
             "lf-string" => {
                 let text = rest.next().map_or("", String::as_str);
-                // These have the query, which `{path}` has only in a redirect.
+                // These include the query, which `{path}` does only in a redirect.
                 let has_query = ["capture.req.uri", "[url]", "pathq"];
                 let is_plain = |text: &&str| {
                     !has_variable(text) && !has_query.iter().any(|it| text.contains(it))
@@ -391,7 +393,7 @@ fn returned<'l>(
                 let known = Some(text).filter(is_plain);
                 body = known
                     .and_then(variables)
-                    .ok_or("the text is computed from more than the request")?;
+                    .ok_or("the text contains an unsupported variable or a name in braces")?;
             }
             "file" => {
                 let file = rest.next().map_or("", String::as_str);
@@ -403,10 +405,10 @@ fn returned<'l>(
                 let value = Some(value)
                     .filter(|value| !has_variable(value))
                     .and_then(variables)
-                    .ok_or("a field is computed from more than the request")?;
+                    .ok_or("a field contains an unsupported variable or a name in braces")?;
                 fields.push(format!("{name}: {value}"));
             }
-            other => return Err(format!("a route's response has no option {other}")),
+            other => return Err(format!("the response of a route has no option {other}")),
         }
     }
     if !body.is_empty() && media_type.is_none() {
@@ -417,7 +419,7 @@ fn returned<'l>(
     if fields.is_empty() {
         return Ok((response(status, body), condition));
     }
-    let action = Action::Typed {
+    let action = Action::RespondWithFields {
         status,
         body,
         fields,
@@ -425,7 +427,7 @@ fn returned<'l>(
     Ok((action, condition))
 }
 
-/// The text of a file, which haproxy also reads only at its start.
+/// Returns the text of a file. haproxy too reads it only when it starts.
 fn contents(file: &str, environment: &dyn Environment) -> Result<String, String> {
     let text = environment.read(file);
     let text = text.map_err(|why| format!("the file {file} cannot be read here: {why}"))?;
@@ -436,7 +438,7 @@ fn contents(file: &str, environment: &dyn Environment) -> Result<String, String>
     }
     match has_variable(&text) {
         true => Err(format!(
-            "the file {file} has a name in braces, which would become a variable"
+            "the file {file} contains a name in braces, which is a variable in `body` of a route"
         )),
         false => Ok(text),
     }

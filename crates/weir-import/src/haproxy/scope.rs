@@ -1,4 +1,4 @@
-//! The variables that lines are expanded with: those of the environment, as `global` changes them.
+//! Variables that are expanded in lines: environment variables, with the changes that `global` makes to them.
 
 use std::collections::HashMap;
 
@@ -7,37 +7,38 @@ use crate::Environment;
 /// Environment variables, with the changes of `setenv` and similar lines.
 pub(super) struct Scope<'e> {
     environment: &'e dyn Environment,
-    /// `None` = removed.
-    own: HashMap<String, Option<String>>,
+    /// Changed variables; `None` = unset.
+    changes: HashMap<String, Option<String>>,
 }
 
 impl<'e> Scope<'e> {
     pub(super) fn new(environment: &'e dyn Environment) -> Self {
         Self {
             environment,
-            own: HashMap::new(),
+            changes: HashMap::new(),
         }
     }
 
+    /// Returns the value of a variable; `None` = it is not set.
     pub(super) fn variable(&self, name: &str) -> Option<String> {
-        match self.own.get(name) {
+        match self.changes.get(name) {
             Some(value) => value.clone(),
             None => self.environment.variable(name),
         }
     }
 
-    /// `setenv NAME VALUE`, `presetenv NAME VALUE`, `unsetenv NAME…`; haproxy applies them to the lines that follow.
+    /// Applies `setenv NAME VALUE`, `presetenv NAME VALUE` or `unsetenv NAME…`, which affect the lines after them.
     pub(super) fn apply(&mut self, words: &[String]) {
         match words {
             [keyword, name, value]
                 if keyword == "setenv"
                     || keyword == "presetenv" && self.variable(name).is_none() =>
             {
-                self.own.insert(name.clone(), Some(value.clone()));
+                self.changes.insert(name.clone(), Some(value.clone()));
             }
             [keyword, names @ ..] if keyword == "unsetenv" => {
                 let names = names.iter().cloned();
-                self.own.extend(names.map(|name| (name, None)));
+                self.changes.extend(names.map(|name| (name, None)));
             }
             _ => {}
         }

@@ -10,7 +10,9 @@ use crate::note::{Notes, Position};
 pub(super) struct Proxy {
     pub(super) position: Position,
     pub(super) name: String,
+    /// It is a `frontend` or `listen`.
     pub(super) takes_clients: bool,
+    /// It is a `backend` or `listen`.
     pub(super) has_servers: bool,
     /// The section's lines.
     pub(super) lines: Vec<Line>,
@@ -42,7 +44,7 @@ const SECTIONS: &[&str] = &[
     "healthcheck",
 ];
 
-/// The proxies of the file, and the lines of `global`.
+/// The sections of a file.
 #[derive(Debug, Default)]
 pub(super) struct File {
     /// The last `defaults`, with its line.
@@ -65,11 +67,12 @@ pub(super) struct File {
 #[derive(Clone, Debug)]
 pub(super) struct User {
     pub(super) name: String,
-    /// As in `basic_auth`; `None` = it has no such form.
+    /// The password hash in a format of `basic_auth`; `None` = `basic_auth` does not support the hash.
     pub(super) hash: Option<String>,
     pub(super) position: Position,
 }
 
+/// Divides lines into sections, and adds notes about sections that are not imported.
 #[expect(clippy::too_many_lines, reason = "the keywords of one file in order")]
 pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     let mut file = File::default();
@@ -88,7 +91,7 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             "global" => file.global.extend(body),
             "defaults" => {
                 let mut all = match head.word(2).filter(|word| *word == "from") {
-                    Some(_) => from(&named, head.word(3)).unwrap_or_default(),
+                    Some(_) => defaults_named(&named, head.word(3)).unwrap_or_default(),
                     None => Vec::new(),
                 };
                 all.extend(body);
@@ -105,8 +108,11 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
                     continue;
                 };
                 let defaults = match head.word(2) {
-                    Some("from") => from(&named, head.word(3)).unwrap_or_else(|| {
-                        head.reject(notes, "no such defaults section; the last one is used");
+                    Some("from") => defaults_named(&named, head.word(3)).unwrap_or_else(|| {
+                        head.reject(
+                            notes,
+                            "no such defaults section; the last defaults section is used",
+                        );
                         last.clone()
                     }),
                     Some(_) if kind != "backend" => {
@@ -146,24 +152,29 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
             "crt-store" => store(&mut file, head, &body, notes),
             "http-errors" => {
                 let name = head.word(1).unwrap_or_default().to_owned();
-                notes.remark(head.position, "its pages are written where they are used");
+                notes.remark(
+                    head.position,
+                    "its pages are imported where the file uses them",
+                );
                 file.pages.insert(name, body);
             }
-            other if APART.contains(&other) => {
+            other if INERT.contains(&other) => {
                 for line in std::iter::once(head).chain(&body) {
-                    let why =
-                        "not imported: it is about haproxy itself, not about clients and servers";
+                    let why = "not imported: it has no effect on clients and servers";
                     notes.remark(line.position, why);
                 }
             }
             other if SECTIONS.contains(&other) => {
-                head.reject(notes, &format!("Weir has no {other}"));
+                head.reject(
+                    notes,
+                    &format!("Weir has no equivalent of a {other} section"),
+                );
                 reject_all(&body, head, notes);
             }
             other => {
                 head.reject(
                     notes,
-                    &format!("{other} is in no section, and haproxy rejects the file"),
+                    &format!("{other} is outside of all sections, and haproxy rejects the file"),
                 );
                 at -= length;
             }
@@ -172,8 +183,8 @@ pub(super) fn read(lines: Vec<Line>, notes: &mut Notes) -> File {
     file
 }
 
-/// Sections that clients and servers do not notice.
-const APART: &[&str] = &[
+/// Sections without an effect on clients and servers.
+const INERT: &[&str] = &[
     "peers",
     "program",
     "ring",
@@ -182,7 +193,7 @@ const APART: &[&str] = &[
     "traces",
 ];
 
-/// `resolvers NAME` with lines `nameserver ID ADDRESS:PORT`.
+/// Reads `resolvers NAME` with lines `nameserver ID ADDRESS:PORT`.
 fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let mut servers = Vec::new();
     for line in body {
@@ -192,24 +203,27 @@ fn resolvers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
                 servers.push((address.to_owned(), line.position));
             }
             "parse-resolv-conf" => {
-                notes.remark(line.position, "Weir uses the system's resolvers by default");
+                notes.remark(
+                    line.position,
+                    "Weir uses the system's name servers by default",
+                );
             }
-            "nameserver" => line.reject(notes, "`resolvers` takes addresses with ports"),
+            "nameserver" => line.reject(notes, "`resolvers` takes an address with a port"),
             _ => notes.remark(
                 line.position,
-                "not imported: Weir asks again when an answer has expired",
+                "not imported: Weir resolves a name again when the TTL of its record expires",
             ),
         }
     }
     let name = head.word(1).unwrap_or_default().to_owned();
     notes.remark(
         head.position,
-        "its name servers are written where they are used",
+        "its name servers are imported where the file uses them",
     );
     file.resolvers.insert(name, servers);
 }
 
-/// `crt-store NAME` with lines `load crt FILE key FILE alias NAME`.
+/// Reads `crt-store NAME` with lines `load crt FILE key FILE alias NAME`.
 fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let name = head.word(1).unwrap_or_default();
     let base = |keyword: &str| {
@@ -220,7 +234,7 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
         Some(base) => super::bind::absolute(path, base),
         None => path.to_owned(),
     };
-    let why = "its certificates are named where they are used";
+    let why = "its certificates are imported where the file uses them";
     notes.remark(head.position, why);
     for line in body {
         let after = |word: &str| {
@@ -234,7 +248,7 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
                 continue;
             }
             _ => {
-                line.reject(notes, "Weir loads certificates from files only");
+                line.reject(notes, "Weir loads certificates only from files");
                 continue;
             }
         };
@@ -251,7 +265,7 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
             ),
             Some(key) => notes.add(
                 line.position,
-                format!("the key {key} is not imported: Weir reads it from {pair}"),
+                format!("the key {key} is not imported: Weir reads the key from {pair}"),
             ),
             None => notes.remark(line.position, why),
         }
@@ -263,7 +277,7 @@ fn store(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     }
 }
 
-/// `userlist NAME` with lines `user NAME password HASH` and `user NAME insecure-password TEXT`.
+/// Reads `userlist NAME` with lines `user NAME password HASH` and `user NAME insecure-password TEXT`.
 fn users(file: &mut File, head: &Line, body: Vec<Line>) {
     let users = body.into_iter().filter(|line| line.keyword() == "user");
     let users = users.filter_map(|line| {
@@ -286,7 +300,7 @@ fn users(file: &mut File, head: &Line, body: Vec<Line>) {
     file.users.insert(name, users.collect());
 }
 
-/// `mailers NAME` with lines `mailer NAME ADDRESS:PORT`.
+/// Reads `mailers NAME` with lines `mailer NAME ADDRESS:PORT`.
 fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     let Some(name) = head.word(1) else {
         head.reject(notes, "haproxy rejects a section without a name");
@@ -298,9 +312,13 @@ fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
             ("mailer", Some(address)) if first.is_none() => {
                 first = Some((address.to_owned(), line.position));
             }
-            ("mailer", Some(_)) => line.reject(notes, "`mail_server` of `[notify]` is one server"),
-            ("timeout", _) => line.reject(notes, "a mail has a time limit of 30 seconds"),
-            _ => line.reject(notes, "haproxy has no such line in mailers"),
+            ("mailer", Some(_)) => {
+                line.reject(notes, "`mail_server` of `[notify]` takes one server")
+            }
+            ("timeout", _) => {
+                line.reject(notes, "Weir has a fixed timeout of 30 seconds for a mail")
+            }
+            _ => line.reject(notes, "haproxy has no such keyword in mailers"),
         }
     }
     match first {
@@ -309,7 +327,8 @@ fn mailers(file: &mut File, head: &Line, body: &[Line], notes: &mut Notes) {
     }
 }
 
-fn from(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
+/// Returns the lines of the last `defaults` with this name.
+fn defaults_named(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> {
     let found = named
         .iter()
         .rev()
@@ -317,17 +336,21 @@ fn from(named: &[(String, Vec<Line>)], name: Option<&str>) -> Option<Vec<Line>> 
     found.map(|(_, lines)| lines.clone())
 }
 
+/// Adds a note for each line of a section that is not imported.
 fn reject_all(lines: &[Line], head: &Line, notes: &mut Notes) {
     for line in lines {
         line.reject(
             notes,
-            &format!("it is in the section of line {}", head.position.line()),
+            &format!(
+                "it is in the section of line {}, which is not imported",
+                head.position.line()
+            ),
         );
     }
 }
 
 impl Proxy {
-    /// Returns the last line with that keyword, or these first words. The proxy's lines override its defaults.
+    /// Returns the last line that begins with these words. The proxy's lines override its defaults.
     pub(super) fn last(&self, keywords: &[&str]) -> Option<&Line> {
         let fits = |line: &&Line| {
             line.words.len() >= keywords.len()

@@ -19,8 +19,8 @@ pub(super) struct Options {
     pub(super) agent_interval: Option<(u64, Position)>,
     pub(super) agent_send: Option<(String, Position)>,
     pub(super) interval: Option<(u64, Position)>,
-    pub(super) rising: Option<(u64, Position)>,
-    pub(super) down: Option<(u64, Position)>,
+    pub(super) fast_interval: Option<(u64, Position)>,
+    pub(super) down_interval: Option<(u64, Position)>,
     pub(super) rise: Option<(u64, Position)>,
     pub(super) fall: Option<(u64, Position)>,
     pub(super) port: Option<(u64, Position)>,
@@ -41,10 +41,10 @@ pub(super) struct Options {
     /// Servers use HTTP/2.
     pub(super) http2: Option<Position>,
     pub(super) check_name: Option<(String, Position)>,
-    /// The name that its certificate must have.
+    /// The name that the server's certificate must have.
     verify_host: Option<String>,
-    /// Its state before the first check.
-    pub(super) start: Option<(&'static str, Position)>,
+    /// The server's state before the first check.
+    pub(super) initial_state: Option<(&'static str, Position)>,
     /// Connections to the server are closed when it is down.
     pub(super) shutdown: Option<Position>,
 }
@@ -69,11 +69,11 @@ const WITH_VALUE: &[&str] = &[
     "hash-key",
 ];
 
-/// Options about failures of clients' requests.
+/// Options that observe failures of clients' requests.
 const OBSERVED: &[&str] = &["observe", "error-limit", "on-error"];
 
-/// Options with a value about names and connections that clients and servers do not observe.
-const HOW: &[&str] = &[
+/// Options with a value whose loss does not affect clients and servers.
+const INERT_WITH_VALUE: &[&str] = &[
     "id",
     "init-addr",
     "resolve-prefer",
@@ -107,7 +107,7 @@ const HOW: &[&str] = &[
 ];
 
 /// Options without a value of the same kind.
-const HOW_ALONE: &[&str] = &[
+const INERT_WITHOUT_VALUE: &[&str] = &[
     "allow-0rtt",
     "check-reuse-pool",
     "no-check-reuse-pool",
@@ -163,7 +163,7 @@ impl Options {
                 let _ = words.next();
                 notes.remark(
                     position,
-                    "cookie is not imported: `sticky` has values of its own, and old cookies get a new server once",
+                    "cookie is not imported: Weir generates cookie values; clients with old cookies get a new server",
                 );
                 continue;
             }
@@ -171,8 +171,8 @@ impl Options {
                 self.resolvers = words.next().map(|name| (name.to_owned(), position));
                 continue;
             }
-            if HOW.contains(&word) || HOW_ALONE.contains(&word) {
-                if HOW.contains(&word) {
+            if INERT_WITH_VALUE.contains(&word) || INERT_WITHOUT_VALUE.contains(&word) {
+                if INERT_WITH_VALUE.contains(&word) {
                     let _ = words.next();
                 }
                 notes.remark(
@@ -183,7 +183,8 @@ impl Options {
             }
             if OBSERVED.contains(&word) {
                 let _ = words.next();
-                let why = "Weir ejects a server whose clients' requests fail while others work, see `max_ejected`";
+                let why =
+                    "Weir ejects a server if requests fail only on that server; see `max_ejected`";
                 notes.remark(position, format!("{word} is not imported: {why}"));
                 continue;
             }
@@ -191,7 +192,7 @@ impl Options {
                 let _ = words.next();
                 notes.add(
                     position,
-                    format!("{word} is not imported: a server of Weir has no such key"),
+                    format!("{word} is not imported: a server in weir.toml has no such key"),
                 );
                 continue;
             }
@@ -203,21 +204,21 @@ impl Options {
                 continue;
             }
             let Some(value) = words.next() else {
-                let why = "haproxy does not allow it here, or requires a value after it";
+                let why = "haproxy rejects it here, or requires a value after it";
                 notes.add(position, format!("{word} is not imported: {why}"));
                 continue;
             };
             if !self.value(word, value, position, notes) {
                 notes.add(
                     position,
-                    format!("{word} is not imported: a server of Weir has no such key"),
+                    format!("{word} is not imported: a server in weir.toml has no such key"),
                 );
             }
         }
         self.verify_name(position, notes);
     }
 
-    /// `verifyhost`: Weir verifies the name that it sends as SNI.
+    /// Imports `verifyhost` as `server_name`: Weir verifies the name that it sends as SNI.
     fn verify_name(&mut self, position: Position, notes: &mut Notes) {
         let Some(host) = self.verify_host.clone() else {
             return;
@@ -231,7 +232,7 @@ impl Options {
                 notes.mark_guard(position);
                 notes.add(
                     position,
-                    "verifyhost is not imported: the name of `sni` is verified",
+                    "verifyhost is not imported: Weir verifies the name that it sends as SNI, which is that of `sni`",
                 );
             }
         }
@@ -251,12 +252,12 @@ impl Options {
             word if word.starts_with("no-sslv") || word.starts_with("no-tlsv") => {}
             word => notes.add(
                 position,
-                format!("{word} is not imported: a server of Weir has no such key"),
+                format!("{word} is not imported: a server in weir.toml has no such key"),
             ),
         }
     }
 
-    /// Options that are on by default.
+    /// Applies an option without a value; returns false for any other.
     fn flag(&mut self, word: &str, position: Position) -> bool {
         match word {
             "check" => self.check = Some(position),
@@ -275,7 +276,7 @@ impl Options {
         true
     }
 
-    /// Options with a value.
+    /// Applies an option with a value; returns false if it is not supported.
     fn value(&mut self, word: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
         let number = value.parse::<u64>().ok();
         let checked = |number: Option<u64>, notes: &mut Notes| {
@@ -298,8 +299,8 @@ impl Options {
             }
             "slowstart" => self.slow_start = checked(time(value), notes),
             "inter" => self.interval = checked(time(value), notes),
-            "fastinter" => self.rising = checked(time(value), notes),
-            "downinter" => self.down = checked(time(value), notes),
+            "fastinter" => self.fast_interval = checked(time(value), notes),
+            "downinter" => self.down_interval = checked(time(value), notes),
             "addr" => self.address = Some((value.to_owned(), position)),
             "agent-inter" => self.agent_interval = checked(time(value), notes),
             "agent-send" => self.agent_send = Some((value.to_owned(), position)),
@@ -308,8 +309,8 @@ impl Options {
             "on-marked-down" if value == "shutdown-sessions" => self.shutdown = Some(position),
             "verifyhost" => self.verify_host = Some(value.to_owned()),
             "init-state" => match value {
-                "up" | "fully-up" => self.start = Some(("up", position)),
-                "down" | "fully-down" => self.start = Some(("down", position)),
+                "up" | "fully-up" => self.initial_state = Some(("up", position)),
+                "down" | "fully-down" => self.initial_state = Some(("down", position)),
                 _ => return false,
             },
             "check-sni" => self.check_name = Some((value.to_owned(), position)),
@@ -326,24 +327,24 @@ impl Options {
                 Some(name) => self.key(Entry::new("server_name", name, position)),
                 None => notes.add(
                     position,
-                    "sni is not imported: `server_name` is a fixed name",
+                    "sni is not imported: `server_name` takes a fixed name",
                 ),
             },
             "ssl-min-ver" => match value.strip_prefix("TLSv") {
                 Some(version @ ("1.2" | "1.3")) => {
                     self.key(Entry::new("minimum", version, position))
                 }
-                _ => notes.add(position, "TLS versions below 1.2 are not supported"),
+                _ => notes.add(position, "Weir does not support TLS versions below 1.2"),
             },
             _ => return false,
         }
         true
     }
 
-    /// Returns the keys of the pool's `tls`; none without `ssl`.
-    pub(super) fn settle_tls(&mut self) {
+    /// Completes the keys of the pool's `tls`, and removes them without `ssl`.
+    pub(super) fn complete_tls(&mut self) {
         match self.ssl {
-            // By default haproxy verifies certificates only if a CA is configured.
+            // A pool without any key of `tls` does not use TLS.
             Some(position) if self.tls.is_empty() => {
                 self.tls = vec![Entry::new("verify", true, position)];
             }
@@ -363,8 +364,8 @@ impl Options {
         }
     }
 
-    /// Keys of an entry of `servers_dns`; `is_service` = its records have weights.
-    pub(super) fn of_name(&self, line: &Line, is_service: bool) -> Vec<Entry> {
+    /// Returns the keys of an entry of `servers_dns`; `is_service` = its records have weights.
+    pub(super) fn dns_keys(&self, line: &Line, is_service: bool) -> Vec<Entry> {
         let mut entries = Vec::new();
         let weight = match self.disabled {
             true => Some((0, line.position)),
@@ -412,7 +413,7 @@ pub(super) fn server(
     let weight = if options.disabled {
         notes.remark(
             line.position,
-            "disabled, so weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
+            "disabled, so imported with weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
         );
         Some((0, line.position))
     } else {
@@ -432,8 +433,8 @@ pub(super) fn server(
         // Without this key it would be used as a regular server.
         entries.push(Entry::new("backup", true, position).essential());
     }
-    let probes = checks.of_server(context, &options, proxy, line, notes);
-    options.settle_tls();
+    let probes = checks.for_server(context, &options, proxy, line, notes);
+    options.complete_tls();
     Some((
         Upstream {
             from: line.position,
@@ -444,7 +445,7 @@ pub(super) fn server(
     ))
 }
 
-/// `use-server NAME`: the key of a route that names the server.
+/// Converts `use-server NAME` to the key of a route that names the server.
 pub(super) fn preferred(
     context: &Context<'_>,
     proxy: &Proxy,
@@ -461,7 +462,7 @@ pub(super) fn preferred(
     };
     if is_name(address) {
         return Err(
-            "`servers` of its pool does not have it: it is a name that is resolved at run time"
+            "the server is not in `servers` of its pool: its name is resolved at run time"
                 .to_owned(),
         );
     }
@@ -469,7 +470,7 @@ pub(super) fn preferred(
     Ok(Entry::new("server", address, line.position))
 }
 
-/// Returns whether an address is a host name that a name server may change.
+/// Returns whether an address is a host name, which is resolved at run time.
 pub(super) fn is_name(text: &str) -> bool {
     let text = text
         .strip_prefix("ipv4@")
@@ -484,7 +485,7 @@ pub(super) fn is_name(text: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Returns `unix:PATH`. Haproxy connects after `chroot`, so its paths begin there.
+/// Returns `unix:PATH`. haproxy connects after `chroot`, so its paths are relative to that directory.
 fn on_unix_socket(context: &Context<'_>, path: &str) -> Result<String, String> {
     let path = match &context.chroot {
         Some(root) => format!(
@@ -500,7 +501,7 @@ fn on_unix_socket(context: &Context<'_>, path: &str) -> Result<String, String> {
     }
 }
 
-/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. A missing port is the client's.
+/// Returns `ADDRESS[:PORT]` with a numeric address, or a unix socket. Without a port, the server has the client's.
 fn resolved(context: &Context<'_>, text: &str) -> Result<String, String> {
     let (text, ipv6) = match text.split_once('@') {
         Some(("ipv4" | "tcp4", rest)) => (rest, Some(false)),

@@ -1,4 +1,4 @@
-//! The table of a service: settings of a frontend and its default backend, except for rules.
+//! The table of a service: the settings of a frontend and its default backend, except for rules.
 
 use super::line::Line;
 use super::section::Proxy;
@@ -7,6 +7,7 @@ use crate::document::{Entry, Item, Table};
 use crate::note::{Notes, Position};
 use crate::time::format_millis;
 
+/// Writes the table of a service.
 #[expect(
     clippy::too_many_arguments,
     reason = "a service is made of all of these"
@@ -31,7 +32,7 @@ pub(super) fn service(
     let mode = proxy.last(&["mode"]);
     match mode {
         Some(line) if matches!(line.word(1), Some("http" | "tcp")) => context.mark_used(line),
-        Some(line) => line.reject(notes, "Weir has no such mode; tcp is used"),
+        Some(line) => line.reject(notes, "Weir has no such mode; the service uses tcp"),
         None => {}
     }
     let protocol = if proxy.is_http() { "http" } else { "tcp" };
@@ -67,9 +68,9 @@ pub(super) fn service(
         let forwarded = proxy
             .option("forwardfor")
             .or_else(|| backend.and_then(|backend| backend.option("forwardfor")));
-        // The others are changes of routes.
+        // Other forms of the option are header changes of routes.
         let forwarded =
-            forwarded.filter(|line| forward::read(line).is_none_or(|it| it.is_of_service()));
+            forwarded.filter(|line| forward::read(line).is_none_or(|it| it.fits_service()));
         table.push(Entry::implied("forwarded", false));
         if let Some(line) = forwarded {
             context.mark_used(line);
@@ -87,7 +88,7 @@ pub(super) fn service(
     context.writer.document.push(table);
 }
 
-/// `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
+/// Writes `[defaults.service]` of a file that has only `defaults`, because its other sections are in other files.
 pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Notes) {
     let mut table = Table::new(&["defaults", "service"], proxy.position);
     if let Some(line) = proxy.last(&["mode"]) {
@@ -113,7 +114,7 @@ pub(super) fn defaults(context: &mut Context<'_>, proxy: &Proxy, notes: &mut Not
     }
 }
 
-/// `option forwardfor except 127.0.0.0/8`.
+/// Converts `option forwardfor except 127.0.0.0/8` to `x_forwarded`.
 fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
     let mut fields = vec![Entry::new("for", "append", line.position)];
     let mut words = line.words.iter().skip(2).map(String::as_str);
@@ -134,7 +135,7 @@ fn forward_for(line: &Line, notes: &mut Notes) -> Entry {
     Entry::new("x_forwarded", fields, line.position)
 }
 
-/// `option abortonclose` of the backend; haproxy's default is off.
+/// Adds `abort_on_close` for `option abortonclose` of the backend; haproxy's default is off.
 fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy) {
     const OPTION: &str = "abortonclose";
     let entry = match backend.option_line(OPTION) {
@@ -148,7 +149,7 @@ fn abort_on_close(context: &mut Context<'_>, table: &mut Table, backend: &Proxy)
     table.push(entry);
 }
 
-/// `option http-buffer-request`: on if set on either side, off if both sides disable it.
+/// Adds `request_buffering` for `option http-buffer-request`: on if the frontend or the backend enables it.
 fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let lines = proxies.map(|proxy| proxy.option_line("http-buffer-request"));
     let set: Vec<_> = lines.into_iter().flatten().collect();
@@ -160,8 +161,8 @@ fn request_buffering(context: &mut Context<'_>, table: &mut Table, proxies: [&Pr
     }
 }
 
-/// `errorfile 503 /etc/haproxy/errors/503.http`: the proxy reads haproxy's format. The frontend overrides its
-/// backend, and both override their defaults.
+/// Adds `error_pages` for `errorfile 503 /etc/haproxy/errors/503.http`: Weir reads haproxy's format. The frontend
+/// overrides its backend, and both override their defaults.
 fn error_pages(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -179,7 +180,7 @@ fn error_pages(
             continue;
         }
         if is_replaced {
-            let why = "not imported: another page for the status replaces it";
+            let why = "not imported: another page for the same status replaces it";
             notes.remark(line.position, why);
             continue;
         }
@@ -203,7 +204,8 @@ fn error_pages(
     }
 }
 
-/// haproxy forwards names with underscores, unless `option http-restrict-req-hdr-names` tells otherwise.
+/// Returns `underscores` for `option http-restrict-req-hdr-names`; without it, haproxy forwards field names with
+/// underscores.
 fn underscores(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
     let line = proxy.last(&["option", "http-restrict-req-hdr-names"]);
     let choice = match line.and_then(|line| line.word(2)) {
@@ -220,7 +222,7 @@ fn underscores(context: &mut Context<'_>, proxy: &Proxy) -> Entry {
     }
 }
 
-/// Status and file of each page that a line names: `errorfile 503 FILE`, `errorfiles NAME` of an `http-errors`
+/// Returns status and file of each page that a line names: `errorfile 503 FILE`, `errorfiles NAME` of an `http-errors`
 /// section, `http-error status 503 … errorfile FILE`.
 fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position)> {
     let one = |line: &Line| {
@@ -228,7 +230,7 @@ fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position
         let (status, file) = match words.as_slice() {
             ["errorfile", status, file] => (status, file),
             ["http-error", "status", status, "errorfile", file] => (status, file),
-            // Weir tells the type from the name.
+            // Weir derives the type from the file name.
             [
                 "http-error",
                 "status",
@@ -260,7 +262,7 @@ fn pages_of(context: &Context<'_>, line: &Line) -> Vec<(String, String, Position
     }
 }
 
-/// The media type that an error page has because of its name.
+/// Returns the media type that Weir derives from the file name of an error page.
 fn media_type(file: &str) -> &'static str {
     match file.rsplit('.').next() {
         Some("html") => "text/html",
@@ -270,7 +272,7 @@ fn media_type(file: &str) -> &'static str {
     }
 }
 
-/// `compression algo gzip`, `compression type text/html`. The default types are the same.
+/// Adds `compression` for `compression algo gzip` and `compression type text/html`. The default types are the same.
 fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2]) {
     let mut entries = Vec::new();
     let mut find = |name: &str| {
@@ -298,7 +300,7 @@ fn compression(context: &mut Context<'_>, table: &mut Table, proxies: [&Proxy; 2
     table.push(Entry::implied("compression", entries));
 }
 
-/// Timeouts of the frontend, and server timeouts of its default backend.
+/// Adds the timeouts of the frontend, and the server timeouts of its default backend.
 fn timeouts(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -331,11 +333,11 @@ fn timeouts(
     }
 }
 
-/// Timeouts and retries of a backend for the routes to it, as far as they differ from those of the service.
-pub(super) fn of_route(
+/// Returns the timeouts and retries of a backend that differ from those of the service, for the routes to the backend.
+pub(super) fn route_keys(
     context: &mut Context<'_>,
     backend: &Proxy,
-    of_service: Option<&Proxy>,
+    default_backend: Option<&Proxy>,
     notes: &mut Notes,
 ) -> Vec<Entry> {
     const NAMES: [(&str, &str); 3] = [
@@ -345,7 +347,7 @@ pub(super) fn of_route(
     ];
     let differs = |keywords: &[&str]| {
         let line = backend.last(keywords)?;
-        let other = of_service.and_then(|one| one.last(keywords));
+        let other = default_backend.and_then(|one| one.last(keywords));
         let is_same = other.is_some_and(|other| other.words == line.words);
         (!is_same).then_some(line)
     };
@@ -369,14 +371,14 @@ pub(super) fn of_route(
         keys.push(Entry::new("retries", count, line.position));
     }
     if differs(&["retry-on"]).is_some() {
-        keys.extend(conditions_of_retry(context, backend, notes));
+        keys.extend(retry_conditions(context, backend, notes));
     }
     keys
 }
 
-/// `stick on src` with `stick-table type ip expire 30m`: a client's address keeps its server.
+/// Adds `persistence` for `stick on src` with `stick-table type ip expire 30m`.
 fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: &[Proxy]) {
-    // Both together are `stick on`.
+    // `stick match` and `stick store-request` together are `stick on`.
     let match_and_store = || {
         let found = back.last(&["stick", "match"])?;
         let stored = back.last(&["stick", "store-request"])?;
@@ -430,18 +432,14 @@ fn persistence(context: &mut Context<'_>, table: &mut Table, back: &Proxy, all: 
     table.push(Entry::new("persistence", keys, stick.position));
 }
 
-/// `retry-on empty-response response-timeout 503`.
+/// Adds `retry_on` for `retry-on empty-response response-timeout 503`.
 fn retry_on(context: &mut Context<'_>, table: &mut Table, back: &Proxy, notes: &mut Notes) {
-    if let Some(entry) = conditions_of_retry(context, back, notes) {
+    if let Some(entry) = retry_conditions(context, back, notes) {
         table.push(entry);
     }
 }
 
-fn conditions_of_retry(
-    context: &mut Context<'_>,
-    back: &Proxy,
-    notes: &mut Notes,
-) -> Option<Entry> {
+fn retry_conditions(context: &mut Context<'_>, back: &Proxy, notes: &mut Notes) -> Option<Entry> {
     let line = back.last(&["retry-on"])?;
     context.mark_used(line);
     let mut conditions: Vec<String> = Vec::new();
@@ -477,8 +475,8 @@ fn conditions_of_retry(
     Some(Entry::new("retry_on", conditions, line.position))
 }
 
-/// The backends that `use_backend` of a frontend names.
-fn led_to<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
+/// Returns the backends that the `use_backend` lines of a frontend name.
+fn named_backends<'p>(front: &Proxy, all: &'p [Proxy]) -> Vec<&'p Proxy> {
     let named = |one: &&Proxy| {
         let mut rules = front.lines.iter();
         rules.any(|rule| rule.keyword() == "use_backend" && rule.word(1) == Some(one.name.as_str()))
@@ -515,10 +513,10 @@ fn limits(
         }
     }
     let closes = ["http-server-close", "httpclose", "forceclose"];
-    // Without a default backend, all that rules lead to must have it.
+    // Without a default backend, all backends that the rules name must have the option.
     let named: Vec<&Proxy> = match has_default {
         true => Vec::new(),
-        false => led_to(front, all),
+        false => named_backends(front, all),
     };
     let closing = |one: &&Proxy| closes.iter().any(|name| one.option(name).is_some());
     let named = Some(named)

@@ -11,8 +11,9 @@ use super::section::Proxy;
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Returns the hash of a password that haproxy.cfg has in clear text, in the form `$5$` of crypt(5). The salt comes
-/// from the name: the same file has the same output, and equal passwords of different users differ.
+/// Returns the hash of a password that haproxy.cfg has in clear text, in the format `$5$` of crypt(5). The salt is
+/// derived from the name, so that the output is reproducible and equal passwords of different users have different
+/// hashes.
 pub(super) fn hash(name: &str, password: &str) -> Option<String> {
     const SALT_BYTES: usize = 9;
     let mut salt = [0x57_u8; SALT_BYTES];
@@ -23,6 +24,7 @@ pub(super) fn hash(name: &str, password: &str) -> Option<String> {
     hash.ok().map(|hash| hash.as_str().to_owned())
 }
 
+/// Returns whether a line is `http-request auth`.
 pub(super) fn is_auth(line: &Line) -> bool {
     line.keyword() == "http-request" && line.word(1) == Some("auth")
 }
@@ -34,7 +36,7 @@ pub(super) fn is_supported(context: &Context<'_>, proxy: &Proxy, line: &Line) ->
     auth(context, &acls, line, Clients::default(), &mut discarded).is_some()
 }
 
-/// Returns the requests whose users are asked for, and `basic_auth`. `None` = it is not supported, with a note.
+/// Returns the requests that require authentication, and `basic_auth`. `None` = the rule is not supported, with a note.
 pub(super) fn auth(
     context: &Context<'_>,
     acls: &Acls,
@@ -48,18 +50,18 @@ pub(super) fn auth(
         ..clients
     };
     // The rule applies to requests without a valid password, and to no others.
-    let is_pure = acls.condition(words, with(true)) == Meaning::Never;
-    let asked = acls.condition(words, with(false));
+    let exempts_users = acls.condition(words, with(true)) == Meaning::Never;
+    let requests = acls.condition(words, with(false));
     let list = acls.text_of(words);
     let list = list.iter().find_map(|word| {
         let rest = word.strip_prefix("http_auth(")?;
         rest.split(')').next()
     });
     let users = list.and_then(|list| context.users.get(list));
-    let Some(users) = users.filter(|_| is_pure) else {
+    let Some(users) = users.filter(|_| exempts_users) else {
         line.reject(
             notes,
-            "clients get status 401; write the users to a file and use `basic_auth`",
+            "Weir responds with status 401 instead; write the users to a file and set `basic_auth` of the route",
         );
         return None;
     };
@@ -72,7 +74,7 @@ pub(super) fn auth(
             }
             None => notes.add(
                 user.position,
-                "not imported: `basic_auth` has no such hash; the user gets status 401",
+                "not imported: `basic_auth` does not support the hash; the user gets status 401",
             ),
         }
     }
@@ -83,7 +85,7 @@ pub(super) fn auth(
         keys.push(Entry::new("realm", realm.as_str(), line.position));
     }
     let entry = Entry::new("basic_auth", keys, line.position).essential();
-    Some((asked, vec![entry]))
+    Some((requests, vec![entry]))
 }
 
 #[cfg(test)]

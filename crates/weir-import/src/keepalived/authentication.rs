@@ -6,10 +6,10 @@ use crate::document::{Entry, Item};
 use crate::note::Notes;
 use crate::time;
 
-/// Bytes of a password that keepalived sends.
-const PASSWORD_MAX: usize = 8;
+/// Maximum length of a password, in bytes: keepalived sends no more.
+const PASSWORD_MAX_BYTES: usize = 8;
 
-/// `authentication { auth_type PASS auth_pass P }`.
+/// Converts `authentication { auth_type PASS auth_pass P }`.
 pub(super) fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let (mut kind, mut password) = (None, None);
     for line in node.inner() {
@@ -23,27 +23,27 @@ pub(super) fn password(node: &Node, notes: &mut Notes) -> Option<Entry> {
         .as_ref()
         .is_some_and(|(kind, _)| ["PASS", "SIMPLE"].contains(&kind.as_str()));
     let Some((password, position)) = password.filter(|_| is_simple) else {
-        let why = "only auth_type PASS is supported, with auth_pass; RFC 3768 removed AH";
+        let why = "Weir supports only auth_type PASS with auth_pass; RFC 3768 removed AH";
         node.reject(notes, why);
         return None;
     };
     if let Some((_, position)) = kind {
         notes.add_covered(position);
     }
-    let mut end = password.len().min(PASSWORD_MAX);
+    let mut end = password.len().min(PASSWORD_MAX_BYTES);
     while !password.is_char_boundary(end) {
         end -= 1;
     }
     if end < password.len() {
         notes.remark(
             position,
-            "the password was cut to 8 bytes, as keepalived does",
+            "the password was cut to 8 bytes, as in keepalived",
         );
     }
     Some(Entry::new("password", &password[..end], position))
 }
 
-/// `auth_hmac { key ID KEY … }`.
+/// Converts `auth_hmac { key ID KEY … }`.
 pub(super) fn hmac(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut keys: Vec<Item> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
@@ -81,7 +81,7 @@ pub(super) fn hmac(node: &Node, notes: &mut Notes) -> Option<Entry> {
                 }));
             }
             "anti_replay" if line.word(1) == Some("time") => notes.add_covered(line.position),
-            "anti_replay" => line.reject(notes, "only anti_replay time is supported"),
+            "anti_replay" => line.reject(notes, "Weir supports only `anti_replay time`"),
             _ => line.reject(notes, "keepalived has no such keyword here"),
         }
     }

@@ -28,7 +28,7 @@ pub(super) const CHECKERS: &[&str] = &[
     "BFD_CHECK",
 ];
 
-/// keepalived's defaults.
+/// keepalived's default interval and timeout.
 const DELAY_LOOP_MS: u64 = 60_000;
 const CONNECT_TIMEOUT_MS: u64 = 5000;
 
@@ -46,7 +46,7 @@ struct Checker<'a> {
     node: &'a Node,
     endpoint: Endpoint,
     settings: Settings,
-    /// Lines that only this checker has.
+    /// The lines that not all checkers have.
     rest: Vec<&'a Node>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn checks(
 ) -> Vec<Probe> {
     let why = match node.keyword() {
         "FILE_CHECK" => {
-            "keepalived adds the file's number to the weight; a `file` check of Weir sets the weight"
+            "keepalived adds the file's number to the weight; a `file` check in Weir sets the weight"
         }
         "BFD_CHECK" => "Weir does not support BFD",
         _ => "",
@@ -166,15 +166,15 @@ impl<'a> Checker<'a> {
         probe
     }
 
-    /// Sets the interval after a failure. Without retries the first failure decides.
+    /// Sets the interval after a failure. Without retries, it has no effect.
     fn pause_before_retry(&self, probe: &mut Probe, retries: u64, notes: &mut Notes) {
-        let usual = match self.node.keyword() {
+        let default = match self.node.keyword() {
             "HTTP_GET" | "SSL_GET" => Some((3000, self.node.position)),
-            // At the interval of all probes.
+            // The same interval as for all probes.
             "DNS_CHECK" | "MISC_CHECK" => None,
             _ => Some((1000, self.node.position)),
         };
-        match (self.settings.delay_before_retry.or(usual), retries) {
+        match (self.settings.delay_before_retry.or(default), retries) {
             (Some((pause, position)), 1..) => {
                 probe.time("interval_falling", pause, position, notes)
             }
@@ -183,7 +183,7 @@ impl<'a> Checker<'a> {
                 if let Some((_, position)) = self.settings.delay_before_retry {
                     notes.remark(
                         position,
-                        "not imported: without `retry` the first failure decides",
+                        "not imported: it has no effect without `retry`: the first failure takes the server out of use",
                     );
                 }
             }
@@ -216,7 +216,7 @@ impl Endpoint {
                 if field::number(notes, node, 1, 65_535).is_some() {
                     notes.add(
                         node.position,
-                        "not imported: the source port of probes cannot be set",
+                        "not imported: Weir has no setting for the source port of probes",
                     );
                 }
             }
@@ -247,7 +247,7 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
                 let mut endpoint = Endpoint::default();
                 for inner in node.inner() {
                     if inner.keyword() == "connect_timeout" {
-                        inner.reject(notes, "a `host` uses the timeout of its checker");
+                        inner.reject(notes, "a `host` has the timeout of its checker");
                     } else if !endpoint.take(inner, notes) {
                         unknown(inner, "host", notes);
                     }

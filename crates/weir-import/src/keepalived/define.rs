@@ -9,7 +9,7 @@ use crate::note::Position;
 /// Separates the lines of a multi-line definition.
 const LINE_END: char = '\n';
 
-/// keepalived gives up a line that exceeds this length after expansion.
+/// Maximum length of a line after expansion, in bytes: keepalived does not expand it further.
 const MAX_LENGTH: usize = 4096;
 
 /// Definitions that can be expanded.
@@ -20,6 +20,7 @@ pub(super) struct Definitions<'w> {
     unused: RefCell<HashMap<String, Position>>,
     /// The directory of the current file, for `${_PWD}`.
     pub(super) directory: String,
+    /// The value of `${_INSTANCE}`.
     pub(super) instance: String,
 }
 
@@ -65,12 +66,12 @@ impl<'w> Definitions<'w> {
     /// Expands every defined name in a line. A multi-line definition gives several lines.
     ///
     /// # Errors
-    /// Why it cannot be expanded.
+    /// Returns why the line cannot be expanded.
     pub(super) fn replace(&self, line: &str) -> Result<Vec<String>, String> {
         let mut line = line.to_owned();
         // Values may refer to other names. Recursion is limited because a value may refer to itself.
         for _ in 0..32 {
-            match self.once(&line)? {
+            match self.expand_once(&line)? {
                 None => return Ok(line.split(LINE_END).map(str::to_owned).collect()),
                 Some(replaced) => line = replaced,
             }
@@ -78,8 +79,8 @@ impl<'w> Definitions<'w> {
         Err("the definition refers to itself".to_owned())
     }
 
-    /// Expands once; `None` = nothing to expand.
-    fn once(&self, line: &str) -> Result<Option<String>, String> {
+    /// Expands each name in a line once; `None` = there is nothing to expand.
+    fn expand_once(&self, line: &str) -> Result<Option<String>, String> {
         let mut out = String::new();
         let mut changed = false;
         let mut rest = line;
@@ -123,20 +124,24 @@ impl<'w> Definitions<'w> {
         let name = &inner[..word(inner)];
         let value = match self.lookup(name) {
             Some(value) if name.len() == inner.len() => Some(value.clone()),
-            _ => self.standard(name, inner[name.len()..].trim())?,
+            _ => self.predefined(name, inner[name.len()..].trim())?,
         };
         Ok(value.map(|value| (value, end + 2)))
     }
 
-    /// keepalived's predefined names.
-    fn standard(&self, name: &str, argument: &str) -> Result<Option<String>, String> {
+    /// Returns the value of a name that keepalived predefines.
+    fn predefined(&self, name: &str, argument: &str) -> Result<Option<String>, String> {
         Ok(match name {
             "_PWD" => Some(self.directory.clone()),
             "_INSTANCE" => Some(self.instance.clone()),
             "_HASH" => Some("#".to_owned()),
             "_BANG" => Some("!".to_owned()),
             "_ENV" => Some(self.environment.variable(argument).unwrap_or_default()),
-            "_RANDOM" => return Err("${_RANDOM} is a different number at each start".to_owned()),
+            "_RANDOM" => {
+                return Err(
+                    "${_RANDOM} is a different number each time keepalived starts".to_owned(),
+                );
+            }
             _ => None,
         })
     }

@@ -1,4 +1,5 @@
-//! Arguments of directives, parsed as keepalived does. An invalid argument adds a note and yields no value.
+//! Arguments of directives, parsed as in keepalived. For an invalid argument, the functions add a note and return
+//! `None`.
 
 use super::tree::Node;
 use crate::note::{Notes, Position};
@@ -35,13 +36,13 @@ pub(super) fn note_extra(notes: &mut Notes, node: &Node, max: usize) {
     }
 }
 
-/// The port after an address; 0 = absent, `None` = invalid.
+/// Returns the port after an address; 0 = absent, `None` = invalid.
 pub(super) fn port(node: &Node) -> Option<u16> {
     let word = node.word(2).unwrap_or("0");
     u16::try_from(within(word, 0, 65_535)?).ok()
 }
 
-/// An integer within bounds.
+/// Parses an integer within bounds.
 pub(super) fn number(notes: &mut Notes, node: &Node, min: u64, max: u64) -> Located<u64> {
     note_extra(notes, node, 1);
     let value = node.word(1).and_then(|word| within(word, min, max));
@@ -54,18 +55,18 @@ pub(super) fn number(notes: &mut Notes, node: &Node, min: u64, max: u64) -> Loca
     }
 }
 
-/// An integer within bounds, without a sign.
+/// Parses an integer without a sign, within bounds.
 pub(super) fn within(word: &str, min: u64, max: u64) -> Option<u64> {
     let digits = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let value = word.parse().ok().filter(|_| digits)?;
     (min..=max).contains(&value).then_some(value)
 }
 
-/// Decimal seconds, in milliseconds.
-pub(super) fn timer(notes: &mut Notes, node: &Node, zero: bool) -> Located<u64> {
+/// Parses decimal seconds, to milliseconds.
+pub(super) fn timer(notes: &mut Notes, node: &Node, allow_zero: bool) -> Located<u64> {
     note_extra(notes, node, 1);
     let value = node.word(1).and_then(time::decimal_seconds);
-    match value.filter(|millis| zero || *millis > 0) {
+    match value.filter(|millis| allow_zero || *millis > 0) {
         Some(value) => Some((value, node.position)),
         None => {
             reject_argument(notes, node, "a time in seconds");
@@ -74,7 +75,7 @@ pub(super) fn timer(notes: &mut Notes, node: &Node, zero: bool) -> Located<u64> 
     }
 }
 
-/// `on`, `off` and synonyms; the keyword alone means on.
+/// Parses `on`, `off` and synonyms; without an argument, the result is true.
 pub(super) fn flag(notes: &mut Notes, node: &Node) -> Located<bool> {
     note_extra(notes, node, 1);
     match node.word(1) {
@@ -87,7 +88,7 @@ pub(super) fn flag(notes: &mut Notes, node: &Node) -> Located<bool> {
     }
 }
 
-/// A single argument.
+/// Parses a single argument; `what` is its description in the note if it is missing.
 pub(super) fn word(notes: &mut Notes, node: &Node, what: &str) -> Located<String> {
     note_extra(notes, node, 1);
     match node.word(1) {
@@ -99,13 +100,13 @@ pub(super) fn word(notes: &mut Notes, node: &Node, what: &str) -> Located<String
     }
 }
 
-/// Whether Linux may have an interface of this name (`dev_valid_name`); placeholders of templates are no names.
+/// Returns whether Linux allows an interface name (`dev_valid_name`) and it is not a template's placeholder.
 pub(super) fn is_interface(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/:{}<>$%".contains(&byte);
     (1..=15).contains(&word.len()) && word.bytes().all(is_plain)
 }
 
-/// An address, as in `connect_ip`.
+/// Parses an address, as in `connect_ip`.
 pub(super) fn address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAddr> {
     note_extra(notes, node, 1);
     match node.word(1).and_then(|word| word.parse().ok()) {
@@ -117,10 +118,14 @@ pub(super) fn address(notes: &mut Notes, node: &Node) -> Located<std::net::IpAdd
     }
 }
 
-/// Adds a note that the line has the wrong argument.
+/// Adds a note that the argument is not `expected`, or is missing.
 pub(super) fn reject(notes: &mut Notes, node: &Node, expected: &str) {
     reject_argument(notes, node, expected);
+    let why = format!(
+        "it is in the block of line {}, which is not imported",
+        node.position.line()
+    );
     for inner in node.inner() {
-        inner.reject(notes, "the block is not imported");
+        inner.reject(notes, &why);
     }
 }

@@ -27,7 +27,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "Weir does not write to a pipe; `notify` of a pool runs a program",
+        reason: "Weir has no such notification; see `notify` of a pool, and `notify` and `notify_fifo` of [vrrp.NAME]",
         visible: &[
             "notify_fifo_script",
             "vrrp_notify_fifo_script",
@@ -40,7 +40,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it names the machine in mails; those of Weir have the name of the host",
+        reason: "it names the host in mails; mails of Weir contain the host name",
         visible: &[],
         inert: &["router_id"],
     },
@@ -120,7 +120,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         ],
     },
     Unsupported {
-        reason: "packets do not wait for the daemon, so its priority matters little; its systemd unit can set one",
+        reason: "packets do not wait for the daemon; the systemd unit can set its priority",
         visible: &[],
         inert: &[
             "min_auto_priority_delay",
@@ -217,7 +217,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &["vrrp_garp_interval", "vrrp_gna_interval"],
     },
     Unsupported {
-        reason: "it only matters to logs, to names of interfaces, or to IGMP messages",
+        reason: "it only affects logs, names of interfaces, or IGMP messages",
         visible: &[],
         inert: &[
             "log_unknown_vrids",
@@ -242,7 +242,7 @@ pub(super) const UNSUPPORTED: &[Unsupported] = &[
         inert: &["linkbeat_use_polling", "use_pid_dir", "child_wait_time"],
     },
     Unsupported {
-        reason: "keepalived removed this keyword long ago",
+        reason: "keepalived has removed this keyword",
         visible: &[],
         inert: &["lvs_id"],
     },
@@ -255,11 +255,11 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     if node.word(1).is_some() {
         notes.add(
             node.position,
-            "not imported: global_defs takes no arguments",
+            "the arguments are not imported: global_defs takes none",
         );
     }
     for inner in node.inner() {
-        if let Some(why) = as_in_weir(inner) {
+        if let Some(why) = why_unneeded(inner) {
             notes.remark(inner.position, why);
             continue;
         }
@@ -287,8 +287,8 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     }
 }
 
-/// Why Weir does without a line what keepalived does with it.
-fn as_in_weir(node: &Node) -> Option<&'static str> {
+/// Returns why a line needs no key: Weir behaves the same without it.
+fn why_unneeded(node: &Node) -> Option<&'static str> {
     const DEFAULT: &str = "it is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     match (node.keyword(), argument) {
@@ -315,7 +315,7 @@ fn as_in_weir(node: &Node) -> Option<&'static str> {
     }
 }
 
-/// A line about mails. Returns whether it is one.
+/// Reads a line about mails. Returns false for any other line.
 fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     match node.keyword() {
         "notification_email" => {
@@ -335,7 +335,7 @@ fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
         },
         "smtp_alert" | "smtp_alert_checker" => {
             let alerts = field::flag(notes, node);
-            // The more specific line decides.
+            // The more specific line takes precedence.
             if node.keyword() == "smtp_alert_checker" || globals.alerts.is_none() {
                 globals.alerts = alerts.or(globals.alerts);
             }
@@ -345,7 +345,7 @@ fn mail(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     true
 }
 
-/// A default of all VRRP instances. Returns whether it is one.
+/// Reads a default for all VRRP instances. Returns false for any other line.
 fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     let count = |key, notes: &mut Notes| {
         let (count, position) = field::number(notes, node, 1, 100)?;
@@ -366,7 +366,7 @@ fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
         "vrrp_garp_master_repeat" => count("garp_repeat", notes),
         "vrrp_garp_master_refresh_repeat" => count("garp_refresh_repeat", notes),
         "vrrp_down_timer_adverts" => count("down_adverts", notes),
-        // One announcement at a takeover, and no second one later.
+        // One announcement after a takeover, and none later.
         "vrrp_min_garp" => {
             let flag = field::flag(notes, node).filter(|(is_on, _)| *is_on);
             if let Some((_, position)) = flag {
@@ -388,7 +388,7 @@ fn vrrp_default(globals: &mut Globals, node: &Node, notes: &mut Notes) -> bool {
     true
 }
 
-/// `lvs_timeouts tcp 7200 tcpfin 30 udp 300`.
+/// Reads `lvs_timeouts tcp 7200 tcpfin 30 udp 300`.
 fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let mut words = node.words.iter().skip(1);
     if node.words.len() < 3 {
@@ -402,7 +402,7 @@ fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             other => {
                 notes.add(
                     node.position,
-                    format!("not imported: there is no timeout called {other}"),
+                    format!("{other} is not imported: keepalived has no such timeout"),
                 );
                 continue;
             }
@@ -417,7 +417,7 @@ fn timeouts(globals: &mut Globals, node: &Node, notes: &mut Notes) {
                 globals.timeouts.push(Entry::new(key, value, node.position));
             }
             None => {
-                let why = format!("not imported: {name} requires 1 to {MAX_SECONDS} seconds");
+                let why = format!("{name} is not imported: it requires 1 to {MAX_SECONDS} seconds");
                 notes.add(node.position, why);
             }
         }

@@ -23,7 +23,7 @@ pub(super) struct Block {
     pub(super) port: u16,
 }
 
-/// Maximum number of addresses of one line.
+/// Maximum number of addresses in one line.
 const MAX_ADDRESSES: u128 = 16_384;
 
 pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
@@ -94,7 +94,7 @@ fn block(node: &Node, notes: &mut Notes) -> Option<Block> {
     }
 }
 
-/// `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
+/// Parses `10.0.0.1`, `10.0.0.1-9`, `10.0.0.1-10.0.0.9`, `10.0.0.0/28`.
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     let wrong = || format!("{text} is not an address or a range of addresses");
     if let Some((base, length)) = text.split_once('/') {
@@ -107,9 +107,9 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         let host = bits - length.ok_or_else(wrong)?;
         let count = 1_u128.checked_shl(host).unwrap_or(u128::MAX);
         if !number(base).is_multiple_of(count) {
-            return Err(format!("{text} has bits set after its prefix"));
+            return Err(format!("{text} has host bits set"));
         }
-        return all(base, count);
+        return expand(base, count);
     }
     let Some((first, last)) = text.split_once('-') else {
         return text
@@ -133,7 +133,7 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     if first.is_ipv4() != last.is_ipv4() || number(first) > number(last) {
         return Err(wrong());
     }
-    all(first, number(last) - number(first) + 1)
+    expand(first, number(last) - number(first) + 1)
 }
 
 fn number(address: IpAddr) -> u128 {
@@ -143,7 +143,8 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn all(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
+/// Returns `count` addresses from `first` on.
+fn expand(first: IpAddr, count: u128) -> Result<Vec<IpAddr>, String> {
     if count > MAX_ADDRESSES {
         return Err(format!(
             "{count} addresses are more than the maximum of {MAX_ADDRESSES}"

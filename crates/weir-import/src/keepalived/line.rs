@@ -25,7 +25,7 @@ struct Reader<'w, 'n> {
     lines: Vec<Line>,
     /// Lines whose condition does not match, and why.
     unmatched: Vec<(Position, String)>,
-    /// A condition matches: the file has lines for this director.
+    /// A condition matched: the file contains lines for this director.
     matches: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn lines(
     };
     reader.file(name, text, 0);
     for (position, why) in std::mem::take(&mut reader.unmatched) {
-        // Without any match, the file may be for other directors than the one it is imported on.
+        // If no condition matches, the file may be for other directors than this host.
         if reader.matches {
             reader.notes.remark(position, why);
         } else {
@@ -60,8 +60,8 @@ pub(super) fn lines(
     reader.lines
 }
 
-/// The length of a value that a template leaves open, at the start of a text: `${NAME}` or `{{ NAME }}`. keepalived
-/// would take the braces as those of a block.
+/// Returns the length of a template's placeholder at the start of a text: `${NAME}` or `{{ NAME }}`. keepalived would
+/// parse its braces as a block.
 fn placeholder(text: &str) -> Option<usize> {
     let (open, close) = [("${", "}"), ("{{", "}}")]
         .into_iter()
@@ -72,7 +72,7 @@ fn placeholder(text: &str) -> Option<usize> {
     is_name.then_some(open.len() + end + close.len())
 }
 
-/// Whether it is a statement of a template engine, as in `{% if primary %}`.
+/// Returns whether a line is a statement of a template engine, such as `{% if primary %}`.
 fn is_statement(line: &str) -> bool {
     let line = line.trim();
     line.starts_with("{%") && line.ends_with("%}")
@@ -80,7 +80,7 @@ fn is_statement(line: &str) -> bool {
 
 impl Reader<'_, '_> {
     fn file(&mut self, name: &str, text: &str, depth: usize) {
-        let index = self.notes.file(name, text);
+        let index = self.notes.add_file(name, text);
         let before = std::mem::replace(&mut self.definitions.directory, directory(name));
         // An unfinished definition: its name, its text so far, and its first line.
         let mut open: Option<(String, String, Position)> = None;
@@ -112,7 +112,7 @@ impl Reader<'_, '_> {
         self.definitions.directory = before;
     }
 
-    /// Adds a line to a definition.
+    /// Adds a line to a definition. Returns the definition if it continues on the next line.
     fn continue_definition(
         &mut self,
         name: String,
@@ -134,7 +134,7 @@ impl Reader<'_, '_> {
         None
     }
 
-    /// Returns the definition if it is still unfinished.
+    /// Handles a line. Returns a definition that continues on the next line.
     fn line(
         &mut self,
         line: &str,
@@ -162,15 +162,15 @@ impl Reader<'_, '_> {
                         true => part,
                         false => self.without_comment(&part, position),
                     };
-                    self.replaced(&part, position, depth);
+                    self.expanded_line(&part, position, depth);
                 }
             }
         }
         None
     }
 
-    /// Handles a line without names to expand.
-    fn replaced(&mut self, line: &str, position: Position, depth: usize) {
+    /// Handles a line after its definitions were expanded.
+    fn expanded_line(&mut self, line: &str, position: Position, depth: usize) {
         let Some(line) = self.condition(line, position) else {
             return;
         };
@@ -178,7 +178,7 @@ impl Reader<'_, '_> {
             return self.repeat(line, position, depth + 1);
         }
         match include(line) {
-            Some((flags, pattern)) => self.include(flags, pattern, position, depth),
+            Some((required, pattern)) => self.include(required, pattern, position, depth),
             None => self.split(line, position),
         }
     }
@@ -192,12 +192,12 @@ impl Reader<'_, '_> {
             };
             let Some((id, rest)) = rest.split_once([' ', '\t']) else {
                 self.notes
-                    .add(position, "not imported: the condition has no line");
+                    .add(position, "not imported: nothing follows the condition");
                 return None;
             };
-            let own = self.environment.host_name();
-            if (id == own) == not {
-                let why = format!("not imported: the condition does not match this machine, {own}");
+            let host = self.environment.host_name();
+            if (id == host) == not {
+                let why = format!("not imported: the condition does not match this host, {host}");
                 self.unmatched.push((position, why));
                 return None;
             }
@@ -207,6 +207,7 @@ impl Reader<'_, '_> {
         Some(line)
     }
 
+    /// Handles a line for each repetition of its sequence.
     fn repeat(&mut self, line: &str, position: Position, depth: usize) {
         let numbers = |line: &str| match self.definitions.replace(line) {
             Ok(lines) => lines.into_iter().next().unwrap_or_default(),
@@ -235,22 +236,22 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn include(&mut self, must: bool, pattern: &str, position: Position, depth: usize) {
+    fn include(&mut self, required: bool, pattern: &str, position: Position, depth: usize) {
         let pattern = pattern.trim_matches('"');
         let path = if pattern.starts_with('/') || self.definitions.directory.is_empty() {
             pattern.to_owned()
         } else {
             format!("{}/{pattern}", self.definitions.directory)
         };
-        if depth >= MAX_DEPTH || self.notes.files() > 1000 {
+        if depth >= MAX_DEPTH || self.notes.file_count() > 1000 {
             self.notes
                 .add(position, "not imported: files include each other endlessly");
             return;
         }
         let found = self.environment.glob(&path);
         if found.is_empty() {
-            let how = if must {
-                ", and keepalived would reject that"
+            let how = if required {
+                ", and keepalived rejects the file"
             } else {
                 ""
             };
@@ -270,7 +271,7 @@ impl Reader<'_, '_> {
     /// Splits off braces outside of quotes.
     fn split(&mut self, line: &str, position: Position) {
         if is_statement(line) {
-            let why = "not imported: it is a line of a template, whose lines are all imported";
+            let why = "not imported: it is a statement of a template; the lines of all branches are imported";
             return self.notes.add(position, why);
         }
         let mut quoted = false;
@@ -306,7 +307,8 @@ impl Reader<'_, '_> {
         put(&mut part);
     }
 
-    /// `#` and `!` begin a comment outside of quotes, unless escaped by a backslash.
+    /// Returns a line without its comment, which begins with `#` or `!` outside of quotes without a backslash before
+    /// it.
     fn without_comment(&mut self, line: &str, position: Position) -> String {
         let mut text = String::new();
         let mut quoted = false;
@@ -333,7 +335,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// The directory of the file; empty = the base of relative paths.
+/// Returns the directory of a file; empty = the current directory.
 fn directory(name: &str) -> String {
     match name.rsplit_once('/') {
         Some(("", _)) => "/".to_owned(),
@@ -342,15 +344,15 @@ fn directory(name: &str) -> String {
     }
 }
 
-/// `include`, `includer` and similar: whether a match is required, and the pattern.
+/// Parses `include`, `includer` and similar: whether a match is required, and the pattern.
 fn include(line: &str) -> Option<(bool, &str)> {
     let (word, rest) = line.split_once([' ', '\t'])?;
-    let must = match word.strip_prefix("include")? {
+    let required = match word.strip_prefix("include")? {
         "" => false,
         "r" | "a" | "m" | "w" | "b" => true,
         _ => return None,
     };
-    Some((must, rest.trim()))
+    Some((required, rest.trim()))
 }
 
 #[cfg(test)]
@@ -384,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_file_is_noted() {
+    fn missing_included_file_is_noted() {
         let (_, notes) = read("include /etc/none*\nincluder x\n");
         assert_eq!(notes.len(), 2);
     }

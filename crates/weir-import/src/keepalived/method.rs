@@ -7,7 +7,7 @@ use super::tree::Node;
 use crate::layer4::{Encapsulation, Method};
 use crate::note::Notes;
 
-/// `NAT`, `DR`, or `TUN` with an encapsulation.
+/// Parses `NAT`, `DR`, or `TUN` with an encapsulation.
 pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
     let forward = match node.word(1) {
         Some("NAT") => Forward::Nat,
@@ -36,7 +36,7 @@ pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
         if let Some(word) = node.word(2) {
             notes.add(
                 node.position,
-                format!("not imported from \"{word}\" on: the method has no tunnel"),
+                format!("not imported from \"{word}\" on: only TUN has a tunnel"),
             );
         }
         return Some((Method::plain(forward), node.position));
@@ -44,7 +44,7 @@ pub(super) fn method(notes: &mut Notes, node: &Node) -> Located<Method> {
     Some((Method { forward, tunnel }, node.position))
 }
 
-/// `type gue port 6080 csum`.
+/// Parses `type gue port 6080 csum`.
 fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
     if words.is_empty() {
         return Ok(None);
@@ -77,7 +77,7 @@ fn encapsulation(words: &[String]) -> Result<Option<Encapsulation>, String> {
         }
     }
     match (tunnel.kind, tunnel.port, tunnel.checksum) {
-        (TunnelKind::Gue, 0, _) => Err("a gue tunnel needs a port".to_owned()),
+        (TunnelKind::Gue, 0, _) => Err("a gue tunnel requires a port".to_owned()),
         (TunnelKind::Ipip | TunnelKind::Gre, 1.., _) => {
             Err("only a gue tunnel has a port".to_owned())
         }

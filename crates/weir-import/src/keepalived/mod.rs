@@ -79,12 +79,12 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     let lines = line::lines(environment, &mut notes, name, text);
     let nodes = tree::tree(&mut notes, &lines);
     record_effect(&nodes, &mut notes, false);
-    // Definitions may follow their use.
+    // Definitions may come after their use.
     let mut globals = Globals {
         has_virtual_servers: nodes.iter().any(|it| it.keyword() == "virtual_server"),
         ..Globals::default()
     };
-    // Scripts need their default user.
+    // `global_defs` first: it sets the default user of scripts.
     let (first, others): (Vec<&Node>, Vec<&Node>) = nodes
         .iter()
         .partition(|node| node.keyword() == "global_defs");
@@ -122,7 +122,7 @@ pub fn keepalived(name: &str, text: &str, environment: &dyn Environment) -> Impo
     validate(writer.document, notes)
 }
 
-/// Adds notes if mails have recipients and no virtual server sends them, or the other way round.
+/// Adds remarks about lines for mails, if there are recipients but no virtual server sends mails, or the reverse.
 fn unused_mails(globals: &Globals, writer: &Writer, notes: &mut Notes) {
     if writer.mails.is_empty() {
         let mail = &globals.mail;
@@ -146,7 +146,7 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         }
         "vrrp_sync_group" => return vrrp::sync_group(globals, node, notes),
         "bfd_instance" => "Weir does not support BFD",
-        "SSL" => "checks of Weir have no client certificate",
+        "SSL" => "checks in Weir have no client certificate",
         "net_namespace" | "net_namespace_ipvs" | "namespace_with_ipsets" => {
             "start Weir in the namespace with `ip netns exec`"
         }
@@ -156,7 +156,7 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         "linkbeat_use_polling" | "linkbeat_interfaces" => {
             "the kernel notifies Weir of link changes"
         }
-        "interface_up_down_delays" => "Weir reacts to a change of a link at once",
+        "interface_up_down_delays" => "Weir reacts to link changes immediately",
         "track_group" => {
             return node.ignore(notes, "only permanent addresses and routes refer to it");
         }
@@ -177,10 +177,10 @@ fn read_global(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     node.reject(notes, why);
 }
 
-/// Clients see nothing of the lines in such a block either.
-fn record_effect(nodes: &[Node], notes: &mut Notes, within: bool) {
+/// Records which directives affect clients or servers: none in an inert block.
+fn record_effect(nodes: &[Node], notes: &mut Notes, in_inert_block: bool) {
     for node in nodes {
-        let is_inert = within || inert::keepalived(&node.words, global::UNSUPPORTED);
+        let is_inert = in_inert_block || inert::keepalived(&node.words, global::UNSUPPORTED);
         notes.record_effect(node.position, is_inert);
         record_effect(node.inner(), notes, is_inert);
     }

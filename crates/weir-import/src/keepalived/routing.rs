@@ -5,7 +5,7 @@ use super::tree::Node;
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Numbers of the tables with a name (`/etc/iproute2/rt_tables`).
+/// Returns the number of a routing table, which may have a name (`/etc/iproute2/rt_tables`).
 fn table(word: &str) -> Option<u64> {
     match word {
         "main" => Some(254),
@@ -15,7 +15,7 @@ fn table(word: &str) -> Option<u64> {
     }
 }
 
-/// Words of a line in pairs; an entry for each known pair. Unknown words get a note, and the line is not imported.
+/// Converts the words of a line in pairs. Returns `None`, with a note, if a pair is not supported.
 fn line(
     node: &Node,
     words: &[String],
@@ -29,7 +29,10 @@ fn line(
             _ => None,
         };
         let Some(known) = known else {
-            let why = format!("not imported: no equivalent of \"{}\"", pair.join(" "));
+            let why = format!(
+                "not imported: Weir has no equivalent of \"{}\"",
+                pair.join(" ")
+            );
             notes.add(node.position, why);
             return None;
         };
@@ -38,7 +41,7 @@ fn line(
     Some(entries)
 }
 
-/// Whether the text is an address, or a network.
+/// Returns whether a text is an address or a network.
 fn is_network(text: &str) -> bool {
     let (address, length) = text.split_once('/').unwrap_or((text, "0"));
     let is_address = address.parse::<std::net::IpAddr>().is_ok();
@@ -46,7 +49,7 @@ fn is_network(text: &str) -> bool {
         || is_address && field::within(length, 0, 128).is_some()
 }
 
-/// `[src A] DESTINATION [via A] [dev IF] [table T] [metric N]`.
+/// Converts lines `[src A] DESTINATION [via A] [dev IF] [table T] [metric N]`.
 pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut routes = Vec::new();
     for inner in node.inner() {
@@ -99,7 +102,7 @@ pub(super) fn routes(node: &Node, notes: &mut Notes) -> Option<Entry> {
     (!routes.is_empty()).then(|| Entry::new("routes", routes, node.position))
 }
 
-/// `[from A] [to A] [iif IF] [fwmark N] table T [preference N]`.
+/// Converts lines `[from A] [to A] [iif IF] [fwmark N] table T [preference N]`.
 pub(super) fn rules(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let mut rules = Vec::new();
     for inner in node.inner() {
@@ -109,7 +112,7 @@ pub(super) fn rules(node: &Node, notes: &mut Notes) -> Option<Entry> {
             _ => false,
         };
         if inner.words.chunks(2).any(is_wrong) {
-            inner.ignore(notes, "not an address, and keepalived skips the line");
+            inner.ignore(notes, "it is not an address, and keepalived skips the line");
             continue;
         }
         let entries = line(inner, &inner.words, notes, |name, value| {

@@ -9,7 +9,7 @@ const MAX_REPETITIONS: usize = 65_536;
 /// Parses a sequence into its repetitions and the repeated line.
 ///
 /// # Errors
-/// Why the sequence is invalid.
+/// Returns why the sequence is invalid.
 pub(super) fn sequence(line: &str) -> Result<(Repetitions, &str), String> {
     let wrong = || "keepalived rejects this sequence".to_owned();
     if let Some(rest) = line.strip_prefix("~LST") {
@@ -39,10 +39,10 @@ pub(super) fn sequence(line: &str) -> Result<(Repetitions, &str), String> {
         _ => return Err(wrong()),
     };
     if step == 0 || start < end && step < 0 || start > end && step > 0 {
-        return Err("the steps of this sequence never reach its end".to_owned());
+        return Err("the sequence never reaches its end".to_owned());
     }
     if hex && (start < 0 || end < 0) {
-        return Err("~SEQx only counts up from 0".to_owned());
+        return Err("~SEQx does not support negative numbers".to_owned());
     }
     let mut rounds = Repetitions::new();
     let mut at = start;
@@ -87,7 +87,7 @@ fn number(text: &str) -> Option<i64> {
     })
 }
 
-/// `(var, a, b)` or `({v1, v2}, {a, b}, {c, d})`.
+/// Parses `(var, a, b)` or `({v1, v2}, {a, b}, {c, d})`.
 fn list(rest: &str) -> Option<(Repetitions, &str)> {
     let rest = rest.trim_start().strip_prefix('(')?;
     let (names, mut rest) = group(rest)?;

@@ -1,4 +1,4 @@
-//! Settings that a checker inherits from its real server, and that from its virtual server.
+//! Settings that a checker inherits from its real server, and a real server from its virtual server.
 
 use super::field::{self, Located};
 use super::tree::Node;
@@ -25,7 +25,7 @@ pub(super) enum Level {
 }
 
 impl Settings {
-    /// Parses the directive if it is one of these settings.
+    /// Parses a directive. Returns false if it is none of these settings.
     pub(super) fn take(&mut self, node: &Node, level: Level, notes: &mut Notes) -> bool {
         match node.keyword() {
             "delay_loop" => replace(&mut self.delay_loop, field::timer(notes, node, false)),
@@ -54,7 +54,8 @@ impl Settings {
             }
             "warmup" => {
                 if field::timer(notes, node, true).is_some() {
-                    let why = "Weir spreads the first probes over the interval itself";
+                    let why =
+                        "not imported: Weir spreads the first probes over the interval itself";
                     notes.remark(node.position, why);
                 }
             }
@@ -76,8 +77,8 @@ impl Settings {
         }
     }
 
-    /// Adds a note that there is no check.
-    pub(super) fn unused(&self, notes: &mut Notes) {
+    /// Adds remarks that no check uses the settings.
+    pub(super) fn note_unused(&self, notes: &mut Notes) {
         let positions = [
             self.delay_loop.map(|(_, position)| position),
             self.connect_timeout.map(|(_, position)| position),

@@ -27,7 +27,7 @@ pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Located<i64> 
     let Some(value) = value else {
         notes.add(
             node.position,
-            format!("not imported: {word} is not a weight"),
+            format!("not imported: {word} is not a weight from -254 to 254"),
         );
         return None;
     };
@@ -40,7 +40,7 @@ pub(super) fn weight(node: &Node, at: usize, notes: &mut Notes) -> Located<i64> 
     Some((value, node.position))
 }
 
-/// `penalty` or `bonus`; none for weight 0, which means fault.
+/// Returns `penalty` or `bonus`; none for weight 0, with which a failure is a fault of the instance.
 pub(super) fn weight_entries(weight: Located<i64>) -> Option<Entry> {
     let (weight, position) = weight.filter(|(weight, _)| *weight != 0)?;
     let key = if weight < 0 { "penalty" } else { "bonus" };
@@ -65,7 +65,7 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         match (main, inner.keyword()) {
             (_, "weight") => tracked.weight = weight(inner, 1, notes),
             ("script", "script" | "interval" | "timeout" | "rise" | "fall" | "user") => {
-                if let Some(entry) = of_script(inner, notes) {
+                if let Some(entry) = script_key(inner, notes) {
                     tracked.entries.retain(|other| other.key != entry.key);
                     tracked.entries.push(entry);
                 }
@@ -73,14 +73,14 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
             ("process", "process") => {
                 if let Some(process) = inner.word(1) {
                     let entry = Entry::new("process", process, inner.position);
-                    first(&mut tracked, entry.essential(), notes);
+                    add_once(&mut tracked, entry.essential(), notes);
                     field::note_extra(notes, inner, 1);
                 }
             }
             ("file", "file") => {
                 if let Some((path, position)) = field::word(notes, inner, "a path") {
                     let entry = Entry::new("file", path, position);
-                    first(&mut tracked, entry.essential(), notes);
+                    add_once(&mut tracked, entry.essential(), notes);
                 }
             }
             ("process", "quorum") if inner.word(1) == Some("1") => {
@@ -100,15 +100,15 @@ pub(super) fn read(globals: &mut Globals, node: &Node, notes: &mut Notes) {
         return node.reject(notes, &format!("{main} is missing"));
     }
     if main == "script" && !tracked.entries.iter().any(|entry| entry.key == "user") {
-        tracked.entries.push(user(globals));
+        tracked.entries.push(default_user(globals));
     }
     // The required key comes first.
     tracked.entries.sort_by_key(|entry| !entry.essential);
     globals.tracked.insert(name.to_owned(), tracked);
 }
 
-/// Adds what is tracked; keepalived ignores a second one.
-fn first(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
+/// Adds the tracked process or file; keepalived ignores a second one.
+fn add_once(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
     if !tracked.entries.iter().any(|other| other.key == entry.key) {
         tracked.entries.push(entry);
     } else if let Some(position) = entry.item.from {
@@ -116,8 +116,8 @@ fn first(tracked: &mut Tracked, entry: Entry, notes: &mut Notes) {
     }
 }
 
-/// The user of a script without one of its own.
-fn user(globals: &Globals) -> Entry {
+/// Returns the user for a script that sets none.
+fn default_user(globals: &Globals) -> Entry {
     match &globals.script_user {
         Some((user, position)) => Entry::new("user", user.as_str(), *position),
         // keepalived uses `keepalived_script` if there is such a user.
@@ -125,8 +125,8 @@ fn user(globals: &Globals) -> Entry {
     }
 }
 
-/// A key of a script.
-fn of_script(node: &Node, notes: &mut Notes) -> Option<Entry> {
+/// Converts a line of a script to a key.
+fn script_key(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let count = |key, notes: &mut Notes| {
         let (count, position) = field::number(notes, node, 1, i32::MAX as u64)?;
         Some(Entry::new(key, count, position))

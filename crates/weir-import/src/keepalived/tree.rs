@@ -18,27 +18,27 @@ pub(super) struct Node {
 const MAX_DEPTH: usize = 32;
 
 impl Node {
-    /// The keyword.
+    /// Returns the keyword.
     pub(super) fn keyword(&self) -> &str {
         self.words.first().map_or("", String::as_str)
     }
 
-    /// A word after the keyword, from 1.
+    /// Returns a word after the keyword, which is word 0.
     pub(super) fn word(&self, at: usize) -> Option<&str> {
         self.words.get(at).map(String::as_str)
     }
 
-    /// The directives of its block.
+    /// Returns the directives of its block.
     pub(super) fn inner(&self) -> &[Self] {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Adds a note that it, and every line of its block, was not imported.
+    /// Adds notes that the directive and every line of its block are not imported.
     pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
         notes.add(self.position, format!("not imported: {why}"));
         for inner in self.inner() {
             let why = format!(
-                "not imported: it is in the block of line {}",
+                "not imported: it is in the block of line {}, which is not imported",
                 self.position.line()
             );
             inner.reject_with(notes, &why);
@@ -56,7 +56,7 @@ impl Node {
         lines
     }
 
-    /// Adds a remark that keepalived does not use it, nor any line of its block.
+    /// Adds remarks that keepalived uses neither the directive nor any line of its block.
     pub(super) fn ignore(&self, notes: &mut Notes, why: &str) {
         notes.remark(self.position, format!("not imported: {why}"));
         for inner in self.inner() {
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// Parses lines into blocks. Unbalanced braces get a note.
+/// Parses lines into blocks, and adds notes about unbalanced braces.
 pub(super) fn tree(notes: &mut Notes, lines: &[Line]) -> Vec<Node> {
     let mut at = 0;
     let mut nodes = Vec::new();

@@ -6,7 +6,7 @@ use super::Globals;
 use super::tree::Node;
 use crate::note::{Notes, Position};
 
-/// Adds a note for unused groups, tracked objects and globals.
+/// Adds remarks about unused groups, tracked objects and global settings.
 pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     groups(globals, nodes, notes);
     tracked(globals, nodes, notes);
@@ -27,7 +27,7 @@ pub(super) fn unused(globals: &Globals, nodes: &[Node], notes: &mut Notes) {
     }
     for (name, (group, position)) in &globals.sync {
         if !instances.contains(name.as_str()) {
-            let why = format!("not imported: group {group} has no vrrp_instance {name}");
+            let why = format!("not imported: there is no vrrp_instance {name} for group {group}");
             notes.remark(*position, why);
         }
     }

@@ -47,7 +47,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     }
     omega(&directives, node, notes);
     if let Header::Address(..) = header {
-        same_port(&mut found, &directives, port, notes);
+        set_ports(&mut found, &directives, port, notes);
     }
     if found.is_empty() {
         node.reject(
@@ -57,9 +57,9 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         return;
     }
     if found.iter().all(|real| real.probes.is_empty()) {
-        directives.settings.unused(notes);
+        directives.settings.note_unused(notes);
     }
-    let (method, scheduler) = implied(&directives, &found, node, notes);
+    let (method, scheduler) = method_and_scheduler(&directives, &found, node, notes);
     limit_quorum(&mut directives, &found, notes);
     let persistent = persistence(&directives, ipv6, node, notes);
     if persistent.is_some() && listen.len() > SERVICES_MAX {
@@ -85,7 +85,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
         lines: node.lines(),
     };
     let pool = writer.write(spec, notes);
-    notified(writer, &pool, &programs, notes);
+    add_programs(writer, &pool, &programs, notes);
     let alerts = directives.alerts.or(globals.alerts);
     if let (Some((_, position)), true) = (directives.alerts, globals.mail.to.is_empty()) {
         notes.remark(position, "not imported: there is no notification_email");
@@ -93,7 +93,7 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     writer.mails.extend(mail(globals, alerts, pool));
 }
 
-/// `omega`: keepalived calls the programs for a failure of all servers when it stops.
+/// Adds the note of `omega`: with it, keepalived calls the programs for failed servers when it stops.
 fn omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     let Some(position) = directives.omega else {
         return;
@@ -103,15 +103,15 @@ fn omega(directives: &Directives, node: &Node, notes: &mut Notes) {
     if lines.any(|line| is_program(line) || line.inner().iter().any(is_program)) {
         notes.add(
             position,
-            "not imported: no program is called when the daemon stops",
+            "not imported: Weir calls no program when the daemon stops",
         );
     } else {
         notes.remark(position, "not imported: there are no programs to call");
     }
 }
 
-/// Adds the programs that changes of the pool and its servers call.
-fn notified(writer: &mut Writer, pool: &str, programs: &[Program], notes: &mut Notes) {
+/// Adds the programs to call for state changes of the pool and its servers.
+fn add_programs(writer: &mut Writer, pool: &str, programs: &[Program], notes: &mut Notes) {
     let mut tables = writer.document.tables.iter_mut();
     if let Some(table) = tables.find(|it| it.path == ["pool", pool]) {
         notify::write(table, programs, notes);
@@ -132,7 +132,7 @@ fn name_of_service(header: &Header<'_>, listen: &[(String, Position)]) -> String
     }
 }
 
-/// The mails of a virtual server, if it sends any.
+/// Returns the mails of a virtual server, if it sends any.
 fn mail(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> {
     let is_on = alerts.is_some_and(|(is_on, _)| is_on);
     (is_on && !globals.mail.to.is_empty()).then(|| Mail {
@@ -141,8 +141,8 @@ fn mail(globals: &Globals, alerts: Located<bool>, pool: String) -> Option<Mail> 
     })
 }
 
-/// Returns method and scheduler, or keepalived's defaults.
-fn implied(
+/// Returns the method and the scheduler, or keepalived's defaults.
+fn method_and_scheduler(
     directives: &Directives,
     reals: &[Real],
     node: &Node,
@@ -165,8 +165,8 @@ fn implied(
     (method, scheduler)
 }
 
-/// If the client's port is kept, a real server cannot have another one.
-fn same_port(reals: &mut [Real], directives: &Directives, port: u16, notes: &mut Notes) {
+/// Gives real servers the port of the service if their forwarding method cannot change it, or if they have none.
+fn set_ports(reals: &mut [Real], directives: &Directives, port: u16, notes: &mut Notes) {
     for real in reals {
         let method = real.method.or(directives.method);
         let nat = method.is_none_or(|(method, _)| method.forward == Forward::Nat);
@@ -175,7 +175,7 @@ fn same_port(reals: &mut [Real], directives: &Directives, port: u16, notes: &mut
         } else if !nat && real.port != port {
             if real.port != 0 {
                 let why = format!(
-                    "port {} became {port}, the service's, as in keepalived",
+                    "port {} was changed to {port}, the port of the service, as in keepalived",
                     real.port
                 );
                 notes.remark(real.from, why);
@@ -234,7 +234,7 @@ fn limit_quorum(directives: &mut Directives, reals: &[Real], notes: &mut Notes) 
     {
         notes.remark(
             *position,
-            format!("the quorum became {sum}, the sum of all weights, as in keepalived"),
+            format!("the quorum was changed to {sum}, the sum of all weights, as in keepalived"),
         );
         *quorum = sum;
     }
@@ -246,7 +246,7 @@ fn limit_quorum(directives: &mut Directives, reals: &[Real], notes: &mut Notes) 
         if *hysteresis > 0 {
             notes.remark(
                 *position,
-                format!("the hysteresis became {max}, as in keepalived"),
+                format!("the hysteresis was changed to {max}, as in keepalived"),
             );
         }
         *hysteresis = max;

@@ -3,7 +3,7 @@
 mod address;
 mod complete;
 
-use self::address::{Elsewhere, addresses, other_interfaces};
+use self::address::{OtherAddress, addresses, other_interfaces};
 use super::Globals;
 use super::field;
 use super::track::{self, weight_entries};
@@ -40,8 +40,8 @@ const UNSUPPORTED: &[&str] = &[
     "lvs_sync_daemon_inteface",
 ];
 
-/// Why Weir does without a line what keepalived does with it; `instance` has the line.
-fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
+/// Returns why a line of `instance` needs no key: Weir behaves the same without it.
+fn why_unneeded(node: &Node, instance: &Node) -> Option<&'static str> {
     const DEFAULT: &str = "it is keepalived's default";
     let argument = node.word(1).unwrap_or("");
     let has = |keyword: &str| instance.inner().iter().any(|it| it.keyword() == keyword);
@@ -60,7 +60,7 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
         ("owner_ignore_adverts", _) => {
             let is_owner = |it: &Node| it.keyword() == "priority" && it.word(1) == Some("255");
             let is_owner = instance.inner().iter().any(is_owner);
-            (!is_owner).then_some("only an instance of priority 255 would use it")
+            (!is_owner).then_some("only an instance with priority 255 uses it")
         }
         ("strict_mode", _) => Some("Weir always follows the VRRP specification"),
         ("check_unicast_src", _) => Some("Weir always checks the source of unicast packets"),
@@ -68,25 +68,25 @@ fn as_in_weir(node: &Node, instance: &Node) -> Option<&'static str> {
             Some("Weir accepts packets that list other addresses, and counts them")
         }
         ("timer_expired_backup" | "thread_timer_expired", _) => {
-            Some("Weir always becomes backup after it was stalled for that long")
+            Some("Weir always becomes backup after a stall of that length")
         }
         ("unicast_fault_no_peer", _) if has("unicast_peer") => {
-            Some("the instance has peers, so it is not used")
+            Some("it has no effect, because the instance has peers")
         }
         ("old_unicast_checksum", _) => Some(
             "Weir accepts the checksum of old versions in unicast packets, and sends it when the peer does",
         ),
-        ("unicast_ttl", _) if !has("unicast_peer") => Some("it is for unicast packets"),
+        ("unicast_ttl", _) if !has("unicast_peer") => Some("it only affects unicast packets"),
         ("vmac_xmit_base", _) if has("unicast_peer") || !has("use_vmac") => {
-            Some("without a virtual MAC address packets are sent from the interface itself")
+            Some("without a virtual MAC address, packets are sent from the interface itself")
         }
         ("native_ipv6", _) => Some("the addresses determine the family"),
-        ("no_virtual_ipaddress", _) => Some("Weir needs no addresses"),
+        ("no_virtual_ipaddress", _) => Some("Weir does not require addresses"),
         _ => None,
     }
 }
 
-/// What Weir does instead of `garp_lower_prio_repeat` and `garp_lower_prio_delay`.
+/// Note about `garp_lower_prio_repeat` and `garp_lower_prio_delay`.
 pub(super) const LOWER_PRIORITY: &str =
     "Weir announces its addresses again after packets of a lower priority";
 
@@ -94,7 +94,7 @@ fn is_off(node: &Node) -> bool {
     matches!(node.word(1), Some("off" | "false" | "no"))
 }
 
-/// `vrrp_sync_group`: its members fail over together.
+/// Reads a `vrrp_sync_group`, whose members fail over together.
 pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) {
     let Some(name) = node.word(1) else {
         return field::reject(notes, node, "the name of the group");
@@ -117,7 +117,10 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
             }
             "global_tracking" | "sync_group_tracking_weight" => {
                 settings.has_weights = true;
-                notes.remark(inner.position, "members of a group of Weir track together");
+                notes.remark(
+                    inner.position,
+                    "in Weir, the members of a group always track together",
+                );
             }
             "group" => {
                 let words = inner
@@ -146,7 +149,7 @@ pub(super) fn sync_group(globals: &mut Globals, node: &Node, notes: &mut Notes) 
             }
             "track_bfd" => inner.reject(notes, "Weir does not support BFD"),
             "notify_priority_changes" => {
-                inner.reject(notes, "programs are called for changes of the state only");
+                inner.reject(notes, "Weir calls programs only for state changes");
             }
             _ => inner.ignore(
                 notes,
@@ -166,7 +169,9 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     if let Some(why) = unusable(node) {
         notes.remark(
             node.position,
-            format!("{why}: it is imported with `enabled = false`, which is to be removed when this is set"),
+            format!(
+                "{why}; it is imported with `enabled = false`: remove that when the value is set"
+            ),
         );
         table.push(Entry::implied("enabled", false));
     }
@@ -176,16 +181,16 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
             notes.remark(inner.position, super::NOTHING_TO_SYNCHRONIZE);
             continue;
         }
-        match as_in_weir(inner, node) {
+        match why_unneeded(inner, node) {
             Some(why) => notes.remark(inner.position, why),
             None => directive(&mut table, &mut parts, globals, (node, inner), notes),
         }
     }
     let Parts {
         mut track,
-        elsewhere,
+        other_addresses,
     } = parts;
-    if let Some(entry) = other_interfaces(&elsewhere, &mut track) {
+    if let Some(entry) = other_interfaces(&other_addresses, &mut track) {
         table.push(entry);
     }
     version(&mut table, globals, node, notes);
@@ -193,10 +198,10 @@ pub(super) fn write(writer: &mut Writer, globals: &Globals, node: &Node, notes: 
     let group = group.and_then(|(group, _)| globals.sync_groups.get(group));
     let is_in_group = group.is_some_and(|group| !group.has_weights);
     complete::complete(&mut table, &mut track, (node, is_in_group), notes);
-    of_group(&mut table, &mut track, globals, name, notes);
+    add_group(&mut table, &mut track, globals, name, notes);
     let is_strict = globals.strict || node.inner().iter().any(|it| it.keyword() == "strict_mode");
     if is_strict && !has(&table, "addresses") {
-        without_addresses(node, notes);
+        note_missing_addresses(node, notes);
     }
     if table.entries.iter().any(|entry| is_program(entry.key))
         && let Some((user, position)) = &globals.script_user
@@ -214,7 +219,7 @@ fn has(table: &Table, key: &str) -> bool {
     table.entries.iter().any(|entry| entry.key == key)
 }
 
-/// The version of an instance, and the defaults that depend on it.
+/// Adds the version of an instance, and the defaults that depend on it.
 fn version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes) {
     if is_ipv6(node) {
         // keepalived uses version 3 for IPv6, whatever is configured.
@@ -244,24 +249,24 @@ fn version(table: &mut Table, globals: &Globals, node: &Node, notes: &mut Notes)
         table.entries.retain(|entry| entry.key != "password");
         notes.remark(
             node.position,
-            "auth_pass was not imported: version 3 has no passwords",
+            "auth_pass is not imported: VRRP version 3 has no passwords",
         );
     }
 }
 
-/// Parts of an instance that several lines make up.
+/// Keys of an instance to which several lines contribute.
 #[derive(Default)]
 struct Parts {
     track: Vec<Item>,
-    elsewhere: Vec<Elsewhere>,
+    other_addresses: Vec<OtherAddress>,
 }
 
-/// Whether the key is a program that is called for a change of the state.
+/// Returns whether a key sets a program that is called for state changes.
 fn is_program(key: &str) -> bool {
     key.starts_with("notify") && key != "notify_fifo"
 }
 
-/// Why keepalived does not start an instance.
+/// Returns why keepalived does not start an instance.
 fn unusable(node: &Node) -> Option<&'static str> {
     let lines = |keyword: &'static str| {
         node.inner()
@@ -290,9 +295,9 @@ fn unusable(node: &Node) -> Option<&'static str> {
         .then_some("keepalived does not start an instance without an interface")
 }
 
-/// keepalived does not start a strict instance without addresses. The lines of its addresses are templates or
-/// mistakes, and the rest of the instance is imported.
-fn without_addresses(node: &Node, notes: &mut Notes) {
+/// Adds a note about a strict instance without a valid address, which keepalived does not start. The rest of the
+/// instance is imported.
+fn note_missing_addresses(node: &Node, notes: &mut Notes) {
     let mut lines = node.inner().iter();
     let block = lines.find(|it| it.keyword() == "virtual_ipaddress");
     let position = block.map_or(node.position, |block| block.position);
@@ -309,7 +314,7 @@ fn is_ipv6(node: &Node) -> bool {
     first.is_some_and(|line| line.keyword().contains(':'))
 }
 
-/// Settings of a sync group: programs are called for one member, because all members change together.
+/// Settings of a sync group. Its programs are called for one member, because all members change state together.
 #[derive(Debug, Default)]
 pub(super) struct SyncGroup {
     /// The member that has the programs.
@@ -317,12 +322,12 @@ pub(super) struct SyncGroup {
     pub(super) programs: Vec<Entry>,
     /// Blocks that each member tracks.
     pub(super) tracked: Vec<Node>,
-    /// Whether weights of the members' own objects count.
+    /// Whether keepalived uses the weights of the members' own tracked objects.
     pub(super) has_weights: bool,
 }
 
-/// Adds the settings of the group of this instance.
-fn of_group(
+/// Adds the settings of the instance's group.
+fn add_group(
     table: &mut Table,
     track: &mut Vec<Item>,
     globals: &Globals,
@@ -357,6 +362,7 @@ fn of_group(
     }
 }
 
+/// Imports a directive of an instance.
 fn directive(
     table: &mut Table,
     parts: &mut Parts,
@@ -374,7 +380,7 @@ fn directive(
             let is_name = |(word, position): &(String, Position)| {
                 let is_name = field::is_interface(word);
                 if !is_name {
-                    let why = format!("not imported: {word} is not the name of an interface");
+                    let why = format!("not imported: {word} is not a valid interface name");
                     notes.remark(*position, why);
                 }
                 is_name
@@ -411,7 +417,7 @@ fn directive(
     }
 }
 
-/// Flags, lists, programs and unsupported keywords.
+/// Imports flags, lists and programs, and adds notes about unsupported keywords.
 fn other_directive(
     table: &mut Table,
     parts: &mut Parts,
@@ -452,7 +458,7 @@ fn other_directive(
             put(ttl.map(|(ttl, position)| Entry::new("unicast_ttl", ttl, position)));
         }
         "virtual_ipaddress" | "virtual_ipaddress_excluded" => {
-            put(addresses(instance, node, &mut parts.elsewhere, notes));
+            put(addresses(instance, node, &mut parts.other_addresses, notes));
         }
         "track_interface" => track_interfaces(&mut parts.track, node, notes),
         "track_script" | "track_process" | "track_file" => {
@@ -465,7 +471,7 @@ fn other_directive(
             Some("MASTER" | "BACKUP") => {
                 notes.remark(
                     node.position,
-                    "the priority decides which director is active; this sets only the state at the start",
+                    "the priority determines which director is active; `state` only sets the initial state",
                 );
             }
             _ => field::reject(notes, node, "MASTER or BACKUP"),
@@ -489,7 +495,7 @@ fn other_directive(
     }
 }
 
-/// Announcements, checksums, and lines that keepalived does not know.
+/// Imports lines about announcements and checksums, and adds remarks about unknown keywords.
 fn announcement(table: &mut Table, node: &Node, notes: &mut Notes) {
     let entry = match node.keyword() {
         "down_timer_adverts" => count("down_adverts", node, 1, notes),
@@ -531,7 +537,7 @@ fn checksum(plain: bool, position: Option<Position>) -> Entry {
     }
 }
 
-/// A notification program; the key has the same name as the keyword.
+/// Converts a notification program; the key has the same name as the keyword.
 fn program(node: &Node, notes: &mut Notes) -> Option<Entry> {
     let key = match node.keyword() {
         "notify" => "notify",
@@ -555,7 +561,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let mut is_v4 = false;
     for line in node.inner() {
         let Ok(address) = line.keyword().parse::<std::net::IpAddr>() else {
-            line.ignore(notes, "not an address, and keepalived skips the line");
+            line.ignore(notes, "it is not an address, and keepalived skips the line");
             continue;
         };
         peers.push(Item::new(address.to_string(), Some(line.position)));
@@ -573,7 +579,7 @@ fn peers(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     entries
 }
 
-/// `min_ttl` of a peer; 0 without one.
+/// Returns `min_ttl` of a peer; 0 without it.
 fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
     let mut least = 0;
     let mut at = 1;
@@ -585,10 +591,13 @@ fn min_ttl(line: &Node, notes: &mut Notes) -> u64 {
             ("max_ttl", Some(_)) => {
                 notes.add(
                     line.position,
-                    "max_ttl was not imported: Weir has no highest TTL",
+                    "max_ttl is not imported: Weir has no maximum TTL",
                 );
             }
-            _ => notes.add(line.position, format!("not imported from \"{word}\" on")),
+            _ => notes.add(
+                line.position,
+                format!("not imported from \"{word}\" on: not a valid option"),
+            ),
         }
         at += 2;
     }

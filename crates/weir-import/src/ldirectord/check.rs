@@ -1,4 +1,4 @@
-//! Converts ldirectord's checks of a real server.
+//! Converts ldirectord's check of a real server.
 
 mod negotiate;
 mod perl;
@@ -19,7 +19,7 @@ use crate::probe::Probe;
 pub(super) enum CheckKind {
     Negotiate,
     Connect,
-    /// N connects, then one negotiate check.
+    /// N connect checks, then one negotiate check.
     Combined,
     Ping,
     External,
@@ -29,7 +29,7 @@ pub(super) enum CheckKind {
 }
 
 impl CheckKind {
-    /// Parses a check type: `value` holds a number, or `word` is a keyword.
+    /// Parses a check type: a number in `value`, or the keyword `word`.
     pub(super) fn read(value: &str, word: &str) -> Option<Self> {
         if value.bytes().any(|byte| byte.is_ascii_digit()) {
             return Some(Self::Combined);
@@ -47,7 +47,7 @@ impl CheckKind {
     }
 }
 
-/// ldirectord's defaults.
+/// ldirectord's default times.
 const CHECK_TIMEOUT_S: u64 = 5;
 const NEGOTIATE_TIMEOUT_S: u64 = 30;
 const INTERVAL_S: u64 = 10;
@@ -74,7 +74,7 @@ pub(super) fn check(
     let mut negotiates = false;
     let mut probe = match kind {
         CheckKind::Off | CheckKind::On => {
-            unused(section, notes);
+            note_unused(section, notes);
             return None;
         }
         CheckKind::External | CheckKind::ExternalPerl => {
@@ -102,7 +102,8 @@ pub(super) fn check(
     Some(probe)
 }
 
-/// A server is down while the directory of `maintenancedir` has a file with its name (`_check_real_for_maintenance`).
+/// Returns the check for `maintenancedir`: a server is down while the directory contains a file with its name
+/// (`_check_real_for_maintenance`).
 pub(super) fn maintenance(
     section: &Section,
     globals: &Globals,
@@ -119,12 +120,13 @@ pub(super) fn maintenance(
     // The file decides at once.
     probe.entries.retain(|entry| entry.key != "fall");
     probe.push(Entry::implied("fall", 1_u32));
-    let why = "a file takes a server out of use if its name is the address; names of servers are not looked up";
+    let why = "a file takes a server out of use if its name is the address; Weir does not look up host names";
     notes.remark(*at, why);
     Some(probe)
 }
 
-fn unused(section: &Section, notes: &mut Notes) {
+/// Adds remarks about lines that only checks use.
+fn note_unused(section: &Section, notes: &mut Notes) {
     let positions = [
         &section.request,
         &section.receive,
@@ -139,7 +141,7 @@ fn unused(section: &Section, notes: &mut Notes) {
     }
 }
 
-/// Sets times and counts.
+/// Adds the keys for times and counts.
 fn common(
     probe: &mut Probe,
     section: &Section,
@@ -192,8 +194,9 @@ fn common(
     probe.push(Entry::implied("start", "up"));
 }
 
-/// The program gets the virtual service and the real server as arguments. ldirectord runs a script of `external-perl`
-/// in its own process; a process of its own gets the same arguments, and its exit code means the same.
+/// Returns the check for an external program, which gets the virtual service and the real server as arguments.
+/// ldirectord runs a script of `external-perl` in its own process; as a separate process, the script has the same
+/// arguments and exit codes.
 fn external(
     section: &Section,
     service: &(String, String),
@@ -209,7 +212,7 @@ fn external(
     let mut command: Vec<String> = Vec::new();
     if kind == CheckKind::ExternalPerl {
         command.extend([PERL.to_owned(), program.to_owned()]);
-        let why = "each probe starts perl: variables of the script do not outlive a probe";
+        let why = "each probe starts perl: the script's variables do not outlive a probe";
         notes.remark(from, why);
     } else {
         command.extend(program.split_whitespace().map(str::to_owned));

@@ -30,19 +30,19 @@ pub(super) struct Globals {
     pub(super) fallback_command: Option<(String, Position)>,
     /// `maintenancedir`.
     pub(super) maintenance: Option<(String, Position)>,
-    /// Servers whose checks decide for all services with the same address: see `negotiate`.
+    /// Addresses and ports of `pingpong_master` servers, whose result applies to `pingpong_slave` servers.
     pub(super) masters: HashMap<IpAddr, u16>,
     /// Lines that a check uses.
     pub(super) used: RefCell<HashSet<Position>>,
 }
 
-/// What becomes of `cleanstop`, whose default is `yes`.
+/// Note about `cleanstop`, whose default is `yes`.
 pub(super) const CLEANSTOP: &str =
     "services stay in the kernel when the daemon stops, until `weir clean`";
 
-/// What becomes of `timeout` and `connecttimeout`.
+/// Note about `timeout` and `connecttimeout`.
 pub(super) const OLD_NAME: &str =
-    "ldirectord rejects the file here: checktimeout has replaced this name; it is imported as that";
+    "ldirectord rejects the file here: checktimeout has replaced it; imported as checktimeout";
 
 /// Directives of both global and virtual sections that weir.toml has no equivalent for.
 pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
@@ -61,7 +61,7 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
     ("autoreload", "`weir reload` rereads the file"),
     (
         "callback",
-        "it reports changes of the file, which `weir reload` reads",
+        "it is called if the file has changed; Weir reads the file only on `weir reload`",
     ),
     (
         "logfile",
@@ -71,16 +71,16 @@ pub(super) const UNSUPPORTED: &[(&str, &str)] = &[
         "execute",
         "it starts another ldirectord: import that file too, and merge the results",
     ),
-    ("fork", "probes of Weir always run in parallel"),
+    ("fork", "Weir always runs probes in parallel"),
     ("supervised", "`weir run` stays in the foreground"),
     (
         "readdquiescent",
-        "a server that recovers gets its weight back; `slow_start` raises it gradually",
+        "a recovered server gets its weight back; with `slow_start`, Weir increases it gradually",
     ),
-    ("checkcount", "ldirectord replaced it by failurecount"),
-    ("load", "ldirectord parses it and ignores it"),
-    ("comment", "it is only a comment"),
-    ("servicename", "it is only a comment"),
+    ("checkcount", "failurecount has replaced it"),
+    ("load", "ldirectord ignores it"),
+    ("comment", "it has no effect in ldirectord"),
+    ("servicename", "it has no effect in ldirectord"),
 ];
 
 /// Lines about mails.
@@ -92,7 +92,7 @@ pub(super) struct MailLines {
 }
 
 impl MailLines {
-    /// Reads a line; false = it is not about mails.
+    /// Reads a line about mails. Returns false for any other line.
     pub(super) fn read(&mut self, name: &str, value: &str, position: Position) -> bool {
         let target = match name {
             "emailalert" => &mut self.to,
@@ -105,8 +105,8 @@ impl MailLines {
         true
     }
 
-    /// The mails of a virtual service; its own lines replace the global ones.
-    pub(super) fn of_service(&self, own: &Self, pool: String) -> Option<Mail> {
+    /// Returns the mails of a virtual service; its own lines replace the global ones.
+    pub(super) fn for_service(&self, own: &Self, pool: String) -> Option<Mail> {
         let (to, at) = own.to.as_ref().or(self.to.as_ref())?;
         let recipients = to.split([',', ' ']).filter(|it| !it.is_empty());
         let server = own.server.as_ref().or(self.server.as_ref());
@@ -119,7 +119,7 @@ impl MailLines {
     }
 }
 
-/// Adds a note for an unsupported line.
+/// Adds a note if the line is unsupported. Returns whether it is.
 pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position) -> bool {
     let entry = UNSUPPORTED.iter().find(|(keyword, _)| *keyword == name);
     if let Some((_, why)) = entry {
@@ -130,8 +130,8 @@ pub(super) fn note_unsupported(notes: &mut Notes, name: &str, position: Position
 }
 
 impl Globals {
-    /// Adds a note for lines about checks that no check uses.
-    pub(super) fn unused(&self, notes: &mut Notes) {
+    /// Adds remarks about lines that no virtual service uses.
+    pub(super) fn note_unused(&self, notes: &mut Notes) {
         let numbers = [
             self.check_timeout,
             self.negotiate_timeout,
@@ -158,6 +158,7 @@ impl Globals {
         }
     }
 
+    /// Reads a line outside of virtual services.
     pub(super) fn line(
         &mut self,
         line: &str,
@@ -171,7 +172,7 @@ impl Globals {
         if is_label(line) {
             notes.remark(
                 position,
-                "a label of lvsadm, which ldirectord itself does not accept; clients do not notice it",
+                "not imported: it is a label of lvsadm, which ldirectord itself rejects; it has no effect on clients",
             );
             return;
         }
@@ -226,7 +227,7 @@ impl Globals {
         match name {
             "connecttimeout" | "timeout" => {
                 return Some(
-                    "checktimeout and negotiatetimeout replaced this directive".to_owned(),
+                    "checktimeout and negotiatetimeout have replaced this directive".to_owned(),
                 );
             }
             "quiescent" | "fork" | "autoreload" | "readdquiescent" | "cleanstop" => {
@@ -250,7 +251,7 @@ impl Globals {
             "emailalertfreq" if digits(value).is_none() => {
                 return Some("emailalertfreq requires a number".to_owned());
             }
-            "emailalertstatus" if !alert_status(value) => {
+            "emailalertstatus" if !is_alert_status(value) => {
                 return Some("unknown alert status".to_owned());
             }
             "callback" | "logfile" if quoted(value).is_none() => {
@@ -299,8 +300,8 @@ impl Globals {
     }
 }
 
-/// Whether a line is `[NAME]`: lvsadm writes one above each virtual service, and `[default]` above the global lines.
-/// Those with lines of their own, which ldirectord does not have, are not labels.
+/// Returns whether a line is a label `[NAME]`: lvsadm writes one above each virtual service, and `[default]` above the
+/// global lines. `[vip]` and `[vlan]` begin sections with lines that ldirectord does not support.
 fn is_label(line: &str) -> bool {
     let name = line.trim_end().strip_prefix('[');
     let name = name.and_then(|name| name.strip_suffix(']'));
@@ -317,12 +318,13 @@ fn supervised(line: &str, position: Position, notes: &mut Notes) -> Refusal {
     (!valid).then(|| "supervised requires yes or no, and nothing after it".to_owned())
 }
 
+/// Returns the error for an unknown directive.
 pub(super) fn unknown(line: &str) -> Refusal {
     Some(format!("unknown command {}", line.trim()))
 }
 
-/// `all`, `none`, or daemon states.
-pub(super) fn alert_status(value: &str) -> bool {
+/// Returns whether a value is valid for `emailalertstatus`: `all`, `none`, or states of the daemon.
+pub(super) fn is_alert_status(value: &str) -> bool {
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
     let states = [
         "all",

@@ -1,6 +1,6 @@
-//! ldirectord.cf: global lines at the margin, and indented lines of a virtual service.
+//! ldirectord.cf: global lines without indentation, and indented lines of virtual services.
 //!
-//! ldirectord exits at the first mistake. The importer adds a note for that line and continues, so that one run
+//! ldirectord exits at the first error. The importer adds a note for that line and continues, so that one run
 //! reports all of them.
 
 mod check;
@@ -16,10 +16,10 @@ use crate::{Environment, Imported};
 use global::Globals;
 use service::Section;
 
-/// ldirectord's error; `None` = it accepts the line.
+/// Why ldirectord rejects a line; `None` = it accepts the line.
 type Refusal = Option<String>;
 
-/// Adds a note for an error at which ldirectord exits.
+/// Adds the note for an error at which ldirectord exits.
 fn fatal(notes: &mut Notes, position: Position, why: &str) {
     notes.add(
         position,
@@ -30,7 +30,7 @@ fn fatal(notes: &mut Notes, position: Position, why: &str) {
 /// Imports ldirectord.cf.
 pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
-    let file = notes.file(name, text);
+    let file = notes.add_file(name, text);
     let mut globals = Globals::default();
     let mut sections = Vec::new();
     // Whether the last `virtual` was accepted.
@@ -64,7 +64,7 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
             } else {
                 notes.add(
                     Position::new(file, at + 1),
-                    "not imported, like its virtual service",
+                    "not imported: its virtual service is not imported",
                 );
             }
             lines.next();
@@ -79,15 +79,15 @@ pub fn ldirectord(name: &str, text: &str, environment: &dyn Environment) -> Impo
     for section in sections {
         section.write(&mut writer, &globals, &mut seen, environment, &mut notes);
     }
-    globals.unused(&mut notes);
+    globals.note_unused(&mut notes);
     crate::mail::write(std::mem::take(&mut writer.mails), &mut writer.document);
     validate(writer.document, notes)
 }
 
-/// Whether a line outside of a section can only be one of the virtual service before it: an indented directive, or one
-/// that has no meaning among the global lines.
+/// Returns whether a line outside of a section can only belong to the virtual service before it: it is indented, or has
+/// no meaning among the global lines.
 fn belongs_to_section(line: &str) -> bool {
-    const OF_SECTIONS: &[&str] = &[
+    const SECTION_DIRECTIVES: &[&str] = &[
         "real",
         "real6",
         "request",
@@ -110,10 +110,11 @@ fn belongs_to_section(line: &str) -> bool {
         "secret",
     ];
     let is_indented = line.starts_with([' ', '\t']);
-    directive(line.trim_start()).is_some_and(|(name, _)| is_indented || OF_SECTIONS.contains(&name))
+    directive(line.trim_start())
+        .is_some_and(|(name, _)| is_indented || SECTION_DIRECTIVES.contains(&name))
 }
 
-/// Reads a line of a section that ldirectord does not accept as one.
+/// Reads a line that belongs to a section, although ldirectord rejects it there.
 fn unindented(section: &mut Section, line: &str, position: Position, notes: &mut Notes) {
     let plain = line.split('#').next().unwrap_or("");
     section.line(plain.trim(), position, notes);
@@ -124,7 +125,7 @@ fn unindented(section: &mut Section, line: &str, position: Position, notes: &mut
     );
 }
 
-/// Parses `virtual=…` or `virtual6=…` at the margin: whether it is IPv6, and its value.
+/// Parses `virtual=…` or `virtual6=…` without indentation: whether it is IPv6, and its value.
 fn virtual_header(line: &str) -> Option<(bool, &str)> {
     let rest = line.strip_prefix("virtual")?;
     let (ipv6, rest) = match rest.strip_prefix('6') {
@@ -139,7 +140,7 @@ fn value(rest: &str) -> Option<&str> {
     Some(rest.trim_start().strip_prefix('=')?.trim_start())
 }
 
-/// A line of a section: four blanks and at least one more character.
+/// Returns a line of a section without its indentation: four blanks, followed by at least one more character.
 fn indented(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("    ")?;
     let word = rest.trim_start_matches(' ');
@@ -151,7 +152,7 @@ fn indented(line: &str) -> Option<&str> {
     }
 }
 
-/// `name = value`.
+/// Splits `name = value`.
 fn directive(line: &str) -> Option<(&str, &str)> {
     let end = line
         .find(|c: char| !c.is_ascii_alphanumeric())
@@ -160,7 +161,7 @@ fn directive(line: &str) -> Option<(&str, &str)> {
     Some((name, value(rest)?))
 }
 
-/// The first digits of a text: how ldirectord parses numbers.
+/// Returns the number in the first digits of a text, as ldirectord parses numbers.
 fn digits(text: &str) -> Option<u64> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
     let rest = &text[start..];
@@ -170,18 +171,18 @@ fn digits(text: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// The text between the first and the last double quote, if not empty.
+/// Returns the text between the first and the last double quote, if the first one begins the text.
 fn quoted(text: &str) -> Option<&str> {
     let (inner, _) = text.strip_prefix('"')?.rsplit_once('"')?;
     Some(inner)
 }
 
-/// With or without quotes.
+/// Returns the text without its quotes, if it has any.
 fn bare(text: &str) -> &str {
     quoted(text).unwrap_or(text)
 }
 
-/// `yes` or `no`, and nothing else.
+/// Parses `yes` or `no`.
 fn yes_no(text: &str) -> Option<bool> {
     match text {
         "yes" => Some(true),

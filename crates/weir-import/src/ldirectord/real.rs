@@ -7,7 +7,7 @@ use weir_model::Forward;
 use crate::Environment;
 use crate::note::Position;
 
-/// `fallback=`.
+/// A fallback server: `fallback=`.
 #[derive(Clone, Debug)]
 pub(super) struct Fallback {
     pub(super) position: Position,
@@ -17,7 +17,7 @@ pub(super) struct Fallback {
     pub(super) forward: Forward,
 }
 
-/// `real=`, with all addresses of its range.
+/// A line `real=`, with all addresses of its range.
 #[derive(Clone, Debug)]
 pub(super) struct RealLine {
     pub(super) addresses: Vec<IpAddr>,
@@ -30,7 +30,7 @@ pub(super) struct RealLine {
     pub(super) max_connections: u64,
 }
 
-/// Maximum length of a range.
+/// Maximum number of addresses in a range.
 const MAX_RANGE: u32 = 4096;
 
 fn forward(word: &str) -> Result<Forward, String> {
@@ -42,7 +42,7 @@ fn forward(word: &str) -> Result<Forward, String> {
     }
 }
 
-/// An address, in brackets for IPv6, or a host name.
+/// Parses an address, in brackets for IPv6, or resolves a host name.
 pub(super) fn address(
     host: &str,
     ipv6: bool,
@@ -61,7 +61,7 @@ pub(super) fn address(
     }
 }
 
-/// A port number or name.
+/// Parses a port number, or looks up the name of a port.
 pub(super) fn port(
     text: &str,
     protocol: &str,
@@ -72,14 +72,14 @@ pub(super) fn port(
     }
     environment
         .port(text, protocol)
-        .ok_or_else(|| format!("{text} is not the name of a port"))
+        .ok_or_else(|| format!("{text} is not a known service name"))
 }
 
-/// `HOST[:PORT] [METHOD]`; the default port is the service's.
+/// Parses `HOST[:PORT] [METHOD]`; the default port is `service_port`.
 pub(super) fn fallback(
     value: &str,
     ipv6: bool,
-    of_service: u16,
+    service_port: u16,
     position: Position,
     environment: &dyn Environment,
 ) -> Result<Fallback, String> {
@@ -104,13 +104,13 @@ pub(super) fn fallback(
         address: address(host, ipv6, environment)?,
         port: match written {
             Some(written) => port(written, "tcp", environment)?,
-            None => of_service,
+            None => service_port,
         },
         forward: method.map_or(Ok(Forward::Direct), forward)?,
     })
 }
 
-/// `HOST[->HOST][:PORT] METHOD [WEIGHT] ["REQUEST","RECEIVE"] [l:N] [u:N]`.
+/// Parses `HOST[->HOST][:PORT] METHOD [WEIGHT] ["REQUEST","RECEIVE"] [l:N] [u:N]`.
 pub(super) fn real(
     value: &str,
     ipv6: bool,
@@ -150,7 +150,7 @@ pub(super) fn real(
         min_connections: 0,
         max_connections: 0,
     };
-    flags_of(&mut real, flags)?;
+    read_flags(&mut real, flags)?;
     Ok(real)
 }
 
@@ -170,8 +170,9 @@ fn range(first: IpAddr, last: IpAddr) -> Result<Vec<IpAddr>, String> {
         .collect())
 }
 
-/// Like ldirectord, searches each flag after the one before it and skips the text in between.
-fn flags_of(real: &mut RealLine, flags: &str) -> Result<(), String> {
+/// Parses the method and the flags. Like ldirectord, it searches for each flag after the previous one and skips the
+/// text in between.
+fn read_flags(real: &mut RealLine, flags: &str) -> Result<(), String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let flags = flags.trim_start_matches(|c| !is_word(c));
     let end = flags.find(|c| !is_word(c)).unwrap_or(flags.len());
@@ -198,11 +199,11 @@ fn flags_of(real: &mut RealLine, flags: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the first number after a blank and `mark`, and the rest.
-fn after_blank<'t>(text: &'t str, mark: &str) -> Option<(u64, &'t str)> {
+/// Returns the first number after a blank and `prefix`, and the rest.
+fn after_blank<'t>(text: &'t str, prefix: &str) -> Option<(u64, &'t str)> {
     let blanks = text.match_indices([' ', '\t']);
     for (at, _) in blanks {
-        let Some(number) = text[at + 1..].strip_prefix(mark) else {
+        let Some(number) = text[at + 1..].strip_prefix(prefix) else {
             continue;
         };
         let end = number
@@ -215,7 +216,7 @@ fn after_blank<'t>(text: &'t str, mark: &str) -> Option<(u64, &'t str)> {
     None
 }
 
-/// `"request","receive"`, and the rest.
+/// Parses `"request","receive"`; returns the rest too.
 fn dialogue(text: &str) -> Option<(&str, &str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let (inner, rest) = inner.rsplit_once('"')?;

@@ -4,7 +4,7 @@ mod write;
 
 use super::check::CheckKind;
 use super::global::{
-    CLEANSTOP, MailLines, Number, OLD_NAME, alert_status, note_unsupported, unknown,
+    CLEANSTOP, MailLines, Number, OLD_NAME, is_alert_status, note_unsupported, unknown,
 };
 use super::{Refusal, bare, digits, directive, fatal, quoted, yes_no};
 use crate::layer4::is_scheduler;
@@ -35,11 +35,11 @@ pub(super) const SERVICES: &[(&str, u16)] = &[
     ("submission", 587),
 ];
 
-/// Services of a variant of ldirectord that is in use (`ldirectord-gprs` of wjesus374/ldirectord_manager).
+/// Services of a variant of ldirectord (`ldirectord-gprs` of wjesus374/ldirectord_manager).
 pub(super) const VARIANT_SERVICES: &[&str] =
     &["gprs", "pingpong", "pingpong_master", "pingpong_slave"];
 
-/// The identity of the service, as written.
+/// What identifies the service, as written.
 #[derive(Clone, Debug)]
 enum Target {
     Mark(u64),
@@ -80,7 +80,7 @@ pub(super) struct Section {
     pub(super) secret: Text,
     /// `fallbackcommand`.
     fallback_command: Text,
-    /// A line with a service that ldirectord does not have.
+    /// The line of a `service` that ldirectord does not support.
     unknown_service: Option<Position>,
     pub(super) check_timeout: Number,
     pub(super) negotiate_timeout: Number,
@@ -90,7 +90,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// Parses the value of `virtual=`; `None` = ldirectord rejects it.
+    /// Creates a section from the value of `virtual=`; `None` = ldirectord rejects it.
     pub(super) fn open(
         (ipv6, value): (bool, &str),
         position: Position,
@@ -98,7 +98,7 @@ impl Section {
     ) -> Option<Self> {
         let is_bracketed = value.starts_with('[');
         if is_bracketed && !ipv6 {
-            notes.remark(position, only_with("virtual6"));
+            notes.remark(position, family_note("virtual6"));
         }
         let ipv6 = ipv6 || is_bracketed;
         let target = match target(ipv6, value) {
@@ -144,6 +144,7 @@ impl Section {
         })
     }
 
+    /// Reads a line of the section.
     pub(super) fn line(&mut self, line: &str, position: Position, notes: &mut Notes) {
         self.lines.push(position);
         let refusal = match directive(line) {
@@ -238,17 +239,20 @@ impl Section {
         Some(None)
     }
 
+    /// Parses all other directives.
     fn word(&mut self, name: &str, value: &str, position: Position, notes: &mut Notes) -> Refusal {
         match name {
             "real" | "real6" => {
                 if !self.has_family(name, value, position, notes) {
-                    return Some("real6 is for virtual6, and real for virtual".to_owned());
+                    return Some("virtual6 requires real6, and virtual requires real".to_owned());
                 }
                 self.reals.push((value.to_owned(), position));
             }
             "fallback" | "fallback6" => {
                 if !self.has_family(name, value, position, notes) {
-                    return Some("fallback6 is for virtual6, and fallback for virtual".to_owned());
+                    return Some(
+                        "virtual6 requires fallback6, and virtual requires fallback".to_owned(),
+                    );
                 }
                 self.fallback = Some((value.to_owned(), position));
             }
@@ -303,7 +307,7 @@ impl Section {
         None
     }
 
-    /// Whether `real` or `fallback` is of the service's family, by its name or at least by its address.
+    /// Returns whether `real` or `fallback` is of the service's address family, by its name or at least by its address.
     fn has_family(&self, name: &str, value: &str, position: Position, notes: &mut Notes) -> bool {
         if name.ends_with('6') == self.ipv6 {
             return true;
@@ -313,7 +317,7 @@ impl Section {
             let plain = name.trim_end_matches('6');
             notes.remark(
                 position,
-                only_with(&format!("{plain}{}", if self.ipv6 { "6" } else { "" })),
+                family_note(&format!("{plain}{}", if self.ipv6 { "6" } else { "" })),
             );
         }
         same
@@ -325,7 +329,7 @@ impl Section {
         let rest = &value[start..];
         let word = &rest[..rest.find(|c| !letter(c)).unwrap_or(rest.len())];
         if word.is_empty() {
-            return Some("a scheduler's name has lower-case letters".to_owned());
+            return Some("the name of a scheduler must have lower-case letters".to_owned());
         }
         if is_scheduler(word) {
             self.scheduler = Some((word.to_owned(), position));
@@ -363,23 +367,24 @@ impl Section {
     }
 }
 
-/// Whether a value without quotes has none that were only forgotten on one side.
+/// Returns whether a value contains no quote at all, not even on one side.
 fn is_bare(value: &str) -> bool {
     !value.trim_end().is_empty() && !value.contains('"')
 }
 
-fn only_with(name: &str) -> String {
-    format!("ldirectord rejects the file here: the family requires `{name}`")
+/// Returns the note for a line whose directive is of the other address family.
+fn family_note(name: &str) -> String {
+    format!("ldirectord rejects the file here: the address family requires `{name}`")
 }
 
-/// The first run of letters, digits, `_` and `-`.
+/// Returns the first run of letters, digits, `_` and `-`.
 fn first_word(value: &str) -> &str {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let rest = &value[value.find(word).unwrap_or(value.len())..];
     &rest[..rest.find(|c| !word(c)).unwrap_or(rest.len())]
 }
 
-/// Handles directives that are not imported: notes those that ldirectord accepts, and rejects the others.
+/// Handles directives that are not imported: adds notes about those that ldirectord accepts, and rejects the others.
 fn unsupported_directive(
     name: &str,
     value: &str,
@@ -388,7 +393,7 @@ fn unsupported_directive(
 ) -> Refusal {
     match name {
         "connecttimeout" => {
-            return Some("negotiatetimeout replaced this directive".to_owned());
+            return Some("negotiatetimeout has replaced this directive".to_owned());
         }
         "load" if quoted(value).is_none_or(str::is_empty) => {
             return Some(format!("{name} requires a value in quotes"));
@@ -399,7 +404,7 @@ fn unsupported_directive(
         "emailalertfreq" if digits(value).is_none() => {
             return Some("emailalertfreq requires a number".to_owned());
         }
-        "emailalertstatus" if !alert_status(value) => {
+        "emailalertstatus" if !is_alert_status(value) => {
             return Some("unknown alert status".to_owned());
         }
         "smtp" | "emailalert" | "monitorfile" if bare(value).is_empty() => {

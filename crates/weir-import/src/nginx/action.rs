@@ -5,7 +5,7 @@ use super::header::{changed_path, new_path};
 use super::location::BlockRoutes;
 use super::target::{host, pool, server_tls, url};
 use super::tree::Node;
-use super::variable::{Clients, GROUP, replace};
+use super::variable::{Clients, GROUP_PREFIX, replace};
 use crate::layer7::Action;
 use crate::note::{Notes, Position};
 
@@ -19,26 +19,26 @@ pub(super) fn action(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Option<(Action, Position)> {
-    let mut decided = None;
+    let mut chosen = None;
     let clients = Clients {
         scheme,
         name: &routes.name.clone(),
         redirect: true,
     };
-    // The rewrites of other blocks become routes of their own.
+    // Other rewrites become separate routes.
     let used = &context.used;
     let is_route = |line: &Node| !is_whole_url(line) && used.contains(&line.position);
-    let leads = |line: &&Node| match (line.keyword(), node.keyword()) {
+    let is_action = |line: &&Node| match (line.keyword(), node.keyword()) {
         ("rewrite", "if") => new_path(line).is_none(),
         ("rewrite", "server") => restart_of_server(line).is_none() && !is_route(line),
         ("rewrite", _) => new_path(line).is_none() && !is_restart(line) && !is_route(line),
         (keyword, _) => matches!(keyword, "return" | "proxy_pass"),
     };
-    let mut lines: Vec<&Node> = node.inner().iter().filter(leads).collect();
+    let mut lines: Vec<&Node> = node.inner().iter().filter(is_action).collect();
     lines.sort_by_key(|line| line.keyword() == "proxy_pass");
     for line in lines {
         let found = match line.keyword() {
-            _ if decided.is_some() => Err("an earlier directive decides".to_owned()),
+            _ if chosen.is_some() => Err("an earlier directive determines the action".to_owned()),
             "return" => returned(line, clients),
             "rewrite" if node.keyword() == "if" && is_restart(line) => {
                 restart_of_if(node, line, levels, routes)
@@ -49,15 +49,15 @@ pub(super) fn action(
         match found {
             Ok(action) => {
                 context.used.insert(line.position);
-                decided = Some((action, line.position));
+                chosen = Some((action, line.position));
             }
             Err(why) => line.reject(notes, &why),
         }
     }
-    decided
+    chosen
 }
 
-/// `return 301 https://$host$request_uri;`
+/// Converts `return 301 https://$host$request_uri;`.
 fn returned(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let first = line.word(1).ok_or("it has neither a status nor a target")?;
     let text = line.word(2).unwrap_or("");
@@ -79,11 +79,12 @@ fn returned(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
         redirect: false,
         ..clients
     };
-    let body = replace(text, clients).ok_or("Weir has no variable for a part of the text")?;
+    let body = replace(text, clients)
+        .ok_or("the text contains an unsupported variable or a name in braces")?;
     Ok(Action::Respond { status, body })
 }
 
-/// `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
+/// Converts `rewrite ^ https://$host$request_uri? permanent;`, the old form of a redirect.
 fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     let (Some(pattern), Some(to)) = (line.word(1), line.word(2)) else {
         return Err("nginx requires an expression and a replacement".to_owned());
@@ -93,10 +94,10 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
         _ => 302,
     };
     if line.word(3) == Some("break") {
-        return Err("a route's `rewrite` cannot express the new path".to_owned());
+        return Err("`rewrite` of a route cannot express the new path".to_owned());
     }
     if !is_whole_url(line) {
-        return Err("a route only rewrites a path as the last step, like `break`".to_owned());
+        return Err("a route rewrites a path only as the last step, like `break`".to_owned());
     }
     let to = to.trim_end_matches('?');
     // The captured group is the path, with or without its first slash.
@@ -111,7 +112,7 @@ fn rewritten(line: &Node, clients: Clients<'_>) -> Result<Action, String> {
     })
 }
 
-/// Whether a `rewrite` sends every path to another URL.
+/// Returns whether a `rewrite` redirects every path to another URL.
 pub(super) fn is_whole_url(line: &Node) -> bool {
     let all = matches!(
         line.word(1),
@@ -123,18 +124,18 @@ pub(super) fn is_whole_url(line: &Node) -> bool {
         .is_some_and(|to| away.iter().any(|it| to.starts_with(it)))
 }
 
-/// Whether a `rewrite` makes nginx select another location.
+/// Returns whether a `rewrite` makes nginx select another location.
 fn is_restart(line: &Node) -> bool {
     restart(line, "first").is_some()
 }
 
-/// `rewrite ^/a/(.*)$ /b/$1 last;`
+/// Converts `rewrite ^/a/(.*)$ /b/$1 last;`.
 pub(super) fn restart(line: &Node, at: &'static str) -> Option<Action> {
     let (regex, to) = changed_path(line, &["last"])?;
     Some(Action::Restart { regex, to, at })
 }
 
-/// A `rewrite` of a server block, which comes before its locations.
+/// Converts a `rewrite` of a server block, which nginx applies before it selects a location.
 pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
     let (regex, to) = changed_path(line, &["last", "break", ""])?;
     Some(Action::Restart {
@@ -144,14 +145,14 @@ pub(super) fn restart_of_server(line: &Node) -> Option<Action> {
     })
 }
 
-/// A `rewrite … last` of an `if`. Only the `if` blocks of the server block are among the levels of two.
+/// Converts a `rewrite … last` of an `if`. An `if` of the server block has two levels, one of a location has more.
 fn restart_of_if(
     block: &Node,
     line: &Node,
     levels: &[&[Node]],
     routes: &mut BlockRoutes,
 ) -> Result<Action, String> {
-    let why = "the rules of the server block would apply to the new path again";
+    let why = "in Weir, rules of the server block would also apply to the new path";
     if levels.len() > 2 {
         let action = restart(line, "first").filter(|_| !routes.rewrites);
         return action.ok_or_else(|| why.to_owned());
@@ -175,19 +176,20 @@ pub(super) fn redirect_target(text: &str, clients: Clients<'_>) -> Result<String
     // `{path}` includes the query, and is the normalized path if `{query}` is used too.
     let text = text.replace("$uri$is_args$args", "$request_uri");
     // nginx completes a path alone with the host and the port of the request, as clients do (RFC 9110 section 10.2.2).
-    replace(&text, clients).ok_or("Weir has no variable for a part of the target".to_owned())
+    replace(&text, clients)
+        .ok_or("the target contains an unsupported variable or a name in braces".to_owned())
 }
 
-/// Divides a URL whose path has groups of the location's expression: nginx sends the path as it is then, with the
-/// query only if the URL ends with `$is_args$args`. `None` = it has no group.
+/// Splits a URL whose path contains groups of the location's expression. nginx sends such a path unchanged, with the
+/// query only if the URL ends with `$is_args$args`. `None` = it contains no group.
 fn computed_path<'t>(
     text: &'t str,
     clients: Clients<'_>,
 ) -> Result<Option<(&'t str, String)>, String> {
-    if !text.contains(GROUP) {
+    if !text.contains(GROUP_PREFIX) {
         return Ok(None);
     }
-    let why = "the target is computed, and a route's pool is fixed";
+    let why = "the target is computed, and the pool of a route is fixed";
     let host = text.find("://").map(|at| at + 3).ok_or(why)?;
     let path = text[host..].find('/').ok_or(why)? + host;
     if text[..path].contains('$') {
@@ -200,7 +202,8 @@ fn computed_path<'t>(
     if rest.contains('?') {
         return Err("Weir adds the query of the request to that of the new path".to_owned());
     }
-    let mut new = replace(rest, clients).ok_or("Weir has no variable for a part of the path")?;
+    let mut new = replace(rest, clients)
+        .ok_or("the path contains an unsupported variable or a name in braces")?;
     if !has_query {
         new.push('?');
     }
@@ -216,7 +219,7 @@ fn proxied(
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) -> Result<Action, String> {
-    if let Some(split) = context.splits.of(line) {
+    if let Some(split) = context.splits.for_target(line) {
         return split.action(context, line, levels, notes);
     }
     let text = line.word(1).ok_or("the URL is missing")?;
@@ -242,7 +245,7 @@ fn proxied(
         Some(to) if path != "/" => Some(format!("{to}{{rest}}")),
         Some(to) => match to.strip_suffix('/') {
             Some(to) => Some(format!("{to}{{path}}")),
-            None => return Err("a route's `rewrite` cannot express that path".to_owned()),
+            None => return Err("`rewrite` of a route cannot express the new path".to_owned()),
         },
     };
     let tls = if to.tls {

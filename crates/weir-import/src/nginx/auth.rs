@@ -10,7 +10,7 @@ use super::variable::{Clients, replace};
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// The route's `forward_auth`; `None` = there is no `auth_request`, or it cannot be imported and is reported.
+/// Returns the route's `forward_auth`; `None` = there is no `auth_request`, or it cannot be imported, with a note.
 pub(super) fn forward_auth(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -22,7 +22,7 @@ pub(super) fn forward_auth(
         context.used.insert(line.position);
         return None;
     }
-    match question(context, line, levels, clients, notes) {
+    match convert(context, line, levels, clients, notes) {
         Ok(entry) => {
             context.used.insert(line.position);
             Some(entry)
@@ -34,7 +34,11 @@ pub(super) fn forward_auth(
     }
 }
 
-fn question(
+/// Converts an `auth_request`.
+///
+/// # Errors
+/// Returns why it cannot be imported.
+fn convert(
     context: &mut Context<'_>,
     line: &Node,
     levels: &[&[Node]],
@@ -43,15 +47,15 @@ fn question(
 ) -> Result<Entry, String> {
     let path = line.word(1).ok_or("the path is missing")?;
     let [.., server, outer] = levels else {
-        return Err("there is no server block around it".to_owned());
+        return Err("it is outside of a server block".to_owned());
     };
     let of_path = |node: &&Node| path_of(node) == Some(path);
-    let target = context.asked.iter().find(of_path).cloned();
+    let target = context.auth_locations.iter().find(of_path).cloned();
     let target = target.ok_or("no location has its path")?;
     let own: Vec<&[Node]> = vec![target.inner(), server, outer];
     let has_other = |line: &Node| matches!(line.keyword(), "if" | "return" | "rewrite" | "set");
     if target.inner().iter().any(has_other) {
-        return Err("its location does more than to ask a server".to_owned());
+        return Err("its location does more than send the request to a server".to_owned());
     }
     let mut lines = target.inner().iter();
     let pass = lines.find(|line| line.keyword() == "proxy_pass");
@@ -88,7 +92,7 @@ fn question(
     Ok(Entry::new("forward_auth", table, line.position).essential())
 }
 
-/// The fields that the location sets; those that Weir sends by itself, or not at all, are left out.
+/// Returns the fields that the location sets, except for those that Weir sends anyway or never sends.
 fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
     const LEFT_OUT: [&str; 6] = [
         "host",
@@ -98,7 +102,7 @@ fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
         "upgrade",
         "x-forwarded-for",
     ];
-    // The path as received is `{path}` here too.
+    // As in redirects, `{path}` is the path as received.
     let clients = Clients {
         redirect: true,
         ..clients
@@ -112,14 +116,15 @@ fn fields(own: &[&[Node]], clients: Clients<'_>) -> Result<Vec<Item>, String> {
             continue;
         }
         let value = replace(value, clients);
-        let value = value
-            .ok_or_else(|| format!("its field {name} has a variable that Weir does not have"))?;
+        let value = value.ok_or_else(|| {
+            format!("its field {name} contains an unsupported variable or a name in braces")
+        })?;
         items.push(Item::new(format!("{name}: {value}"), Some(line.position)));
     }
     Ok(items)
 }
 
-/// Fields of the response by the variables that `auth_request_set` assigns them to.
+/// Returns response fields by the variables to which `auth_request_set` assigns them.
 fn variables<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> {
     let lines = inherited(levels, "auth_request_set").into_iter();
     let pairs = lines.filter_map(|line| {
@@ -129,13 +134,13 @@ fn variables<'n>(levels: &[&'n [Node]]) -> HashMap<&'n str, (String, &'n Node)> 
     pairs.collect()
 }
 
-/// The field of the response that a `proxy_set_header` sends on; `None` = its value is another one.
+/// Returns the response field that a `proxy_set_header` copies; `None` = it has another value.
 pub(super) fn copied_field(levels: &[&[Node]], line: &Node) -> Option<String> {
     let (field, _) = variables(levels).remove(line.word(2)?)?;
     Some(field)
 }
 
-/// The fields that `auth_request_set` and `proxy_set_header` together copy to the server's request.
+/// Returns the fields that `auth_request_set` and `proxy_set_header` together copy to the server's request.
 fn copied(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Item> {
     let mut items = Vec::new();
     for line in inherited(levels, "proxy_set_header") {

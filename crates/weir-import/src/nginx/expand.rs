@@ -1,4 +1,4 @@
-//! Variables of `set`, `map` and `geo`: where their value is known, or depends on parts of the request that routes
+//! Variables of `set`, `map` and `geo`. If their value is known, or depends on parts of the request that routes can
 //! compare, directives are rewritten before they are converted.
 //!
 //! `set $x v` outside of `if` makes `$x` the text `v`. After `if (c) { set $x v; }` the variable has one value for
@@ -15,22 +15,22 @@ use crate::note::Position;
 /// Maximum number of values of a variable: each becomes a route.
 const CASES_MAX: usize = 64;
 
-/// The values of the variables of `set`, each with the conditions under which it applies. All conditions of a variable
-/// together cover every request, and no two of them the same request. `None` = the value is not known.
+/// The values of the variables of `set`, each with the conditions under which the variable has it. Exactly one value of
+/// a variable applies to each request. `None` = the value is unknown.
 type Values = HashMap<String, Option<Vec<Case>>>;
 
-/// Rewrites the server blocks among `nodes`. Returns the lines that are not needed any more.
+/// Rewrites the server blocks among `nodes`. Returns the lines that are no longer needed.
 pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     let mut used = HashSet::new();
     for node in nodes.iter_mut().filter(|node| node.keyword() == "server") {
         let mut sets = Vec::new();
-        let level = Level {
+        let rewriter = Rewriter {
             maps,
-            has_new_paths: has_new_paths(node),
+            changes_path: changes_path(node),
         };
-        let (inner, _) = level.expand(node.inner(), &Values::new(), &mut sets);
+        let (inner, _) = rewriter.expand(node.inner(), &Values::new(), &mut sets);
         node.block = Some(inner);
-        // A variable that some directive still needs is not known there.
+        // The value of a variable is unknown where a directive still contains the variable.
         let names: HashSet<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
         let mut needed: HashSet<&str> = names.iter().copied().collect();
         needed.retain(|name| mentions(node.inner(), name));
@@ -55,22 +55,22 @@ pub(super) fn expand(nodes: &mut [Node], maps: &Maps) -> HashSet<Position> {
     used
 }
 
-/// Whether some directive changes the path, so that `$uri` has several values in turn.
-fn has_new_paths(node: &Node) -> bool {
+/// Returns whether a directive changes the path, so that `$uri` does not have one value.
+fn changes_path(node: &Node) -> bool {
     let changes = |line: &Node| line.keyword() == "rewrite" && line.word(3) != Some("permanent");
     node.inner()
         .iter()
-        .any(|line| changes(line) || has_new_paths(line))
+        .any(|line| changes(line) || changes_path(line))
 }
 
-/// All lines with `set` of a block, and of the blocks in it.
+/// Returns all `set` lines of a block and of the blocks in it.
 fn set_lines(nodes: &[Node]) -> Vec<&Node> {
     let own = nodes.iter().filter(|node| node.keyword() == "set");
     own.chain(nodes.iter().flat_map(|node| set_lines(node.inner())))
         .collect()
 }
 
-/// Whether a directive other than `set` contains a variable.
+/// Returns whether a directive other than `set` contains a variable.
 fn mentions(nodes: &[Node], name: &str) -> bool {
     nodes.iter().any(|node| {
         let is_own = node.keyword() == "set";
@@ -80,7 +80,7 @@ fn mentions(nodes: &[Node], name: &str) -> bool {
     })
 }
 
-/// The names of the variables in a text.
+/// Returns the names of the variables in a text.
 fn variables(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut rest = text;
@@ -89,7 +89,7 @@ fn variables(text: &str) -> Vec<&str> {
         let inner = rest.strip_prefix('{').unwrap_or(rest);
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
         let end = inner.find(is_end).unwrap_or(inner.len());
-        // The end of an expression has no name.
+        // `$` at the end of an expression is not a variable.
         if end > 0 {
             names.push(&inner[..end]);
         }
@@ -98,7 +98,7 @@ fn variables(text: &str) -> Vec<&str> {
     names
 }
 
-/// Replaces one variable.
+/// Replaces a variable by its value.
 fn replaced(text: &str, name: &str, value: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -123,22 +123,23 @@ fn replaced(text: &str, name: &str, value: &str) -> String {
     out
 }
 
-/// The only value of a variable.
-fn only(cases: &Option<Vec<Case>>) -> Option<&str> {
+/// Returns the value of a variable that has only one.
+fn only_value(cases: &Option<Vec<Case>>) -> Option<&str> {
     match cases.as_deref() {
         Some([case]) => Some(&case.value),
         _ => None,
     }
 }
 
-struct Level<'m> {
+/// Rewrites the directives of a server block.
+struct Rewriter<'m> {
     maps: &'m Maps,
-    has_new_paths: bool,
+    changes_path: bool,
 }
 
-impl Level<'_> {
-    /// Rewrites the directives of a block, whose variables have these values at its beginning. Returns their values at
-    /// its end too, and adds the lines that set one to `sets`.
+impl Rewriter<'_> {
+    /// Rewrites the directives of a block, with the values of variables at its beginning. Returns the values at its end
+    /// too, and adds the lines that set variables to `sets`.
     fn expand(
         &self,
         nodes: &[Node],
@@ -158,7 +159,7 @@ impl Level<'_> {
                 _ => out.push(node.clone()),
             }
         }
-        // Everything else applies after all of them.
+        // nginx evaluates all other directives after these.
         let mut all = Vec::new();
         for node in out {
             match (node.keyword(), &node.block) {
@@ -176,7 +177,7 @@ impl Level<'_> {
         (all, values)
     }
 
-    /// `set $name value`.
+    /// Evaluates `set $name value`.
     fn set(&self, node: &Node, values: &mut Values, sets: &mut Vec<(String, Position)>) {
         let (Some(name), Some(value)) = (node.word(1), node.word(2)) else {
             return;
@@ -187,7 +188,7 @@ impl Level<'_> {
         values.insert(name, cases);
     }
 
-    /// The values of a text; `None` = they depend on something else.
+    /// Returns the values of a text; `None` = they are unknown.
     fn cases(&self, text: &str, values: &Values) -> Option<Vec<Case>> {
         let mut cases = vec![Case {
             conditions: Vec::new(),
@@ -195,7 +196,7 @@ impl Level<'_> {
         }];
         for name in variables(text) {
             let is_path = matches!(name, "uri" | "document_uri" | "args" | "query_string");
-            if name.starts_with(|c: char| c.is_ascii_digit()) || is_path && self.has_new_paths {
+            if name.starts_with(|c: char| c.is_ascii_digit()) || is_path && self.changes_path {
                 return None;
             }
             let of_variable = match values.get(name) {
@@ -224,8 +225,8 @@ impl Level<'_> {
         Some(cases)
     }
 
-    /// An `if`: one with `set` only changes the values of variables, another one becomes one for each value with which
-    /// its condition holds.
+    /// Rewrites an `if`. One that contains only `set` changes the values of variables; another becomes an `if` for each
+    /// value with which its condition holds.
     fn condition(
         &self,
         node: &Node,
@@ -235,7 +236,7 @@ impl Level<'_> {
         let alternatives = self.alternatives(node, values);
         let is_set = |line: &Node| line.keyword() == "set";
         if node.inner().iter().all(is_set) && !node.inner().is_empty() {
-            return self.conditional(node, alternatives, values, sets);
+            return self.conditional_set(node, alternatives, values, sets);
         }
         let (inner, _) = self.expand(node.inner(), values, sets);
         let Some(alternatives) = alternatives else {
@@ -252,8 +253,8 @@ impl Level<'_> {
         alternatives.into_iter().map(with).collect()
     }
 
-    /// `if (c) { set $x v; }`
-    fn conditional(
+    /// Evaluates `if (c) { set $x v; }`.
+    fn conditional_set(
         &self,
         node: &Node,
         alternatives: Option<Vec<Vec<String>>>,
@@ -292,7 +293,8 @@ impl Level<'_> {
         }
     }
 
-    /// The alternatives of an `if`, each a list of conditions that hold together; `None` = as it is written.
+    /// Returns the alternatives of an `if`, each a list of conditions that must all hold; `None` = it cannot be
+    /// rewritten.
     fn alternatives(&self, node: &Node, values: &Values) -> Option<Vec<Vec<String>>> {
         let text = node.words.get(1..)?.join(" ");
         let text = text.strip_prefix('(')?.strip_suffix(')')?.trim().to_owned();
@@ -306,7 +308,7 @@ impl Level<'_> {
             None => Box::new(|value: &str| !value.is_empty() && value != "0"),
             Some("=") => Box::new(move |value: &str| value == wanted),
             Some("!=") => Box::new(move |value: &str| value != wanted),
-            Some(_) if self.is_own(name, values) => return None,
+            Some(_) if self.is_defined(name, values) => return None,
             Some(_) => return Some(vec![vec![text.clone()]]),
         };
         let Some(cases) = values.get(name) else {
@@ -316,7 +318,7 @@ impl Level<'_> {
             };
         };
         let cases = cases.as_ref()?;
-        // What depends on the request itself cannot be compared here.
+        // The value depends on the request, so it cannot be compared here.
         if cases.iter().any(|case| case.value.contains('$')) {
             return None;
         }
@@ -324,17 +326,19 @@ impl Level<'_> {
         Some(held.map(|case| case.conditions.clone()).collect())
     }
 
-    fn is_own(&self, name: &str, values: &Values) -> bool {
+    /// Returns whether the file defines the variable.
+    fn is_defined(&self, name: &str, values: &Values) -> bool {
         values.contains_key(name) || self.maps.has(name)
     }
 
-    /// A directive with the values of its variables. A `proxy_pass` with several values becomes an `if` for each.
+    /// Replaces the variables of a directive by their values. A `proxy_pass` with several values becomes an `if` for
+    /// each.
     fn directive(&self, node: &Node, values: &Values) -> Vec<Node> {
         if node.keyword() == "proxy_pass"
             && let Some(target) = node.word(1)
             && variables(target)
                 .iter()
-                .any(|name| self.is_own(name, values))
+                .any(|name| self.is_defined(name, values))
         {
             return self.target(node, target, values);
         }
@@ -342,7 +346,7 @@ impl Level<'_> {
         for word in node.words.iter_mut().skip(1) {
             let names: Vec<String> = variables(word).into_iter().map(str::to_owned).collect();
             for name in names {
-                if let Some(value) = values.get(&name).and_then(only) {
+                if let Some(value) = values.get(&name).and_then(only_value) {
                     *word = replaced(word, &name, value);
                 } else if !values.contains_key(&name) && self.maps.is_table(&name) {
                     *word = replaced(word, &name, &Maps::token(&name));
@@ -360,7 +364,7 @@ impl Level<'_> {
         let Some(cases) = self.cases(target, values) else {
             return vec![node.clone()];
         };
-        // With a variable the path is not a replacement of the location's, but the whole path.
+        // With a variable, nginx sends the path of the URL as the whole path, instead of replacing the location's.
         let path = |url: &str| {
             let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
             rest.find('/').map(|at| rest[at..].to_owned())
@@ -399,7 +403,7 @@ fn first_name(node: &Node) -> String {
         .to_owned()
 }
 
-/// The values of a variable after an `if` that sets it: `inside` for requests with the conditions, `former` otherwise.
+/// Returns the values of a variable after an `if` that sets it: `inside` if the condition holds, `former` otherwise.
 fn merge(
     condition: Option<&[String]>,
     former: Option<Vec<Case>>,
@@ -432,7 +436,7 @@ fn merge(
     (cases.len() <= CASES_MAX).then_some(cases)
 }
 
-/// Conditions as [`when`](super::when::when) reads them.
+/// Returns conditions in the form that [`when`](super::when::when) parses.
 fn text_of(conditions: &[String]) -> String {
     match conditions {
         [] => format!("({ALWAYS})"),

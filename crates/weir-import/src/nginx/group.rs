@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::tree::Node;
-use super::variable::GROUP;
+use super::variable::GROUP_PREFIX;
 
-/// Returns a location whose lines have tokens in place of the groups of its expression. A `rewrite` has groups of its
-/// own, and sets those with numbers.
+/// Returns a location whose lines have tokens in place of the groups of its expression. Numbered groups remain if it
+/// contains a `rewrite`, whose expression sets these.
 pub(super) fn with_groups(node: &Node, expression: &str) -> Node {
     let (count, names) = groups(expression);
     let rewrites = node.inner().iter().any(|line| line.keyword() == "rewrite");
@@ -31,7 +31,7 @@ fn replaced(lines: &[Node], count: usize, names: &HashMap<&str, usize>) -> Vec<N
             words: line
                 .words
                 .iter()
-                .map(|word| text(word, count, names))
+                .map(|word| with_tokens(word, count, names))
                 .collect(),
             block: line
                 .block
@@ -43,7 +43,8 @@ fn replaced(lines: &[Node], count: usize, names: &HashMap<&str, usize>) -> Vec<N
     lines.iter().map(each).collect()
 }
 
-fn text(word: &str, count: usize, names: &HashMap<&str, usize>) -> String {
+/// Replaces the groups in a word: `count` numbered ones, and those with names.
+fn with_tokens(word: &str, count: usize, names: &HashMap<&str, usize>) -> String {
     let mut out = String::new();
     let mut rest = word;
     while let Some(at) = rest.find('$') {
@@ -67,7 +68,7 @@ fn text(word: &str, count: usize, names: &HashMap<&str, usize>) -> String {
             Err(_) => names.get(name).copied(),
         };
         match number {
-            Some(number) => out.push_str(&format!("${{{GROUP}{number}}}")),
+            Some(number) => out.push_str(&format!("${{{GROUP_PREFIX}{number}}}")),
             None => out.push_str(&rest[at..rest.len() - after.len()]),
         }
         rest = after;
@@ -78,10 +79,10 @@ fn text(word: &str, count: usize, names: &HashMap<&str, usize>) -> String {
 
 /// Returns a word with tokens in place of `$1` to `$9`.
 pub(super) fn numbered(word: &str) -> String {
-    text(word, 9, &HashMap::new())
+    with_tokens(word, 9, &HashMap::new())
 }
 
-/// The number of groups of an expression, at most 9, and the numbers of those with names.
+/// Returns the number of groups of an expression, at most 9, and the numbers of those with names.
 fn groups(expression: &str) -> (usize, HashMap<&str, usize>) {
     let (mut count, mut names) = (0, HashMap::new());
     let (mut is_escaped, mut in_class) = (false, false);
@@ -139,7 +140,7 @@ mod tests {
     fn variables_of_groups_become_tokens() {
         let names = HashMap::from([("id", 1)]);
         assert_eq!(
-            text("http://a/$1/${id}x$id-$2$host", 1, &names),
+            with_tokens("http://a/$1/${id}x$id-$2$host", 1, &names),
             "http://a/${weir_group_1}/${weir_group_1}x${weir_group_1}-$2$host"
         );
     }

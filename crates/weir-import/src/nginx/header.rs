@@ -9,7 +9,8 @@ use crate::document::Entry;
 use crate::edit::{Edits, beginning_with_slash};
 use crate::note::Notes;
 
-/// Returns the changes of the levels, innermost first, for clients of `scheme`; `name` is the first server name.
+/// Returns the changes that the levels make, innermost first, for clients with `scheme`; `name` is the first server
+/// name.
 pub(super) fn edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -27,13 +28,13 @@ pub(super) fn edits(
     if !rules.is_empty() {
         edits.keys.push(Entry::implied("x_forwarded", rules));
     }
-    let asked = auth::forward_auth(context, levels, clients, notes);
+    let forward_auth = auth::forward_auth(context, levels, clients, notes);
     for line in lines_sent_once(lines, notes) {
-        if asked.is_some() && auth::copied_field(levels, line).is_some() {
+        if forward_auth.is_some() && auth::copied_field(levels, line).is_some() {
             continue;
         }
         let found = match (line.word(1), line.word(2)) {
-            _ if is_port_of_service(line) => {
+            _ if sends_service_port(line) => {
                 context.used.insert(line.position);
                 continue;
             }
@@ -47,7 +48,7 @@ pub(super) fn edits(
                 context.used.insert(line.position);
                 notes.remark(
                     line.position,
-                    "Weir does this by itself, or for the whole service or pool",
+                    "Weir does this itself, or a key of the service or pool does it",
                 );
             }
             Ok(Some((name, value))) => {
@@ -69,9 +70,9 @@ pub(super) fn edits(
     }
     let mut keys = super::route::keys(context, levels, notes);
     edits.keys.append(&mut keys);
-    edits.keys.extend(asked);
+    edits.keys.extend(forward_auth);
     let own = levels.first().copied().unwrap_or_default();
-    // The first one that matches decides, as the first route does.
+    // The first rewrite that matches is applied, like the first route that matches.
     for (line, (regex, path)) in own.iter().filter_map(|line| Some((line, new_path(line)?))) {
         context.used.insert(line.position);
         edits.rewrites.push((regex, path, line.position));
@@ -79,7 +80,7 @@ pub(super) fn edits(
     edits
 }
 
-/// Removes lines that set X-Forwarded-For next to one that appends to it: nginx sends the field twice.
+/// Removes lines that set X-Forwarded-For in addition to one that appends to it: nginx sends the field twice.
 fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node> {
     let is_field = |line: &Node| line.word(1).is_some_and(is_forwarded_for);
     let appends = |line: &Node| {
@@ -93,31 +94,34 @@ fn lines_sent_once<'n>(lines: Vec<&'n Node>, notes: &mut Notes) -> Vec<&'n Node>
         .into_iter()
         .partition(|line| is_field(line) && !appends(line));
     for line in second {
-        line.reject(notes, "another line sets the field, and Weir sends it once");
+        line.reject(
+            notes,
+            "another line sets the field, and Weir sends it only once",
+        );
     }
     rest
 }
 
-/// Whether a line sends the port of the service that the client uses.
-fn is_port_of_service(line: &Node) -> bool {
+/// Returns whether a line sends the port of the service to which the client connected.
+fn sends_service_port(line: &Node) -> bool {
     let is_name = |name: &str| name.eq_ignore_ascii_case("X-Forwarded-Port");
     line.word(1).is_some_and(is_name) && line.word(2) == Some("$server_port")
 }
 
-/// The keys of a route's `x_forwarded`, which replace those of its service. `forwarded`: the service appends to
-/// X-Forwarded-For.
+/// Returns the keys of a route's `x_forwarded`, which replace those of its service. `forwarded` = the service appends
+/// to X-Forwarded-For.
 fn client_rules(forwarded: bool, lines: &[&Node]) -> Vec<Entry> {
     let mut rules = Vec::new();
-    let port = lines.iter().rev().find(|line| is_port_of_service(line));
-    let of_for = lines
+    let port = lines.iter().rev().find(|line| sends_service_port(line));
+    let forwarded_for = lines
         .iter()
         .rev()
         .find(|line| line.word(1).is_some_and(is_forwarded_for));
-    let appends = of_for.is_some_and(|line| {
+    let appends = forwarded_for.is_some_and(|line| {
         let value = line.word(2).unwrap_or_default();
         value.contains("$proxy_add_x_forwarded_for")
     });
-    match (forwarded, of_for) {
+    match (forwarded, forwarded_for) {
         (true, None) => rules.push(Entry::implied("for", "keep")),
         (true, Some(_)) if port.is_some() && appends => {
             rules.push(Entry::implied("for", "append"));
@@ -132,7 +136,7 @@ const fn is_forwarded_for(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For")
 }
 
-/// Whether one of these lines, or of the blocks among them, appends the client's address to X-Forwarded-For.
+/// Returns whether one of these lines, or a line in their blocks, appends the client's address to X-Forwarded-For.
 pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
     let appends = |value: &str| value.contains("$proxy_add_x_forwarded_for");
     lines.iter().any(|line| match line.keyword() {
@@ -144,8 +148,8 @@ pub(super) fn appends_forwarded_for(lines: &[Node]) -> bool {
     })
 }
 
-/// Changes of the responses of a location with files.
-pub(super) fn of_files(
+/// Returns the changes to the responses of a location with files.
+pub(super) fn file_edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
     (scheme, name): (&str, &str),
@@ -167,8 +171,8 @@ pub(super) fn of_files(
     edits
 }
 
-/// Changes of a response that Weir makes itself, with this status.
-pub(super) fn of_answer(
+/// Returns the changes to a response that Weir generates, with this status.
+pub(super) fn response_edits(
     context: &mut Context<'_>,
     levels: &[&[Node]],
     (scheme, name): (&str, &str),
@@ -202,7 +206,7 @@ pub(super) fn of_answer(
     edits
 }
 
-/// The type of a text that `return` sends: `default_type`.
+/// Adds the media type of a text that `return` sends: `default_type`.
 pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits: &mut Edits) {
     const NAME: &str = "Content-Type";
     let lines = inherited(levels, "default_type");
@@ -218,12 +222,12 @@ pub(super) fn content_type(context: &mut Context<'_>, levels: &[&[Node]], edits:
     }
 }
 
-/// Whether `add_header` without `always` applies to a status.
+/// Returns whether `add_header` without `always` applies to a status.
 const fn is_added_to(status: u64) -> bool {
     matches!(status, 200 | 201 | 204 | 206 | 301..=304 | 307 | 308)
 }
 
-/// `proxy_hide_header`, `add_header` and `expires`.
+/// Adds the changes of `proxy_hide_header`, `add_header` and `expires`.
 fn response(
     context: &mut Context<'_>,
     edits: &mut Edits,
@@ -271,26 +275,26 @@ fn response(
                 .add_for("Cache-Control", &value, Some(ADDED_TO), from);
             notes.remark(
                 from,
-                "`Cache-Control` is set, and `Expires`, which is the same as a date, is not",
+                "imported as `Cache-Control`; Weir does not send `Expires`, which is the same time as a date",
             );
         }
     }
 }
 
-/// `Cache-Control` of `expires 30d`; `None` = `off`, or a time of day.
+/// Returns `Cache-Control` for `expires 30d`; `None` = `off`, or a time of day.
 fn cache_control(line: &Node) -> Option<String> {
     match line.word(1)? {
         "epoch" => Some("no-cache".to_owned()),
         "max" => Some("max-age=315360000".to_owned()),
         text if text.starts_with('-') => Some("no-cache".to_owned()),
-        text => Some(format!("max-age={}", expiry(text)? / 1000)),
+        text => Some(format!("max-age={}", expiry_ms(text)? / 1000)),
     }
 }
 
-/// A time with years and months, which `expires` has in addition.
-fn expiry(text: &str) -> Option<u64> {
-    const DAY: u64 = 86_400_000;
-    let units = [('y', 365 * DAY), ('M', 30 * DAY)];
+/// Parses a time in milliseconds, which may be in years or months in `expires`.
+fn expiry_ms(text: &str) -> Option<u64> {
+    const DAY_MS: u64 = 86_400_000;
+    let units = [('y', 365 * DAY_MS), ('M', 30 * DAY_MS)];
     let found = units.into_iter().find_map(|(unit, millis)| {
         let number = text.strip_suffix(unit)?;
         number.parse::<u64>().ok()?.checked_mul(millis)
@@ -301,7 +305,7 @@ fn expiry(text: &str) -> Option<u64> {
 /// Statuses of responses that `add_header` without `always` applies to.
 const ADDED_TO: &str = "200-201,204,206,301-304,307-308";
 
-/// A field added to responses.
+/// Returns the name and the value of a field that is added to responses.
 pub(super) fn added_field<'n>(
     line: &'n Node,
     clients: Clients<'_>,
@@ -309,11 +313,12 @@ pub(super) fn added_field<'n>(
     let (Some(name), Some(value)) = (line.word(1), line.word(2)) else {
         return Err("the field or its value is missing");
     };
-    let value = replace(value, clients).ok_or("Weir has no variable for a part of the value")?;
+    let value = replace(value, clients)
+        .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok((name, value))
 }
 
-/// A field sent to servers; `None` = Weir sends it so by itself.
+/// Returns the name and the value of a field that is sent to servers; `None` = Weir sends the same field itself.
 fn request<'n>(
     name: &'n str,
     value: &str,
@@ -328,7 +333,8 @@ fn request<'n>(
     if is("Upgrade") || is("Connection") {
         return Ok(None);
     }
-    let value = replace(value, clients).ok_or("Weir has no variable for a part of the value")?;
+    let value = replace(value, clients)
+        .ok_or("the value contains an unsupported variable or a name in braces")?;
     Ok(Some((name, value)))
 }
 
@@ -337,7 +343,7 @@ pub(super) fn new_path(line: &Node) -> Option<(String, String)> {
     changed_path(line, &["break"])
 }
 
-/// Converts a `rewrite` with one of these flags; empty: a `rewrite` without a flag.
+/// Converts a `rewrite` with one of these flags to an expression and a path; the empty flag is no flag.
 pub(super) fn changed_path(line: &Node, flags: &[&str]) -> Option<(String, String)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let (regex, path, flag) = match words[..] {

@@ -9,13 +9,13 @@ use super::upstream::hash_key;
 use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
 
-/// Returns the last line with that keyword, of the server block or the enclosing one.
+/// Returns the last line with a keyword in the server block, or else in the enclosing block.
 fn find<'n>(levels: [&'n [Node]; 2], keyword: &str) -> Option<&'n Node> {
     let mut levels = levels.into_iter();
     levels.find_map(|nodes| nodes.iter().rev().find(|node| node.keyword() == keyword))
 }
 
-/// Keys of `limits`; `idle` is `keepalive` of an upstream.
+/// Returns the keys of `limits`; `idle` is `keepalive` of an upstream.
 pub(super) fn limits(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
@@ -39,30 +39,33 @@ pub(super) fn limits(
         entries.extend(retries(context, line, notes));
     }
     let lines = ["limit_req", "limit_conn"].map(|keyword| find(levels, keyword));
-    of_clients(context, levels[1], lines, &mut entries, notes);
+    push_client_limits(context, levels[1], lines, &mut entries, notes);
     entries
 }
 
-/// Keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. A zone of several locations counts
-/// them together, and routes count apart, so those are left to the notes.
-pub(super) fn of_route(
+/// Returns the keys of a route's `limits`, for the `limit_req` and `limit_conn` of a location. They are not imported if
+/// several locations share the zone: nginx counts these together, while Weir counts for each route.
+pub(super) fn route_limits(
     context: &mut Context<'_>,
     outer: &[Node],
     [requests, connections]: [Option<&Node>; 2],
     notes: &mut Notes,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
-    let is_counted = |line: &&Node| {
+    let is_only_use = |line: &&Node| {
         let uses = context.zones.get(&zone_key(line));
         context.routes_per_location == 1 && uses == Some(&1)
     };
-    let lines = [requests.filter(is_counted), connections.filter(is_counted)];
-    of_clients(context, outer, lines, &mut entries, notes);
+    let lines = [
+        requests.filter(is_only_use),
+        connections.filter(is_only_use),
+    ];
+    push_client_limits(context, outer, lines, &mut entries, notes);
     entries
 }
 
 /// Adds the keys for a `limit_req` and a `limit_conn`.
-fn of_clients(
+fn push_client_limits(
     context: &mut Context<'_>,
     outer: &[Node],
     [requests, connections]: [Option<&Node>; 2],
@@ -77,7 +80,7 @@ fn of_clients(
                 if !line.words.iter().any(|word| word == "nodelay") {
                     notes.add(
                         line.position,
-                        "requests above the rate get status 429 at once and are not delayed",
+                        "requests above the rate get status 429 at once; Weir does not delay them",
                     );
                 }
                 entries.push(Entry::new("rate", rate, line.position));
@@ -90,7 +93,7 @@ fn of_clients(
     if let Some(line) = connections {
         match concurrency(outer, line) {
             Ok((limit_key, ..)) if key.as_ref().is_some_and(|(other, _)| *other != limit_key) => {
-                line.reject(notes, "`limits` has one key to distinguish clients");
+                line.reject(notes, "`limits` has only one key to distinguish clients");
             }
             Ok((limit_key, zone, max)) => {
                 context.used.extend([line.position, zone]);
@@ -105,7 +108,7 @@ fn of_clients(
     }
 }
 
-/// The number of lines that use each zone, by their keyword and its name.
+/// The number of lines that use each zone, by keyword and name of the zone.
 pub(super) type ZoneUses = HashMap<(String, Option<String>), usize>;
 
 /// Counts the uses of zones.
@@ -122,7 +125,7 @@ fn zone_key(line: &Node) -> (String, Option<String>) {
     (line.keyword().to_owned(), zone_of(line).map(str::to_owned))
 }
 
-/// The name of the zone that a line uses.
+/// Returns the name of the zone that a line uses.
 fn zone_of(line: &Node) -> Option<&str> {
     match line.keyword() {
         "limit_req" => line
@@ -133,7 +136,7 @@ fn zone_of(line: &Node) -> Option<&str> {
     }
 }
 
-/// Returns the zone of that name, and its key.
+/// Returns the zone with a name, and its key.
 fn zone<'n>(
     outer: &'n [Node],
     keyword: &str,
@@ -152,11 +155,11 @@ fn zone<'n>(
     let key = zone
         .word(1)
         .and_then(hash_key)
-        .ok_or("`limits.key` is the source, a field, a cookie or another part of the request")?;
+        .ok_or("`limits.key` takes the source, a field, a cookie or another part of the request")?;
     Ok((zone, key))
 }
 
-/// `limit_req zone=one burst=20`: key, zone, rate, burst.
+/// Returns key, zone, rate and burst for `limit_req zone=one burst=20`.
 fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &'static str> {
     let option = |name: &str| line.words.iter().find_map(|word| word.strip_prefix(name));
     let name = option("zone=").ok_or("the zone is missing")?;
@@ -179,7 +182,7 @@ fn rate(outer: &[Node], line: &Node) -> Result<(String, Position, Value, u64), &
     Ok((key, zone.position, rate, burst.unwrap_or(0) + 1))
 }
 
-/// `limit_conn perip 10`: key, zone, concurrent requests.
+/// Returns key, zone and number of concurrent requests for `limit_conn perip 10`.
 fn concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &'static str> {
     let name = line.word(1).ok_or("the zone is missing")?;
     let (zone, key) = zone(outer, "limit_conn_zone", name)?;
@@ -187,18 +190,21 @@ fn concurrency(outer: &[Node], line: &Node) -> Result<(String, Position, u64), &
     Ok((key, zone.position, max.ok_or("nginx requires a number")?))
 }
 
-/// `proxy_next_upstream_tries`: the number of other servers to try.
+/// Converts `proxy_next_upstream_tries` to `retries`, the number of other servers to try.
 pub(super) fn retries(context: &mut Context<'_>, line: &Node, notes: &mut Notes) -> Option<Entry> {
     let tries = line.word(1).and_then(|word| word.parse::<u64>().ok());
     let Some(tries) = tries.filter(|tries| *tries > 0) else {
-        line.reject(notes, "`retries` sets how many other servers Weir tries");
+        line.reject(
+            notes,
+            "`retries` always limits the number of other servers that Weir tries",
+        );
         return None;
     };
     context.used.insert(line.position);
     Some(Entry::new("retries", tries - 1, line.position))
 }
 
-/// `proxy_next_upstream` of a server block or around it.
+/// Converts `proxy_next_upstream` of a server block or of the enclosing block.
 pub(super) fn retry_on(
     context: &mut Context<'_>,
     levels: [&[Node]; 2],
@@ -208,7 +214,7 @@ pub(super) fn retry_on(
     Some(retry_conditions(context, line, notes))
 }
 
-/// `proxy_next_upstream error timeout http_503`.
+/// Converts `proxy_next_upstream error timeout http_503`.
 pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &mut Notes) -> Entry {
     context.used.insert(line.position);
     let mut conditions: Vec<&str> = Vec::new();
@@ -221,10 +227,11 @@ pub(super) fn retry_conditions(context: &mut Context<'_>, line: &Node, notes: &m
             other => match other.strip_prefix("http_") {
                 Some(status) => &[status],
                 None => {
-                    notes.add(
-                        line.position,
-                        format!("{other} is not imported: Weir only retries requests that are safe to repeat"),
-                    );
+                    let why = match other {
+                        "non_idempotent" => "Weir only retries requests that are safe to repeat",
+                        _ => "`retry_on` has no such condition",
+                    };
+                    notes.add(line.position, format!("{other} is not imported: {why}"));
                     &[]
                 }
             },

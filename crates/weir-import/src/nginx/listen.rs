@@ -19,8 +19,8 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// Whether its port is not a default one, so that clients write it in `Host`.
-    pub(super) fn has_own_port(&self) -> bool {
+    /// Returns whether clients send the port in `Host`, because it is neither 80 nor 443.
+    pub(super) fn has_other_port(&self) -> bool {
         let port = self.address.rsplit(':').next();
         port.is_some_and(|port| !matches!(port, "80" | "443"))
     }
@@ -36,7 +36,7 @@ pub(super) struct ListenGroup {
     pub(super) default: usize,
 }
 
-/// Returns every `listen` of a server block; nginx's default is port 80.
+/// Returns the addresses of a server block; with `plain_default`, nginx's default is port 80.
 pub(super) fn listens(
     node: &Node,
     environment: &dyn Environment,
@@ -44,19 +44,19 @@ pub(super) fn listens(
     notes: &mut Notes,
 ) -> Vec<Listen> {
     let mut found = Vec::new();
-    let mut any = false;
+    let mut has_lines = false;
     for line in node
         .inner()
         .iter()
         .filter(|line| line.keyword() == "listen")
     {
-        any = true;
+        has_lines = true;
         match listen(line, environment, notes) {
             Ok(listen) => found.push(listen),
             Err(why) => line.reject(notes, &why),
         }
     }
-    if !any && plain_default {
+    if !has_lines && plain_default {
         notes.remark(node.position, "no listen: port 80, nginx's default");
         found.push(Listen {
             position: node.position,
@@ -104,7 +104,7 @@ fn listen(line: &Node, environment: &dyn Environment, notes: &mut Notes) -> Resu
             "udp" => listen.udp = true,
             "http2" => notes.remark(
                 line.position,
-                "http2: Weir offers the protocols it supports by ALPN",
+                "http2 is not imported: Weir offers the protocols that it supports by ALPN",
             ),
             other => {
                 let name = other.split('=').next().unwrap_or(other);
@@ -153,7 +153,7 @@ pub(super) fn shared(all: &[Vec<Listen>]) -> Vec<ListenGroup> {
             let existing = addresses.get_mut(*at.or_insert(usize::MAX));
             match existing {
                 Some(existing) => {
-                    // They are in ascending order.
+                    // The indices are in ascending order.
                     if existing.servers.last() != Some(&server) {
                         existing.servers.push(server);
                     }

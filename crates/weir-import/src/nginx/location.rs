@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use super::action::action;
-use super::header::{content_type, edits, of_answer, of_files};
+use super::header::{content_type, edits, file_edits, response_edits};
 use super::path::{absolute, candidates, endings, escaped, prefix};
-use super::rewrite::{of_location, of_server};
-use super::tree::{Node, inherited, lines_of, stops};
+use super::rewrite::{location_rewrites, server_rewrites};
+use super::tree::{Node, exclusive_prefixes, inherited, lines_of};
 use super::when::{When, access_rules, when};
 use super::{Context, group, mirror, page, reason};
 use crate::document::Entry;
@@ -26,7 +26,7 @@ pub(super) struct BlockRoute {
     /// Further conditions on a request.
     pub(super) when: Condition,
     pub(super) action: Action,
-    /// Header changes, if it leads to a pool.
+    /// Header and path changes.
     pub(super) edits: Edits,
     /// Sort order: exact paths, `^~`, expressions, prefixes; longer ones first.
     pub(super) rank: (u8, usize),
@@ -43,22 +43,22 @@ pub(super) struct BlockRoutes {
     pub(super) name: String,
     /// The server block itself rewrites paths.
     pub(super) rewrites: bool,
-    /// Paths of its `^~` locations.
-    stops: Vec<String>,
+    /// Prefixes of its `^~` locations.
+    exclusive_prefixes: Vec<String>,
     /// Whether it has locations with expressions.
     has_expressions: bool,
-    /// Its lines other than locations, which these inherit.
+    /// Its lines other than locations, which the locations inherit.
     lines: Rc<[Node]>,
 }
 
 /// How a service uses paths: which path `proxy_pass` sends to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PathUse {
-    /// Some location matches certain paths.
+    /// A location matches certain paths.
     pub(super) compared: bool,
-    /// Some `proxy_pass` has no path: servers get the path as received.
+    /// A `proxy_pass` has no path: servers get the path as received.
     pub(super) received: bool,
-    /// One `proxy_pass` has the location's path: servers get the normalized path.
+    /// A `proxy_pass` has the location's path: servers get the normalized path.
     pub(super) normalized: Option<Position>,
 }
 
@@ -71,7 +71,7 @@ impl BlockRoute {
             && !matches!(self.action, Action::Restart { .. })
     }
 
-    /// A route for all remaining paths.
+    /// Returns a route for all remaining paths.
     pub(super) fn catch_all(position: Position, action: Action) -> Self {
         Self {
             position,
@@ -85,8 +85,8 @@ impl BlockRoute {
     }
 }
 
-/// Converts a server block. `scheme` is that of its clients. `idle` and `path_use` are the values of earlier server
-/// blocks.
+/// Converts a server block. `scheme` is the scheme of its clients. `idle` and `path_use` are the values from earlier
+/// server blocks.
 pub(super) fn block_routes(
     context: &mut Context<'_>,
     server: &Node,
@@ -105,15 +105,15 @@ pub(super) fn block_routes(
         idle,
         path_use,
         name: first_name(server),
-        stops: stops(server),
+        exclusive_prefixes: exclusive_prefixes(server),
         has_expressions: server.inner().iter().any(is_expression),
         lines: lines_of(server),
         ..BlockRoutes::default()
     };
     let levels: [&[Node]; 2] = [server.inner(), outer];
     context.server_name.clone_from(&routes.name);
-    context.mirrored = mirror::targets(server, outer, "mirror");
-    context.asked = mirror::targets(server, outer, "auth_request");
+    context.mirror_locations = mirror::targets(server, outer, "mirror");
+    context.auth_locations = mirror::targets(server, outer, "auth_request");
     let every = BlockRoute {
         rank: (0, 0),
         ..BlockRoute::catch_all(server.position, Action::Pool(String::new()))
@@ -122,7 +122,7 @@ pub(super) fn block_routes(
         skip_all(context, &locations);
         return routes;
     }
-    of_server(context, server, scheme, &mut routes, notes);
+    server_rewrites(context, server, scheme, &mut routes, notes);
     let own = action(context, server, scheme, "/", &levels, &mut routes, notes);
     if let Some((action, position)) = own {
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
@@ -139,7 +139,10 @@ pub(super) fn block_routes(
     files_of_server(context, server, scheme, &levels, &mut routes, notes);
     for node in named {
         if !context.used.contains(&node.position) {
-            node.reject(notes, "no `try_files` that Weir supports leads to it");
+            node.reject(
+                notes,
+                "no `try_files` or `error_page` that Weir supports names it",
+            );
         }
     }
     routes
@@ -148,7 +151,7 @@ pub(super) fn block_routes(
     routes
 }
 
-/// Paths without a location are those of files below `root`.
+/// Adds a route for paths without a location: files below `root`.
 fn files_of_server(
     context: &mut Context<'_>,
     server: &Node,
@@ -172,7 +175,7 @@ fn files_of_server(
     for (networks, allowed) in cases {
         let (action, edits) = match allowed {
             true => (action.clone(), edits.clone()),
-            false => (refused_with(403), edits.of_refusal()),
+            false => (rejection(403), edits.for_generated_response()),
         };
         routes.all.push(BlockRoute {
             when: Condition {
@@ -185,14 +188,15 @@ fn files_of_server(
     }
 }
 
-fn refused_with(status: u64) -> Action {
+/// Returns the action that rejects requests with a status.
+fn rejection(status: u64) -> Action {
     Action::Respond {
         status,
         body: String::new(),
     }
 }
 
-/// Returns the first name of a server block that is a name.
+/// Returns the first name of a server block; empty if there is none, or it is a pattern.
 fn first_name(server: &Node) -> String {
     let mut lines = server.inner().iter();
     let names = lines.find(|line| line.keyword() == "server_name");
@@ -205,14 +209,15 @@ fn first_name(server: &Node) -> String {
     }
 }
 
+/// Records that a service needs none of these locations.
 fn skip_all(context: &mut Context<'_>, locations: &[&Node]) {
-    const REASON: &str = "the server responds before it selects a location";
+    const REASON: &str = "nginx responds before it selects a location";
     let locations = locations.iter().map(|node| ((*node).clone(), REASON));
     context.unneeded.extend(locations);
 }
 
-/// Converts the `if` blocks of a server block or a location, which come before its other directives, with the other
-/// conditions of `template`. Returns whether one of them matches every request.
+/// Converts the `if` blocks of a server block or a location, which nginx evaluates before its other directives.
+/// `template` has the other conditions of the routes. Returns whether one of the blocks matches every request.
 fn if_blocks(
     context: &mut Context<'_>,
     node: &Node,
@@ -225,13 +230,13 @@ fn if_blocks(
     for block in node.inner().iter().filter(|node| node.keyword() == "if") {
         let condition = match when(block, scheme) {
             Some(condition) => condition,
-            None if refuses(block) => {
+            None if rejects(block) => {
                 // A lost access rule must not admit clients.
                 block.reject(
                     notes,
-                    "a route only compares parts of the request; every request is refused",
+                    "a route can only compare parts of the request; Weir rejects every request instead",
                 );
-                context.refused.push(block.position);
+                context.rejecting_ifs.push(block.position);
                 When::Always
             }
             None => {
@@ -258,7 +263,7 @@ fn if_blocks(
             .collect();
         let edits = edits_of(context, &action, &levels, (scheme, &routes.name), notes);
         note_unused_lines(context, block, notes);
-        // A path that a rewrite does not change is handled by what follows.
+        // The following directives handle a path that the rewrite does not change.
         let is_last = !matches!(action, Action::Restart { .. });
         let always = condition == When::Always && is_last;
         let when = match condition {
@@ -280,7 +285,7 @@ fn if_blocks(
 }
 
 /// Returns whether a block responds with a status that keeps clients out.
-fn refuses(block: &Node) -> bool {
+fn rejects(block: &Node) -> bool {
     let mut inner = block.inner().iter();
     inner.any(|line| {
         line.keyword() == "return"
@@ -347,14 +352,14 @@ fn location(
             return;
         }
     }
-    of_location(context, node, scheme, &templates, routes, notes);
+    location_rewrites(context, node, scheme, &templates, routes, notes);
     let found = action(context, node, scheme, text, &levels, routes, notes);
-    let otherwise = match found {
+    let fallback = match found {
         Some(_) => None,
         None => named_pool(context, node, server, scheme, &levels, routes, notes),
     };
-    let found = found.or_else(|| content(context, node, text, &levels, otherwise.as_ref()));
-    let (action, position, cases) = guarded(context, node, found, &levels, notes);
+    let found = found.or_else(|| content(context, node, text, &levels, fallback.as_ref()));
+    let (action, position, cases) = with_access_rules(context, node, found, &levels, notes);
     if matches!(action, Action::Files(..)) {
         page::note_fields(server, node, &levels, notes);
     }
@@ -362,17 +367,17 @@ fn location(
     let names = context.routes_per_location;
     context.routes_per_location = names * paths.len();
     let clients = (scheme, routes.name.as_str());
-    let mut edits = match &otherwise {
+    let mut edits = match &fallback {
         Some(named) => edits_with_named(context, named.node, &levels, clients, notes),
         None => edits_of(context, &action, &levels, clients, notes),
     };
-    if matches!(action, Action::Files(..)) && otherwise.is_none() {
-        page::fields_of_missing((server, node), &levels, clients, &mut edits, notes);
+    if matches!(action, Action::Files(..)) && fallback.is_none() {
+        page::add_missing_file_fields((server, node), &levels, clients, &mut edits, notes);
     }
     context.routes_per_location = names;
-    let refused = refusals(context, node);
+    let rejected = rejections(context, node);
     note_unused_lines(context, node, notes);
-    for (when, action) in refused {
+    for (when, action) in rejected {
         for path in &paths {
             routes.all.push(BlockRoute {
                 path: path.clone(),
@@ -388,7 +393,7 @@ fn location(
         for (networks, allowed) in &cases {
             let (action, edits) = match allowed {
                 true => (action.clone(), edits.clone()),
-                false => (refused_with(403), edits.of_refusal()),
+                false => (rejection(403), edits.for_generated_response()),
             };
             routes.all.push(BlockRoute {
                 path: path.clone(),
@@ -405,7 +410,7 @@ fn location(
     }
 }
 
-/// Paths and rank of a location, lowest first; `None` = a note says why it has no route.
+/// Returns the paths and the rank of a location, the lowest of which is first; `None` = it has no route, with a note.
 fn paths_of(
     node: &Node,
     routes: &BlockRoutes,
@@ -420,8 +425,8 @@ fn paths_of(
             if routes.has_expressions {
                 notes.add(
                     node.position,
-                    "nginx tries regular expressions first here; its route comes before them, like that of the \
-                     `^~` prefix above it",
+                    "nginx tries regular expressions before this location; its route precedes them, like that of the \
+                     enclosing `^~` prefix",
                 );
             }
             (vec![prefix(text)], 1)
@@ -435,21 +440,22 @@ fn paths_of(
     };
     let has_star = |path: &String| path.trim_end_matches('*').contains('*');
     if rank != 2 && paths.iter().flatten().any(has_star) {
-        node.reject(notes, "`*` in a route's path is a wildcard");
+        node.reject(notes, "`*` in `path` of a route is a wildcard");
         return None;
     }
     Some((paths, rank))
 }
 
-/// A location with a name, which receives requests without a file.
+/// A named location and its pool, which receives requests for missing files.
 struct NamedPool<'n> {
     node: &'n Node,
     pool: String,
-    /// The line that leads to it.
+    /// The line that names it.
     from: Position,
 }
 
-/// The location that `try_files … @name`, or `error_page 404 = @name`, of a location without another target leads to.
+/// Returns the location that `try_files … @name` or `error_page 404 = @name` names, for a location without another
+/// target.
 fn named_pool<'n>(
     context: &mut Context<'_>,
     node: &Node,
@@ -460,7 +466,7 @@ fn named_pool<'n>(
     notes: &mut Notes,
 ) -> Option<NamedPool<'n>> {
     let passes = |line: &Node| line.keyword().ends_with("_pass");
-    if node.inner().iter().any(passes) || is_refused(node) {
+    if node.inner().iter().any(passes) || rejects_clients(node) {
         return None;
     }
     let find = |keyword: &str| {
@@ -469,7 +475,7 @@ fn named_pool<'n>(
     };
     let line = match find("try_files") {
         Some(line) => line,
-        // Of a missing file only: another error of the location has no page of this kind.
+        // Only for missing files: Weir has no equivalent for other errors of the location.
         None => find("error_page").filter(|line| {
             matches!(line.words.as_slice(), [_, code, sign, _] if code == "404" && sign == "=")
         })?,
@@ -481,7 +487,7 @@ fn named_pool<'n>(
         .into_iter()
         .chain(levels[1..].iter().copied());
     let own: Vec<&[Node]> = own.collect();
-    // Conditions and other actions of the location would need a route of their own.
+    // Conditions and other actions of the location would require separate routes.
     let is_simple =
         |line: &Node| !matches!(line.keyword(), "if" | "return" | "rewrite" | "try_files");
     if !named.inner().iter().all(is_simple) {
@@ -497,8 +503,8 @@ fn named_pool<'n>(
     }
 }
 
-/// The changes of a route whose files or pool respond: those of requests are of the named location. Responses have the
-/// fields of one of both, so that different ones are reported.
+/// Returns the changes of a route that serves files and falls back to the pool of a named location: those of the named
+/// location. Adds notes if the response fields of both locations differ.
 fn edits_with_named(
     context: &mut Context<'_>,
     named: &Node,
@@ -520,7 +526,7 @@ fn edits_with_named(
         for line in lines.iter().chain(&inherited(&own, "add_header")) {
             notes.add(
                 line.position,
-                "files and the pool of a route have the same response fields: those of the named location",
+                "responses with files and from the pool of a route have the same fields: those of the named location",
             );
         }
     }
@@ -529,17 +535,17 @@ fn edits_with_named(
     edits
 }
 
-/// Files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path. `otherwise`
-/// receives requests without a file.
+/// Returns the files that a location serves: its own `alias`, or a `root` of any level. `text` is the location's path.
+/// `fallback` receives requests for missing files.
 fn content(
     context: &mut Context<'_>,
     node: &Node,
     text: &str,
     levels: &[&[Node]],
-    otherwise: Option<&NamedPool<'_>>,
+    fallback: Option<&NamedPool<'_>>,
 ) -> Option<(Action, Position)> {
     let passes = |line: &Node| line.keyword().ends_with("_pass") || line.keyword() == "internal";
-    if node.inner().iter().any(passes) || is_refused(node) {
+    if node.inner().iter().any(passes) || rejects_clients(node) {
         return None;
     }
     let mut find = |keyword: &str| {
@@ -551,8 +557,8 @@ fn content(
     };
     let alias = node.inner().iter().find(|line| line.keyword() == "alias");
     let Some(root) = alias.or_else(|| find("root")) else {
-        // The directory that nginx has without `root` holds only its own pages.
-        let named = otherwise?;
+        // The directory that nginx uses without `root` contains only its own pages.
+        let named = fallback?;
         context.used.insert(named.from);
         return Some((Action::Pool(named.pool.clone()), named.from));
     };
@@ -570,11 +576,11 @@ fn content(
         keys.push(Entry::new("index", names, index.position));
     }
     if let Some(tries) = find("try_files")
-        && let Some(candidates) = candidates(&tries.words[1..], otherwise.is_some())
+        && let Some(candidates) = candidates(&tries.words[1..], fallback.is_some())
     {
         keys.push(Entry::new("try", candidates, tries.position).essential());
     }
-    if let Some(named) = otherwise {
+    if let Some(named) = fallback {
         context.used.insert(named.from);
         keys.push(Entry::new("pool", named.pool.as_str(), named.from).essential());
     }
@@ -582,8 +588,8 @@ fn content(
     Some((Action::Files(keys, node.position), root.position))
 }
 
-/// Returns whether no client, or none that routes can tell, gets to the location.
-fn is_refused(node: &Node) -> bool {
+/// Returns whether the location rejects all clients, or those that routes cannot identify.
+fn rejects_clients(node: &Node) -> bool {
     let mut inner = node.inner().iter();
     inner.any(|line| {
         matches!(line.keyword(), "internal" | "auth_request" | "auth_jwt")
@@ -591,9 +597,9 @@ fn is_refused(node: &Node) -> bool {
     })
 }
 
-/// Routes that refuse requests before those of the location: `internal`, `limit_except`, and access rules that Weir
-/// does not have.
-fn refusals(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> {
+/// Returns conditions of routes that reject requests before those of the location, for `internal`, `limit_except`, and
+/// access rules that Weir does not support.
+fn rejections(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> {
     let respond = |status| Action::Respond {
         status,
         body: String::new(),
@@ -605,7 +611,7 @@ fn refusals(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> 
                 context.used.insert(line.position);
                 found.push((Condition::default(), respond(404)));
             }
-            // It is `forward_auth` of the location's route.
+            // It was imported as `forward_auth` of the location's route.
             "auth_request" if context.used.contains(&line.position) => {}
             "auth_request" | "auth_jwt" if line.word(1) != Some("off") => {
                 found.push((Condition::default(), respond(403)));
@@ -637,9 +643,9 @@ fn refusals(context: &mut Context<'_>, node: &Node) -> Vec<(Condition, Action)> 
 /// Client networks, and whether they are allowed.
 type AccessCases = Vec<(Vec<String>, bool)>;
 
-/// The action with its access rules. Without an action that Weir has, the route responds with an error: without it,
-/// requests would get to another location.
-fn guarded(
+/// Returns the action with its position and access rules. Without an action that Weir supports, the route responds with
+/// an error, so that requests do not reach another location.
+fn with_access_rules(
     context: &mut Context<'_>,
     node: &Node,
     found: Option<(Action, Position)>,
@@ -657,7 +663,7 @@ fn guarded(
             | Action::Files(..) => access_rules(context, levels, notes),
             Action::Redirect { .. }
             | Action::Respond { .. }
-            | Action::Typed { .. }
+            | Action::RespondWithFields { .. }
             | Action::Restart { .. }
             | Action::Close => {
                 for line in node.inner() {
@@ -684,12 +690,13 @@ fn guarded(
     };
     let mut is_exact = false;
     if is_guarded {
-        // A location that no client gets to needs no target.
+        // A location that rejects all clients needs no target.
         let cases = access_rules(context, levels, notes);
         is_exact = !passes && cases.iter().all(|(_, allowed)| !allowed);
     }
-    if !is_refused(node) && !is_exact {
-        let why = format!("it has no target that Weir supports; clients get status {status}");
+    if !rejects_clients(node) && !is_exact {
+        let why =
+            format!("it has no target that Weir supports; Weir responds with status {status}");
         notes.add(node.position, why);
     }
     let response = Action::Respond {
@@ -699,7 +706,7 @@ fn guarded(
     (response, node.position, every())
 }
 
-/// Header changes; of Weir's own responses only those of the response.
+/// Returns the header and path changes for an action; for responses that Weir generates, only those of the response.
 fn edits_of(
     context: &mut Context<'_>,
     action: &Action,
@@ -711,12 +718,12 @@ fn edits_of(
         Action::Pool(_) | Action::Rewritten { .. } | Action::Mapped(..) | Action::Split { .. } => {
             edits(context, levels, clients, notes)
         }
-        Action::Files(..) => of_files(context, levels, clients, notes),
-        Action::Redirect { status, .. } | Action::Typed { status, .. } => {
-            of_answer(context, levels, clients, *status, notes)
+        Action::Files(..) => file_edits(context, levels, clients, notes),
+        Action::Redirect { status, .. } | Action::RespondWithFields { status, .. } => {
+            response_edits(context, levels, clients, *status, notes)
         }
         Action::Respond { status, body } => {
-            let mut edits = of_answer(context, levels, clients, *status, notes);
+            let mut edits = response_edits(context, levels, clients, *status, notes);
             if !body.is_empty() {
                 content_type(context, levels, &mut edits);
             }
@@ -726,7 +733,7 @@ fn edits_of(
     }
 }
 
-/// Adds a note for every unused line of a block.
+/// Adds a note for every line of a block that was not imported.
 fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     for inner in node.inner() {
         let is_action = ["proxy_pass", "return", "rewrite"].contains(&inner.keyword());
@@ -741,12 +748,13 @@ fn note_unused_lines(context: &Context<'_>, node: &Node, notes: &mut Notes) {
     }
 }
 
-/// Returns whether a `^~` location would match all paths of this location.
+/// Returns whether a `^~` location matches all paths of this location.
 fn is_below_prefix(routes: &BlockRoutes, text: &str) -> bool {
-    let mut paths = routes.stops.iter();
+    let mut paths = routes.exclusive_prefixes.iter();
     paths.any(|path| text.starts_with(path.as_str()) && text != path)
 }
 
+/// Returns whether a line is a location with a regular expression.
 fn is_expression(node: &Node) -> bool {
     node.keyword() == "location" && matches!(node.word(1), Some("~" | "~*"))
 }

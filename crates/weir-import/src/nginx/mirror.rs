@@ -10,13 +10,14 @@ use super::{Context, limit};
 use crate::document::{Entry, Item};
 use crate::note::Notes;
 
-/// Bodies that Weir copies at most, and those that nginx accepts without `client_max_body_size`.
-const BODY_MAX: u64 = 16 << 20;
-const BODY_DEFAULT: u64 = 1 << 20;
-/// nginx has no limit of its own.
+/// Largest body that Weir copies, in bytes.
+const BODY_MAX_BYTES: u64 = 16 << 20;
+/// Largest body that nginx accepts without `client_max_body_size`, in bytes.
+const BODY_DEFAULT_BYTES: u64 = 1 << 20;
+/// Maximum number of concurrent copies; nginx has no such limit.
 const CONCURRENT_MAX: u64 = 10_000;
 
-/// The route's `mirror` for the `mirror` lines of the innermost level.
+/// Returns the route's `mirror` for the `mirror` lines of the innermost level.
 pub(super) fn mirror(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -33,7 +34,7 @@ pub(super) fn mirror(
             line.reject(notes, "a route has at most 8 mirrors");
             continue;
         }
-        match copies(context, line, levels, notes) {
+        match mirror_keys(context, line, levels, notes) {
             Ok(table) => {
                 context.used.insert(line.position);
                 from.get_or_insert(line.position);
@@ -50,7 +51,11 @@ pub(super) fn mirror(
     Some(entry)
 }
 
-fn copies(
+/// Returns the keys for a `mirror` line.
+///
+/// # Errors
+/// Returns why it cannot be imported.
+fn mirror_keys(
     context: &mut Context<'_>,
     line: &Node,
     levels: &[&[Node]],
@@ -58,9 +63,9 @@ fn copies(
 ) -> Result<Vec<Entry>, String> {
     let path = line.word(1).ok_or("the path is missing")?;
     let [.., server, outer] = levels else {
-        return Err("there is no server block around it".to_owned());
+        return Err("it is outside of a server block".to_owned());
     };
-    let mut targets = context.mirrored.iter();
+    let mut targets = context.mirror_locations.iter();
     let target = targets.find(|node| path_of(node) == Some(path)).cloned();
     let target = target.ok_or("no location has its path")?;
     let own: Vec<&[Node]> = vec![target.inner(), server, outer];
@@ -74,11 +79,14 @@ fn copies(
         .ok_or("its location has no `proxy_pass`")?;
     let text = pass.word(1).unwrap_or_default();
     let to = url(text)?;
-    // Without `$request_uri`, nginx sends the path of the mirror, or what replaces that of its location.
+    // Without `$request_uri`, nginx sends the path of the mirror, or the path of the URL in its place.
     let own_path = match (text.ends_with("$request_uri"), &to.path) {
         (true, None) => None,
         (true, Some(_)) => {
-            return Err("copies have the path of the request, or one of their own".to_owned());
+            return Err(
+                "`mirror` of a route sends either the path of the request or a fixed path"
+                    .to_owned(),
+            );
         }
         (false, replaced) => Some(replaced.clone().unwrap_or_else(|| path.to_owned())),
     };
@@ -99,12 +107,12 @@ fn copies(
     };
     let has_body = used("mirror_request_body", levels).as_deref() != Some("off")
         && used("proxy_pass_request_body", &own).as_deref() != Some("off");
-    let most = inherited(levels, "client_max_body_size");
-    let most = most.last().and_then(|line| limit::size(line.word(1)?));
-    let body = match (has_body, most) {
+    let max_body = inherited(levels, "client_max_body_size");
+    let max_body = max_body.last().and_then(|line| limit::size(line.word(1)?));
+    let body = match (has_body, max_body) {
         (false, _) => 0,
-        (true, Some(0)) => BODY_MAX,
-        (true, most) => most.unwrap_or(BODY_DEFAULT).min(BODY_MAX),
+        (true, Some(0)) => BODY_MAX_BYTES,
+        (true, max_body) => max_body.unwrap_or(BODY_DEFAULT_BYTES).min(BODY_MAX_BYTES),
     };
     let mut table = vec![
         Entry::new("pool", found.pool, pass.position).essential(),
@@ -115,7 +123,7 @@ fn copies(
     Ok(table)
 }
 
-/// The path of a location.
+/// Returns the path of a location.
 pub(super) fn path_of(node: &Node) -> Option<&str> {
     match node.word(1) {
         Some("=") => node.word(2),
@@ -123,7 +131,7 @@ pub(super) fn path_of(node: &Node) -> Option<&str> {
     }
 }
 
-/// The locations of a server block that lines with `keyword` name: `mirror`, `auth_request`.
+/// Returns the locations of a server block that lines with `keyword` (`mirror`, `auth_request`) name.
 pub(super) fn targets(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node> {
     fn paths<'n>(nodes: &'n [Node], keyword: &str, all: &mut HashSet<&'n str>) {
         for node in nodes {
@@ -142,7 +150,7 @@ pub(super) fn targets(server: &Node, outer: &[Node], keyword: &str) -> Vec<Node>
     server.inner().iter().filter(is_target).cloned().collect()
 }
 
-/// Reports fields of copies that differ from those of their requests; `Host` is a key of the pool.
+/// Adds notes about fields of copies that differ from those of the requests; `Host` is a key of the pool.
 fn note_fields(own: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
     let is_same = |name: &str| {
         matches!(
@@ -161,7 +169,10 @@ fn note_fields(own: &[&[Node]], levels: &[&[Node]], notes: &mut Notes) {
             .iter()
             .filter(|line| !line.word(1).is_some_and(is_same))
         {
-            notes.add(line.position, "copies have the fields of their requests");
+            notes.add(
+                line.position,
+                "not imported: copies have the same fields as the requests",
+            );
         }
     }
 }

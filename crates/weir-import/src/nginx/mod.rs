@@ -1,7 +1,7 @@
 //! nginx.conf: upstreams, servers, locations with `proxy_pass` and `return`, streams.
 //!
-//! In nginx, an address has servers and these have names; in Weir, a service has the addresses and its routes have
-//! the names. So server blocks that share their addresses become one service.
+//! In nginx, server blocks with different names can share an address; in Weir, a service has the addresses, and its
+//! routes have the names. Therefore server blocks that share their addresses become one service.
 
 mod action;
 mod auth;
@@ -54,27 +54,28 @@ struct Context<'w> {
     services: UniqueNames,
     zones: ZoneUses,
     /// Locations of the server block that its `mirror` lines name.
-    mirrored: Vec<Node>,
-    /// Those that its `auth_request` lines name.
-    asked: Vec<Node>,
-    /// Pools already written, by their target.
+    mirror_locations: Vec<Node>,
+    /// Locations that its `auth_request` lines name.
+    auth_locations: Vec<Node>,
+    /// The pools written so far, by their target.
     pools: HashMap<String, String>,
+    /// Lines that were imported.
     used: HashSet<Position>,
-    /// Lines of the server block whose settings are those of the service.
-    of_service: HashSet<Position>,
+    /// Lines of the server block that set keys of the service.
+    service_lines: HashSet<Position>,
     /// The service appends to X-Forwarded-For.
     forwarded: bool,
-    /// It has a port that clients write in `Host`: another one than 80 and 443.
-    has_own_port: bool,
+    /// The service has a port that clients send in `Host`: neither 80 nor 443.
+    has_other_port: bool,
     /// The first name of the server block.
     server_name: String,
-    /// Routes of a location of the server block: one for each name.
+    /// Number of routes for a location of the server block: one for each name.
     routes_per_location: usize,
-    /// Lines that one service did not use, with the reason; another service of the same block may use them.
+    /// Lines that a service did not use, with the reason; another service of the same server block may use them.
     unneeded: Vec<(Node, &'static str)>,
-    /// `if` blocks with an unknown condition that became a refusal of every request: they make others unneeded only
-    /// here, not in nginx.
-    refused: Vec<Position>,
+    /// `if` blocks with an unsupported condition, imported as routes that reject every request: the lines after them
+    /// are unneeded only in weir.toml.
+    rejecting_ifs: Vec<Position>,
 }
 
 /// Imports nginx.conf; `name` is its path, the base of relative includes. A file of conf.d, with servers outside of
@@ -82,7 +83,7 @@ struct Context<'w> {
 pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported {
     let mut notes = Notes::default();
     let nodes = tree::read(environment, &mut notes, name, text);
-    guards(&nodes, &mut notes);
+    classify(&nodes, &mut notes);
     let mut context = Context {
         environment,
         writer: Writer::default(),
@@ -90,17 +91,17 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
         splits: Splits::default(),
         services: UniqueNames::default(),
         zones: ZoneUses::new(),
-        mirrored: Vec::new(),
-        asked: Vec::new(),
+        mirror_locations: Vec::new(),
+        auth_locations: Vec::new(),
         pools: HashMap::new(),
         used: HashSet::new(),
-        of_service: HashSet::new(),
+        service_lines: HashSet::new(),
         forwarded: false,
-        has_own_port: false,
+        has_other_port: false,
         server_name: String::new(),
         routes_per_location: 1,
         unneeded: Vec::new(),
-        refused: Vec::new(),
+        rejecting_ifs: Vec::new(),
     };
     let of_http = |node: &Node| matches!(node.keyword(), "server" | "upstream");
     if nodes.iter().any(of_http) && !nodes.iter().any(|node| node.keyword() == "http") {
@@ -119,22 +120,23 @@ pub fn nginx(name: &str, text: &str, environment: &dyn Environment) -> Imported 
     validate(context.writer.document, notes)
 }
 
-/// Marks lines that keep clients out.
-fn guards(nodes: &[Node], notes: &mut Notes) {
+/// Records which lines affect clients or servers, marks those that keep clients out, and adds remarks about unneeded
+/// ones.
+fn classify(nodes: &[Node], notes: &mut Notes) {
     for node in nodes {
         notes.record_effect(node.position, inert::nginx(&node.words, UNSUPPORTED));
         if guard::nginx(&node.words) {
             notes.mark_guard(node.position);
         }
-        if let Some(why) = as_in_weir(node) {
+        if let Some(why) = why_unneeded(node) {
             notes.remark(node.position, why);
         }
-        guards(node.inner(), notes);
+        classify(node.inner(), notes);
     }
 }
 
-/// Why Weir does without a line what nginx does with it.
-fn as_in_weir(node: &Node) -> Option<&'static str> {
+/// Returns why a line needs no key: Weir behaves the same without it.
+fn why_unneeded(node: &Node) -> Option<&'static str> {
     const DEFAULTS: &[(&str, &str)] = &[
         ("absolute_redirect", "on"),
         ("auth_request", "off"),
@@ -159,7 +161,7 @@ fn as_in_weir(node: &Node) -> Option<&'static str> {
     };
     match (keyword.as_str(), value.as_str()) {
         ("limit_req_status" | "limit_conn_status", "429") => {
-            Some("not imported: it is the status of Weir")
+            Some("not imported: it is the status that Weir sends")
         }
         pair => DEFAULTS
             .contains(&pair)
@@ -196,7 +198,7 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
     for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
         context.upstreams.read(node, notes);
     }
-    context.upstreams.targets(nodes);
+    context.upstreams.record_mentions(nodes);
     context.splits = Splits::read(nodes);
     limit::count_zones(nodes, &mut context.zones);
     server::write(context, nodes, notes);
@@ -212,22 +214,26 @@ fn http(context: &mut Context<'_>, nodes: &[Node], notes: &mut Notes) {
             node.reject(notes, reason(node.keyword()));
         }
     }
-    context.upstreams.unused(notes);
+    context.upstreams.note_unused(notes);
 }
 
 /// Directives of `http`, `server` and `location` that weir.toml has no equivalent for.
 const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
-        reason: "no imported route with `files` or with a response of Weir's own uses it",
+        reason: "no imported route with `files` or a fixed response uses it",
         visible: &[
             "root",
             "alias",
             "index",
-            "autoindex",
             "try_files",
             "default_type",
             "expires",
         ],
+        inert: &[],
+    },
+    Unsupported {
+        reason: "`files` of a route lists no directories",
+        visible: &["autoindex"],
         inert: &[],
     },
     Unsupported {
@@ -252,12 +258,12 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "no imported route is reached by it",
+        reason: "no imported route depends on it",
         visible: &["internal"],
         inert: &[],
     },
     Unsupported {
-        reason: "Weir's servers must use HTTP",
+        reason: "Weir supports only servers with HTTP",
         visible: &[
             "fastcgi_pass",
             "fastcgi_param",
@@ -293,7 +299,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "a route only compares parts of the request",
+        reason: "a route can only compare parts of the request",
         visible: &[
             "map",
             "geo",
@@ -308,8 +314,8 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["rewrite_log"],
     },
     Unsupported {
-        reason: "a limit applies to one service or route, and rejected requests get status 429; a zone that several share \
-                 cannot be expressed",
+        reason: "a limit applies to one service or route, and rejected requests get status 429; several cannot share a \
+                 zone",
         visible: &[
             "limit_req",
             "limit_req_zone",
@@ -332,12 +338,12 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "it protects no route to a pool",
+        reason: "it protects no imported route to a pool",
         visible: &["allow", "deny"],
         inert: &[],
     },
     Unsupported {
-        reason: "it applies to no route to a pool",
+        reason: "it applies to no imported route to a pool",
         visible: &["add_header", "proxy_hide_header", "proxy_set_header"],
         inert: &[],
     },
@@ -371,7 +377,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &["proxy_temp_path"],
     },
     Unsupported {
-        reason: "Weir has no setting for this; see `timeouts`",
+        reason: "Weir has no such setting",
         visible: &[],
         inert: &[
             "proxy_send_timeout",
@@ -418,7 +424,7 @@ const UNSUPPORTED: &[Unsupported] = &[
         inert: &[],
     },
     Unsupported {
-        reason: "`timeouts.total` is the time for a request with all of its retries",
+        reason: "`timeouts.total` limits the time for a request with all of its retries",
         visible: &["proxy_next_upstream_timeout"],
         inert: &[],
     },
@@ -479,7 +485,7 @@ const UNSUPPORTED: &[Unsupported] = &[
 fn reason(keyword: &str) -> &'static str {
     match (inert::find(UNSUPPORTED, keyword), keyword) {
         (Some(found), _) => found.reason,
-        (None, keyword) if keyword.starts_with("gzip_") => "Weir does not change bodies",
+        (None, keyword) if keyword.starts_with("gzip_") => "`compression` has no such setting",
         (None, keyword) if keyword.starts_with("ssl_") => "`tls` of a service has no such key",
         (None, keyword) if keyword.starts_with("proxy_ssl_") => {
             "`tls` of a pool has no such key, or no pool here uses TLS"

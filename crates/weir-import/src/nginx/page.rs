@@ -1,4 +1,4 @@
-//! Pages: `error_page` with a file becomes `error_pages`; the last page of `try_files`.
+//! Pages: `error_page` with a file, which becomes `error_pages`, and the last page of `try_files`.
 
 use super::Context;
 use super::header::added_field;
@@ -71,7 +71,7 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
         let node = nodes.iter().find(|node| node.keyword() == "root")?;
         Some(node.word(1)?.to_owned())
     };
-    let leads = location.is_some_and(|node| {
+    let has_action = location.is_some_and(|node| {
         let mut inner = node.inner().iter();
         inner.any(|line| {
             matches!(
@@ -80,11 +80,11 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
             )
         })
     });
-    if leads {
-        return Err("its page comes from a location without a file");
+    if has_action {
+        return Err("the location of its page has no file");
     }
     if location.is_none() && is_proxied(server, uri) {
-        return Err("nginx requests its page from a server");
+        return Err("nginx gets its page from a server");
     }
     let root = location
         .and_then(|node| root(node.inner()))
@@ -100,7 +100,7 @@ fn page(line: &Node, server: &Node, outer: &[Node]) -> Result<(Vec<Entry>, Strin
     Ok((entries, file))
 }
 
-/// Whether a path without a location of its own gets to one that has a server.
+/// Returns whether nginx gets a path from a server.
 fn is_proxied(server: &Node, path: &str) -> bool {
     let passes = |node: &Node| {
         let mut lines = node.inner().iter();
@@ -109,7 +109,7 @@ fn is_proxied(server: &Node, path: &str) -> bool {
     location_of(server, path).is_some_and(passes)
 }
 
-/// The location of a path; `None` = it has none, or an expression may match it.
+/// Returns the location of a path; `None` = it has none, or an expression may match the path.
 fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     let locations = || {
         server
@@ -140,8 +140,8 @@ fn location_of<'n>(server: &'n Node, path: &str) -> Option<&'n Node> {
     longest.map(|(_, node)| node)
 }
 
-/// The response fields of a missing file with an `error_page`: those of the page's location, instead of its own.
-pub(super) fn fields_of_missing(
+/// Gives responses for missing files with an `error_page` the fields of the page's location instead of the file's.
+pub(super) fn add_missing_file_fields(
     (server, node): (&Node, &Node),
     levels: &[&[Node]],
     (scheme, name): (&str, &str),
@@ -187,12 +187,15 @@ pub(super) fn fields_of_missing(
         .response
         .replace_for("404", "200-403,405-599", &fields)
     {
-        let why = format!("a missing file has {name} of its own location, not of that of its page");
+        let why = format!(
+            "the response for a missing file has {name} of the file's location, not of the location of its page"
+        );
         notes.add(node.position, why);
     }
 }
 
-/// Notes that nginx sends the last page of `try_files`, and the index, with the fields of the page's own location.
+/// Adds a note if the last page of `try_files`, or the index, has other response fields: nginx sends those of its own
+/// location.
 pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes: &mut Notes) {
     let find = |keyword: &str| {
         let mut levels = levels.iter();
@@ -219,7 +222,7 @@ pub(super) fn note_fields(server: &Node, node: &Node, levels: &[&[Node]], notes:
             .collect();
         if location.position != node.position && fields(&own) != fields(levels) {
             let why = format!(
-                "in place of another path, {page} has the fields of that path's location, and not those of its own"
+                "if {page} is sent for another path, it has the fields of that path's location, not those of its own"
             );
             return notes.add(line.position, why);
         }

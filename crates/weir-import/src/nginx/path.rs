@@ -1,6 +1,6 @@
-//! Paths of locations and of files, as routes have them.
+//! Converts paths of locations and files to those of routes.
 
-/// A path relative to nginx's own directory, which depends on how it was built: that of the packages.
+/// Returns an absolute path for a path relative to nginx's prefix, which is a build option: that of common packages.
 pub(super) fn absolute(path: &str) -> String {
     const PREFIX: &str = "/usr/share/nginx";
     match path.starts_with('/') || path.is_empty() {
@@ -9,8 +9,8 @@ pub(super) fn absolute(path: &str) -> String {
     }
 }
 
-/// `try` of `files` for the words of `try_files`, whose last one may be a location with a pool; `None` = it does
-/// something else.
+/// Returns `try` of `files` for the words of `try_files`, the last of which may be a location with a pool; `None` =
+/// `try` cannot express them.
 pub(super) fn candidates(words: &[String], has_pool: bool) -> Option<Vec<String>> {
     let (last, first) = words.split_last()?;
     let mut all = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn candidates(words: &[String], has_pool: bool) -> Option<Vec<String>
         }
         all.push(word);
     }
-    // Without a file: a page, or the status 404.
+    // For missing files: a page, or status 404.
     match last.as_str() {
         "=404" => {}
         name if has_pool && name.starts_with('@') => {}
@@ -33,12 +33,12 @@ pub(super) fn candidates(words: &[String], has_pool: bool) -> Option<Vec<String>
     (!all.is_empty()).then_some(all)
 }
 
-/// `/` matches every path.
+/// Returns the path of a route for a prefix location; `None` = `/`, which matches every path.
 pub(super) fn prefix(text: &str) -> Option<String> {
     (text != "/").then(|| format!("{}*", escaped(text)))
 }
 
-/// Escapes a decoded nginx path as routes compare it.
+/// Percent-encodes a decoded path, as routes compare it.
 pub(super) fn escaped(text: &str) -> String {
     let mut path = String::with_capacity(text.len());
     for byte in text.bytes() {

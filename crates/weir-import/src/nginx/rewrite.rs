@@ -1,4 +1,4 @@
-//! `rewrite` of server blocks and locations: routes before theirs.
+//! `rewrite` of server blocks and locations, which becomes routes before those of the locations.
 
 use super::Context;
 use super::action::{redirect_target, restart, restart_of_server};
@@ -9,17 +9,17 @@ use super::variable::Clients;
 use crate::layer7::Action;
 use crate::note::Notes;
 
-/// Each `rewrite` of the server block, which nginx applies in turn before it selects a location. After `last` or
-/// `break` it skips those that follow.
-pub(super) fn of_server(
+/// Adds a route for each `rewrite` of the server block. nginx applies them in order before it selects a location; after
+/// `last` or `break`, it skips the following ones.
+pub(super) fn server_rewrites(
     context: &mut Context<'_>,
     server: &Node,
     scheme: &str,
     routes: &mut BlockRoutes,
     notes: &mut Notes,
 ) {
-    // A rule after one without a flag is about the path that this makes.
-    let first = server.inner().iter().take_while(|line| !goes_on(line));
+    // A rule after one without a flag applies to the rewritten path.
+    let first = server.inner().iter().take_while(|line| !continues(line));
     for line in first {
         let Some((regex, action)) = redirect(line, clients_of(scheme, routes)) else {
             continue;
@@ -42,7 +42,7 @@ pub(super) fn of_server(
         if returns || line.word(3).is_some() && at + 1 < count {
             line.reject(
                 notes,
-                "nginx does not apply the later rules of the server block to the new path",
+                "nginx does not apply the later rules of the server block to the new path, but Weir would",
             );
             continue;
         }
@@ -55,9 +55,9 @@ pub(super) fn of_server(
     }
 }
 
-/// Each `rewrite … last`, `permanent` or `redirect` of a location: a route before that of the location, with its
-/// conditions.
-pub(super) fn of_location(
+/// Adds a route for each `rewrite … last`, `permanent` or `redirect` of a location, before the location's route and
+/// with its conditions.
+pub(super) fn location_rewrites(
     context: &mut Context<'_>,
     node: &Node,
     scheme: &str,
@@ -67,7 +67,7 @@ pub(super) fn of_location(
 ) {
     let mut is_ended = false;
     for line in node.inner() {
-        is_ended |= line.keyword() == "return" || new_path(line).is_some() || goes_on(line);
+        is_ended |= line.keyword() == "return" || new_path(line).is_some() || continues(line);
         let is_possible = !is_ended && templates.iter().all(|template| template.regex.is_none());
         if let Some((regex, action)) =
             redirect(line, clients_of(scheme, routes)).filter(|_| is_possible)
@@ -89,7 +89,7 @@ pub(super) fn of_location(
         if is_ended || routes.rewrites {
             line.reject(
                 notes,
-                "an earlier rule, or those of the server block, would apply to the path of this one",
+                "an earlier rule of the location, or a rule of the server block, would apply to its path",
             );
             continue;
         }
@@ -104,8 +104,8 @@ pub(super) fn of_location(
     }
 }
 
-/// Whether a `rewrite` changes the path, and the rules after it apply to the new one.
-fn goes_on(line: &Node) -> bool {
+/// Returns whether a `rewrite` changes the path and the rules after it apply to the new path.
+fn continues(line: &Node) -> bool {
     changed_path(line, &[""]).is_some()
 }
 
@@ -117,8 +117,8 @@ fn clients_of<'a>(scheme: &'a str, routes: &'a BlockRoutes) -> Clients<'a> {
     }
 }
 
-/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the expression and the action of a route; `None` = it does
-/// something else.
+/// Converts `rewrite ^/old/(.*)$ /new/$1 permanent;` to the expression and the action of a route; `None` = it is not a
+/// redirect, or a route cannot express it.
 fn redirect(line: &Node, clients: Clients<'_>) -> Option<(String, Action)> {
     let words: Vec<&str> = line.words.iter().map(String::as_str).collect();
     let is_url = |to: &str| {

@@ -22,7 +22,7 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     // What the default server block sets is in the table of the service.
     let own = inner.iter().flat_map(|level| level.iter().rev());
     let own: Vec<&Node> = own
-        .filter(|line| !context.of_service.contains(&line.position))
+        .filter(|line| !context.service_lines.contains(&line.position))
         .collect();
     let find = |keyword: &str| own.iter().copied().find(|line| line.keyword() == keyword);
     let mut times: Vec<Entry> = Vec::new();
@@ -30,12 +30,15 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
         let Some(line) = find(theirs) else { continue };
         context.used.insert(line.position);
         if times.iter().any(|entry| entry.key == ours) {
-            notes.remark(line.position, format!("`{ours}` limits both directions"));
+            notes.remark(
+                line.position,
+                format!("not imported: `timeouts.{ours}` applies to both directions"),
+            );
             continue;
         }
         match line.word(1).and_then(time).filter(|millis| *millis > 0) {
             Some(millis) => times.push(Entry::new(ours, format_millis(millis), line.position)),
-            None => line.reject(notes, "Weir always has this timeout"),
+            None => line.reject(notes, "Weir requires a valid time above 0"),
         }
     }
     if !times.is_empty() {
@@ -56,27 +59,17 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     if let Some(line) = find("proxy_next_upstream_tries") {
         keys.extend(limit::retries(context, line, notes));
     }
-    let is_of_gzip =
-        |line: &&Node| matches!(line.keyword(), "gzip" | "gzip_types" | "gzip_min_length");
-    let has_own = own.iter().any(is_of_gzip);
-    if let Some((from, table)) = has_own.then(|| compression(context, levels)).flatten() {
-        let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
-        if !table.is_empty() {
-            keys.push(Entry::implied("compression", table));
-        } else if levels.iter().any(|level| level.iter().any(is_on)) {
-            keys.push(Entry::new("compression", false, from));
-        }
-    }
+    keys.extend(own_compression(context, &own, levels));
     keys.extend(authentication(context, levels, notes));
     keys.extend(super::mirror::mirror(context, levels, notes));
     let outer = levels.last().copied().unwrap_or_default();
-    // The limits of a location are in place of those around it, and those of a route are not.
-    let is_alone = |keyword: &str| {
+    // In nginx, the limits of a location replace those of the outer levels; in Weir, those of a route are additional.
+    let has_no_outer = |keyword: &str| {
         let has = |level: &&&[Node]| level.iter().any(|line| line.keyword() == keyword);
         levels.iter().filter(has).count() == 1
     };
-    let limit = |keyword: &str| find(keyword).filter(|_| is_alone(keyword));
-    let limits = limit::of_route(
+    let limit = |keyword: &str| find(keyword).filter(|_| has_no_outer(keyword));
+    let limits = limit::route_limits(
         context,
         outer,
         [limit("limit_req"), limit("limit_conn")],
@@ -88,7 +81,22 @@ pub(super) fn keys(context: &mut Context<'_>, levels: &[&[Node]], notes: &mut No
     keys
 }
 
-/// `auth_basic` and its file, of the innermost level that has them.
+/// Returns `compression` of a route, if one of its `own` lines is about `gzip`.
+fn own_compression(context: &mut Context<'_>, own: &[&Node], levels: &[&[Node]]) -> Option<Entry> {
+    let keywords = ["gzip", "gzip_types", "gzip_min_length"];
+    if !own.iter().any(|line| keywords.contains(&line.keyword())) {
+        return None;
+    }
+    let (from, table) = compression(context, levels)?;
+    let is_on = |line: &Node| line.keyword() == "gzip" && line.word(1) == Some("on");
+    let is_on_outside = levels.iter().any(|level| level.iter().any(is_on));
+    match table.is_empty() {
+        true => is_on_outside.then(|| Entry::new("compression", false, from)),
+        false => Some(Entry::implied("compression", table)),
+    }
+}
+
+/// Returns `basic_auth` for `auth_basic` and its file, of the innermost level that has them.
 pub(super) fn authentication(
     context: &mut Context<'_>,
     levels: &[&[Node]],

@@ -27,7 +27,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
             server.reject(notes, "it has no address that Weir can listen on");
         }
     }
-    // Blocks are not inherited, and looking at all of them for each one would take long.
+    // Blocks are not inherited, and searching all of them for each server block would take long.
     let is_line = |node: &&Node| !matches!(node.keyword(), "server" | "upstream");
     let lines: Vec<Node> = outer.iter().filter(is_line).cloned().collect();
     let outer = lines.as_slice();
@@ -38,7 +38,7 @@ pub(super) fn write(context: &mut Context<'_>, outer: &[Node], notes: &mut Notes
         if context.used.contains(&node.position) {
             continue;
         }
-        if !context.refused.is_empty() {
+        if !context.rejecting_ifs.is_empty() {
             node.reject(notes, why);
             continue;
         }
@@ -80,7 +80,7 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
         (keyword, _) if keyword.starts_with("proxy_") && !passes(own) => {
             Some("no request of the server block is sent to a server")
         }
-        (keyword @ ("add_header" | "proxy_set_header"), _) if is_replaced(keyword, own) => {
+        (keyword @ ("add_header" | "proxy_set_header"), _) if is_overridden(keyword, own) => {
             Some("every location overrides it")
         }
         ("ssl_trusted_certificate", _)
@@ -101,15 +101,15 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
     }
 }
 
-/// Whether a block has a target, possibly of a protocol that Weir does not support.
+/// Returns whether a block has a target, possibly with a protocol that Weir does not support.
 fn passes(nodes: &[Node]) -> bool {
     nodes
         .iter()
         .any(|node| node.keyword().ends_with("_pass") || passes(node.inner()))
 }
 
-/// Whether every location that a directive applies to has its own instead of the server block's.
-fn is_replaced(keyword: &str, own: &[Node]) -> bool {
+/// Returns whether every location to which a directive of the server block applies overrides it.
+fn is_overridden(keyword: &str, own: &[Node]) -> bool {
     let has =
         |node: &Node, keyword: &str| node.inner().iter().any(|line| line.keyword() == keyword);
     let locations = || own.iter().filter(|line| line.keyword() == "location");
@@ -120,10 +120,10 @@ fn is_replaced(keyword: &str, own: &[Node]) -> bool {
         let mut passing = locations().filter(|node| has(node, "proxy_pass") || has(node, "if"));
         return passing.all(|node| has(node, keyword));
     }
-    // Other responses of the server block have the server block's fields.
-    let answers = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
+    // Responses outside of locations have the fields of the server block.
+    let responds = |line: &Node| matches!(line.keyword(), "return" | "rewrite" | "if");
     let is_last = |node: &Node| node.word(1) == Some("/");
-    !own.iter().any(answers)
+    !own.iter().any(responds)
         && locations().any(is_last)
         && locations().all(|node| has(node, keyword))
 }
@@ -152,7 +152,7 @@ fn names(server: &Node) -> Vec<String> {
     names
 }
 
-/// A route, its condition, and its sort order.
+/// The sort order of a route, its condition, and the route.
 type HostRoute = ((u8, usize), Condition, BlockRoute);
 
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
@@ -175,7 +175,7 @@ fn service(
     let mut inner = inner.flat_map(|server| server.inner());
     context.forwarded = header::appends_forwarded_for(outer)
         || inner.any(|line| header::appends_forwarded_for(std::slice::from_ref(line)));
-    context.has_own_port = group.listen.iter().any(Listen::has_own_port);
+    context.has_other_port = group.listen.iter().any(Listen::has_other_port);
     let mut path_use = PathUse::default();
     let mut taken: HashSet<String> = HashSet::new();
     let pages = page::pages(context, default, outer, notes);
@@ -183,10 +183,10 @@ fn service(
         let Some(server) = servers.get(*index) else {
             continue;
         };
-        context.of_service.clear();
+        context.service_lines.clear();
         if *index == group.default {
             let lines = server.inner().iter().map(|line| line.position);
-            context.of_service.extend(lines);
+            context.service_lines.extend(lines);
         }
         context.routes_per_location = match *index == group.default {
             true => 1,
@@ -195,7 +195,7 @@ fn service(
         let found = block_routes(context, server, scheme, outer, (idle, path_use), notes);
         idle = found.idle;
         path_use = found.path_use;
-        // The first server block with a name takes it.
+        // The first server block with a name gets its requests.
         let mut names = names(server);
         names.retain(|name| !taken.contains(name));
         taken.extend(names.iter().cloned());
@@ -207,7 +207,7 @@ fn service(
             server.reject(notes, "it has no name that a route can match");
         }
         for name in names {
-            routes.extend(of_host(&name, &found.all, server.position));
+            routes.extend(host_routes(&name, &found.all, server.position));
         }
     }
     // Exact names come before `*.`, longer ones before shorter ones.
@@ -226,7 +226,7 @@ fn service(
         }
         _ => context.writer.no_servers(default.position),
     };
-    let name = name_of(context, group, default, tls);
+    let name = service_name(context, group, default, tls);
     let compares_path = |route: &BlockRoute| {
         let rewrites = matches!(route.action, Action::Restart { .. });
         route.path.is_some() || route.regex.is_some() || rewrites
@@ -235,7 +235,7 @@ fn service(
         .iter()
         .chain(routes.iter().map(|(.., route)| route))
         .any(compares_path);
-    table(
+    write_table(
         context,
         &name,
         group,
@@ -255,7 +255,7 @@ fn service(
             notes,
         );
     }
-    let answered = last.is_some();
+    let has_catch_all = last.is_some();
     for route in rest {
         let condition = Condition {
             path: route.path.clone(),
@@ -271,7 +271,7 @@ fn service(
             notes,
         );
     }
-    if !answered {
+    if !has_catch_all {
         let response = Action::Respond {
             status: 404,
             body: String::new(),
@@ -283,7 +283,7 @@ fn service(
 }
 
 /// Returns the routes of a server block for one of its names.
-fn of_host(name: &str, block_routes: &[BlockRoute], position: Position) -> Vec<HostRoute> {
+fn host_routes(name: &str, block_routes: &[BlockRoute], position: Position) -> Vec<HostRoute> {
     let order = match name {
         name if name.starts_with('~') => (3, 0),
         name if name.starts_with('*') => (1, usize::MAX - name.len()),
@@ -331,8 +331,13 @@ fn of_host(name: &str, block_routes: &[BlockRoute], position: Position) -> Vec<H
     routes
 }
 
-/// Named after the default server's first name, or the port.
-fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: bool) -> String {
+/// Returns a name for the service: the first name of the default server block, or the port.
+fn service_name(
+    context: &mut Context<'_>,
+    group: &ListenGroup,
+    default: &Node,
+    tls: bool,
+) -> String {
     let names = default
         .inner()
         .iter()
@@ -351,7 +356,8 @@ fn name_of(context: &mut Context<'_>, group: &ListenGroup, default: &Node, tls: 
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one service")]
-fn table(
+/// Writes the table of a service, with the settings of the default server block.
+fn write_table(
     context: &mut Context<'_>,
     name: &str,
     group: &ListenGroup,
@@ -427,8 +433,8 @@ fn table(
     context.writer.document.push(table);
 }
 
-/// nginx compares decoded paths, including encoded slashes. It sends servers the path as received, or the compared
-/// path if `proxy_pass` has a path.
+/// Adds `normalize_path`. nginx compares decoded paths, including encoded slashes. It sends servers the path as
+/// received, or the compared path if `proxy_pass` has a path.
 fn normalize_path(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -451,7 +457,7 @@ fn normalize_path(
     match path_use.normalized {
         Some(position) if path_use.received => notes.add(
             position,
-            "servers get the path as received, as for another `proxy_pass` of the service",
+            "servers get the path as received, not normalized, because another `proxy_pass` requires it",
         ),
         Some(position) => entries.push(Entry::new("forward", "normalized", position)),
         None => {}
@@ -461,8 +467,8 @@ fn normalize_path(
     }
 }
 
-/// Keys of `compression` for the `gzip` of these levels, innermost first, and its line; no keys: it is off. By default
-/// nginx only compresses HTML.
+/// Returns the line of `gzip` for these levels, innermost first, and the keys of `compression`; without keys, it is
+/// off. By default nginx only compresses HTML.
 pub(super) fn compression(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -501,8 +507,8 @@ pub(super) fn compression(
     Some((on.position, entries))
 }
 
-/// `underscores_in_headers` and `ignore_invalid_headers`: by default nginx considers names with `_` invalid and
-/// ignores such fields.
+/// Imports `underscores_in_headers` and `ignore_invalid_headers`: by default, nginx considers names with `_` invalid
+/// and ignores such fields.
 fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2]) {
     let switches = [
         ("underscores_in_headers", "on"),
@@ -524,7 +530,7 @@ fn underscores(context: &mut Context<'_>, table: &mut Table, levels: [&[Node]; 2
     }
 }
 
-/// `set_real_ip_from`.
+/// Imports `set_real_ip_from` as `trusted`.
 fn trusted(
     context: &mut Context<'_>,
     table: &mut Table,
@@ -562,7 +568,7 @@ fn trusted(
             }
             true => notes.add(
                 field.position,
-                "nginx appends the client's address to X-Forwarded-For once more, and Weir that of the proxy",
+                "nginx appends the client's address to X-Forwarded-For again; Weir appends the address of the proxy",
             ),
         }
     }
@@ -571,7 +577,7 @@ fn trusted(
     }
 }
 
-/// Keys of `timeouts`.
+/// Returns the keys of `timeouts`.
 fn timeouts(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     notes: &mut Notes,
@@ -596,7 +602,10 @@ fn timeouts(
                 "not imported: 0 disables the timeout, and Weir always has one",
             ),
             Some(_) if timeouts.iter().any(|entry| entry.key == *ours) => {
-                notes.remark(position, format!("`{ours}` limits both directions"));
+                notes.remark(
+                    position,
+                    format!("not imported: `timeouts.{ours}` applies to both directions"),
+                );
             }
             Some(millis) => timeouts.push(Entry::new(ours, format_millis(millis), position)),
             None => notes.add(position, "not imported: it is not a valid time"),

@@ -29,7 +29,7 @@ pub(super) struct Split {
 }
 
 impl Splits {
-    /// Reads the blocks; those that nginx rejects, and those without a value for some requests, are left out.
+    /// Reads the blocks, except for those that nginx rejects or that have no value for some requests.
     pub(super) fn read(nodes: &[Node]) -> Self {
         let blocks = nodes
             .iter()
@@ -40,8 +40,8 @@ impl Splits {
         }
     }
 
-    /// The block whose variable the target of a `proxy_pass` contains.
-    pub(super) fn of(&self, line: &Node) -> Option<Split> {
+    /// Returns the block whose variable is the host in a `proxy_pass`.
+    pub(super) fn for_target(&self, line: &Node) -> Option<Split> {
         let target = line.word(1)?;
         let rest = target.split_once("://$").map(|(_, rest)| rest)?;
         let name = match rest.strip_prefix('{') {
@@ -52,6 +52,7 @@ impl Splits {
     }
 }
 
+/// Parses a block.
 fn split(node: &Node) -> Option<Split> {
     let clients = Clients {
         scheme: "",
@@ -84,7 +85,7 @@ fn split(node: &Node) -> Option<Split> {
     })
 }
 
-/// A number with at most two decimals.
+/// Parses a number with at most two decimals, to hundredths.
 fn hundredths(text: &str) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let whole: u64 = whole.parse().ok()?;
@@ -101,7 +102,7 @@ fn hundredths(text: &str) -> Option<u64> {
 }
 
 impl Split {
-    /// The pools of a `proxy_pass` whose host is the variable.
+    /// Returns the action of a `proxy_pass` whose host is the variable.
     pub(super) fn action(
         &self,
         context: &mut Context<'_>,
@@ -117,7 +118,7 @@ impl Split {
         for (share, value) in self.parts.iter().filter(|(share, _)| *share > 0) {
             let to = url(&format!("{scheme}://{value}"))?;
             if to.path.is_some() {
-                return Err("a share of clients has a path of its own".to_owned());
+                return Err("a value of its variable has a path".to_owned());
             }
             let tls = match to.tls {
                 true => server_tls(context, levels),

@@ -33,23 +33,23 @@ pub(super) fn write(context: &mut Context<'_>, stream: &Node, notes: &mut Notes)
             keyword => node.reject(notes, reason(keyword)),
         }
     }
-    context.upstreams.unused(notes);
+    context.upstreams.note_unused(notes);
 }
 
-/// `map $ssl_preread_server_name $name`: pools by the TLS server name.
+/// Returns whether a directive is `map $ssl_preread_server_name $name`, which selects pools by TLS server name.
 fn is_name_map(node: &Node) -> bool {
     node.keyword() == "map"
         && node.word(1) == Some("$ssl_preread_server_name")
         && node.word(2).is_some_and(|name| name.starts_with('$'))
 }
 
-/// What a stream is sent to.
+/// The targets of a stream.
 struct Targets {
-    /// Without another one.
+    /// The pool for connections to which no name applies.
     pool: String,
     /// Names of hosts, and their pools.
     by_name: Vec<(String, String, Position)>,
-    /// Whether the server name is read.
+    /// Whether Weir reads the TLS server name.
     reads_name: bool,
 }
 
@@ -87,7 +87,7 @@ fn targets(
         .ok_or(COMPUTED)?;
     let reads = |line: &Node| line.keyword() == "ssl_preread" && line.word(1) == Some("on");
     if !node.inner().iter().any(reads) {
-        return Err("without `ssl_preread on` the server name is not known".to_owned());
+        return Err("the TLS server name is unknown without `ssl_preread on`".to_owned());
     }
     let with_hostnames = map.inner().iter().any(|line| line.keyword() == "hostnames");
     let (mut by_name, mut default) = (Vec::new(), None);
@@ -127,7 +127,7 @@ fn targets(
     })
 }
 
-/// The hosts of a route for a key of a map.
+/// Returns the hosts of routes for a key of a map.
 fn hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
     let lower = key.to_ascii_lowercase();
     match key {
@@ -136,9 +136,9 @@ fn hosts(key: &str, with_hostnames: bool) -> Result<Vec<String>, String> {
         _ if with_hostnames && key.starts_with('.') => {
             Ok(vec![lower[1..].to_owned(), format!("*{lower}")])
         }
-        _ if key.contains('*') && !with_hostnames => {
-            Err(format!("without `hostnames`, `*` of {key} is a character"))
-        }
+        _ if key.contains('*') && !with_hostnames => Err(format!(
+            "without `hostnames`, `*` in {key} is a literal character"
+        )),
         _ => Ok(vec![lower]),
     }
 }
@@ -149,7 +149,7 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
     if let Some(udp) = udp.first() {
         notes.add(
             udp.position,
-            "not imported: the proxy only supports TCP; use forward = \"nat\" for UDP",
+            "not imported: `forward = \"proxy\"` supports only TCP; use `forward = \"nat\"` for UDP",
         );
     }
     let Some(line) = node
@@ -184,7 +184,7 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
     if tcp.iter().any(|listen| listen.tls) {
         node.reject(
             notes,
-            "TLS of a stream is not imported: see `tls` of a service",
+            "the importer does not support TLS of a stream; see `tls` of a service",
         );
         return;
     }
@@ -200,7 +200,7 @@ fn server(context: &mut Context<'_>, node: &Node, maps: &[&Node], notes: &mut No
     }
 }
 
-/// Keys of `timeouts`; the other lines are not supported.
+/// Returns the keys of `timeouts`, and adds notes about the other lines.
 fn timeouts(node: &Node, reads_name: bool, notes: &mut Notes) -> Vec<Entry> {
     let mut timeouts = Vec::new();
     for line in node.inner() {

@@ -10,7 +10,7 @@ use super::upstream::{self, keepalive};
 use super::variable::{Clients, replace};
 use crate::Environment;
 use crate::document::{Entry, Item};
-use crate::layer7::{Group, Upstream, endpoint, servers_dns};
+use crate::layer7::{self, Upstream, endpoint, servers_dns};
 use crate::note::{Notes, Position};
 
 /// A parsed URL.
@@ -22,9 +22,9 @@ pub(super) struct Url {
     pub(super) path: Option<String>,
 }
 
-/// `http://HOST[:PORT][/PATH]`.
+/// Parses `http://HOST[:PORT][/PATH]`.
 pub(super) fn url(text: &str) -> Result<Url, String> {
-    // The path as received is what servers get without a path too.
+    // Without a path, servers also get the path as received.
     let mut received = ["$request_uri", "$uri$is_args$args"].into_iter();
     let text = received
         .find_map(|it| text.strip_suffix(it))
@@ -32,7 +32,7 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     let (tls, rest) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
         (Some(rest), _) => (false, rest),
         (_, Some(rest)) => (true, rest),
-        _ => return Err("not an http or https URL".to_owned()),
+        _ => return Err("the target is not an http or https URL".to_owned()),
     };
     // `unix:SOCKET[:PATH]`
     let (host, path) = match rest.strip_prefix(unix_socket::PREFIX) {
@@ -49,7 +49,7 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
         },
     };
     if text.contains('$') {
-        return Err("the target is computed, and a route's pool is fixed".to_owned());
+        return Err("the target is computed, and the pool of a route is fixed".to_owned());
     }
     if host.is_empty() {
         return Err("the host is missing".to_owned());
@@ -61,7 +61,7 @@ pub(super) fn url(text: &str) -> Result<Url, String> {
     })
 }
 
-/// Returns the address of a server: a unix socket, or a numeric address with its port, or with `port`.
+/// Returns the address of a server: a unix socket, or a numeric address with a port; `port` is the default.
 pub(super) fn server_address(
     environment: &dyn Environment,
     text: &str,
@@ -76,7 +76,7 @@ pub(super) fn server_address(
     }
 }
 
-/// Returns a numeric address with its port, or with `port`.
+/// Returns a numeric address with a port; `port` is the default.
 pub(super) fn resolved(
     environment: &dyn Environment,
     text: &str,
@@ -106,8 +106,8 @@ pub(super) fn resolved(
     Ok(endpoint(address, port))
 }
 
-/// An entry of `servers_dns` for a host name, which a name server may change; `None` = an address, or this machine.
-pub(super) fn of_name(text: &str, port: u16, position: Position) -> Option<Vec<Entry>> {
+/// Returns an entry of `servers_dns` for a host name, which is resolved at run time; `None` = an address, or localhost.
+pub(super) fn dns_entry(text: &str, port: u16, position: Position) -> Option<Vec<Entry>> {
     let (host, port) = match text.split_once(':') {
         Some((host, written)) => (host, written.parse::<u16>().ok()?),
         None => (text, port),
@@ -131,8 +131,8 @@ pub(super) struct PoolRef {
     pub(super) idle: Option<(u64, Position)>,
 }
 
-/// Returns the pool of a URL; `tls` are the keys of `tls` for https, `host` is the `Host` that its servers get instead
-/// of the client's.
+/// Returns the pool of a URL, and writes it if it is new. `tls` are the keys of `tls` for https; `host` is the `Host`
+/// that its servers get instead of the client's.
 pub(super) fn pool(
     context: &mut Context<'_>,
     url: &Url,
@@ -161,7 +161,7 @@ pub(super) fn pool(
     }
     let mut entries = Vec::new();
     let mut servers = Vec::new();
-    if let Some(name) = of_name(&url.host, port, from.position) {
+    if let Some(name) = dns_entry(&url.host, port, from.position) {
         let name = Item::new(name, Some(from.position));
         entries.extend(servers_dns(vec![name]));
     } else {
@@ -179,7 +179,7 @@ pub(super) fn pool(
         entries.push(Entry::implied("tls", tls));
     }
     entries.extend(host);
-    context.writer.group(Group {
+    context.writer.pool(layer7::Pool {
         from: from.position,
         name: name.clone(),
         entries,
@@ -194,13 +194,13 @@ pub(super) fn pool(
     })
 }
 
-/// Whether `proxy_set_header` with this name sets `Host`, which is a key of the pool.
+/// Returns whether a field is `Host`, which is a key of the pool.
 pub(super) const fn is_host(name: &str) -> bool {
     name.eq_ignore_ascii_case("Host")
 }
 
-/// The `Host` that servers get instead of the client's, and its line: what `proxy_set_header Host` sets, or without
-/// such a line the name in `proxy_pass`.
+/// Returns the `Host` that servers get instead of the client's, and its line: the value that `proxy_set_header Host`
+/// sets, or else the name in `proxy_pass`.
 pub(super) fn host(
     context: &Context<'_>,
     levels: &[&[Node]],
@@ -223,12 +223,12 @@ pub(super) fn host(
     text.map(|text| (text, line.position))
 }
 
-/// The `host` of a pool for a value of `Host`; `None` = the requested host as received.
+/// Returns `host` of a pool for a value of `Host`; `None` = the requested host as received.
 pub(super) fn host_text(
     context: &Context<'_>,
     value: &str,
 ) -> Result<Option<String>, &'static str> {
-    if value == "$http_host" || value == "$host" && !context.has_own_port {
+    if value == "$http_host" || value == "$host" && !context.has_other_port {
         return Ok(None);
     }
     let clients = Clients {
@@ -236,13 +236,13 @@ pub(super) fn host_text(
         name: &context.server_name,
         redirect: false,
     };
-    let unknown = "Weir has no variable for a part of the value";
+    let unknown = "the value contains an unsupported variable or a name in braces";
     let text = replace(value, clients).ok_or(unknown)?;
     let parsed = Template::parse(&text).map_err(|_| unknown)?;
     for part in parsed.parts() {
         match part {
             Part::Text(text) if text.bytes().all(Pool::may_be_in_host) => {}
-            Part::Text(_) => return Err("the value is not a host"),
+            Part::Text(_) => return Err("the value is not a valid host"),
             Part::Variable(Variable::Server | Variable::Group(_) | Variable::Rest) => {
                 return Err("`host` of a pool cannot contain a part of the value");
             }
@@ -255,7 +255,7 @@ pub(super) fn host_text(
     Ok(Some(text))
 }
 
-/// Keys of a pool's `tls`. By default nginx does not verify certificates.
+/// Returns the keys of a pool's `tls`. By default, nginx does not verify certificates.
 pub(super) fn server_tls(context: &mut Context<'_>, levels: &[&[Node]]) -> Vec<Entry> {
     let mut find = |keyword: &str| {
         let found = levels

@@ -5,7 +5,7 @@ use crate::document::{Entry, Value};
 use crate::note::{Notes, Position};
 use crate::tls_suite;
 
-/// `ssl_protocols TLSv1.2 TLSv1.3`.
+/// Returns `minimum` for `ssl_protocols TLSv1.2 TLSv1.3`.
 pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> {
     let lines_of = |nodes: &'_ [Node]| -> Option<(Position, Vec<String>)> {
         let node = nodes
@@ -17,7 +17,7 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
     let (position, words) = levels.into_iter().find_map(lines_of)?;
     let older = |word: &String| matches!(word.as_str(), "SSLv2" | "SSLv3" | "TLSv1" | "TLSv1.1");
     if words.iter().any(older) {
-        notes.add(position, "TLS versions below 1.2 are not supported");
+        notes.add(position, "Weir does not support TLS versions below 1.2");
     }
     let min = match words.iter().any(|word| older(word) || word == "TLSv1.2") {
         true => "1.2",
@@ -26,7 +26,7 @@ pub(super) fn minimum(levels: [&[Node]; 2], notes: &mut Notes) -> Option<Entry> 
     Some(Entry::new("minimum", min, position))
 }
 
-/// `ssl_ciphers`, `ssl_ecdh_curve`; `minimum` is what [`minimum`] returned.
+/// Returns `ciphers` and `groups` for `ssl_ciphers` and `ssl_ecdh_curve`; `minimum` is the result of [`minimum`].
 pub(super) fn suites(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     minimum: Option<&Entry>,
@@ -43,10 +43,10 @@ pub(super) fn suites(
     )
 }
 
-/// Where certificates are expected that the file does not name.
+/// Certificate directory of a service if the file names no certificate.
 const CERTIFICATES: &str = "/etc/weir/certs";
 
-/// Keys of `tls` of a service.
+/// Returns the keys of `tls` of a service.
 pub(super) fn keys(
     find: &mut dyn FnMut(&str) -> Option<(String, Position)>,
     default: Position,
@@ -65,7 +65,7 @@ pub(super) fn keys(
             }
             if let Some((key, position)) = key.filter(|(key, _)| !is_pair(&file, key)) {
                 let why = format!(
-                    "Weir reads the key from the file of the certificate: write the chain and {key} to {file}, or call \
+                    "Weir reads the key from the file of the certificate: write the chain and {key} to {file}, or name \
                      them NAME.crt and NAME.key"
                 );
                 notes.add(position, why);
@@ -74,7 +74,7 @@ pub(super) fn keys(
         None => {
             keys.push(Entry::implied("certificates", CERTIFICATES).essential());
             let why = format!(
-                "there is no ssl_certificate: Weir does not start before {CERTIFICATES} has certificates"
+                "there is no ssl_certificate; Weir does not start until {CERTIFICATES} contains certificates"
             );
             notes.add(default, why);
         }

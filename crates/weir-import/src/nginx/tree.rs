@@ -28,11 +28,11 @@ impl Node {
         self.block.as_deref().unwrap_or_default()
     }
 
-    /// Adds a note that it, and everything in its block, was not imported.
+    /// Adds notes that the directive and every line of its block are not imported.
     pub(super) fn reject(&self, notes: &mut Notes, why: &str) {
         notes.add(self.position, format!("not imported: {why}"));
         let why = format!(
-            "not imported: it is in the block of line {}",
+            "not imported: it is in the block of line {}, which is not imported",
             self.position.line()
         );
         for position in self.lines() {
@@ -55,7 +55,8 @@ impl Node {
     }
 }
 
-/// A level inherits the directives of the outer one, unless it has directives of the same kind.
+/// Returns the directives with `keyword` that apply: those of the first level that has any. `levels` are innermost
+/// first.
 pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Node> {
     let lines_of = |level: &&'n [Node]| -> Vec<&'n Node> {
         let lines = level.iter().filter(|line| line.keyword() == keyword);
@@ -65,7 +66,7 @@ pub(super) fn inherited<'n>(levels: &[&'n [Node]], keyword: &str) -> Vec<&'n Nod
     levels.find(|lines| !lines.is_empty()).unwrap_or_default()
 }
 
-/// The lines of a server block other than locations, which these inherit.
+/// Returns the lines of a server block other than locations, which the locations inherit.
 pub(super) fn lines_of(server: &Node) -> Rc<[Node]> {
     let lines = server.inner().iter();
     lines
@@ -74,10 +75,10 @@ pub(super) fn lines_of(server: &Node) -> Rc<[Node]> {
         .collect()
 }
 
-/// The paths of `^~` locations.
-pub(super) fn stops(server: &Node) -> Vec<String> {
-    let is_stop = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
-    let paths = server.inner().iter().filter(is_stop);
+/// Returns the prefixes of `^~` locations.
+pub(super) fn exclusive_prefixes(server: &Node) -> Vec<String> {
+    let is_exclusive = |node: &&Node| node.keyword() == "location" && node.word(1) == Some("^~");
+    let paths = server.inner().iter().filter(is_exclusive);
     paths
         .filter_map(|node| node.word(2).map(str::to_owned))
         .collect()
@@ -110,7 +111,7 @@ enum Token {
     Close,
 }
 
-/// Returns the whole file with its includes.
+/// Returns the directives of a file and its includes.
 pub(super) fn read(
     environment: &dyn Environment,
     notes: &mut Notes,
@@ -127,7 +128,7 @@ fn file(
     text: &str,
     depth: usize,
 ) -> Vec<Node> {
-    let index = notes.file(name, text);
+    let index = notes.add_file(name, text);
     let tokens = tokens(notes, index, text);
     let mut at = 0;
     let mut nodes = Vec::new();
@@ -145,11 +146,11 @@ fn file(
         .rsplit_once('/')
         .map_or("", |(directory, _)| directory)
         .to_owned();
-    included(environment, notes, &directory, nodes, depth)
+    expand_includes(environment, notes, &directory, nodes, depth)
 }
 
-/// Replaces `include` by the contents of its files.
-fn included(
+/// Replaces `include` by the contents of the files.
+fn expand_includes(
     environment: &dyn Environment,
     notes: &mut Notes,
     directory: &str,
@@ -159,7 +160,7 @@ fn included(
     let mut all = Vec::new();
     for mut node in nodes {
         if let Some(inner) = node.block.take() {
-            node.block = Some(included(environment, notes, directory, inner, depth));
+            node.block = Some(expand_includes(environment, notes, directory, inner, depth));
         }
         let Some(pattern) = node.word(1).filter(|_| node.keyword() == "include") else {
             all.push(node);
@@ -175,7 +176,7 @@ fn included(
         } else {
             format!("{directory}/{pattern}")
         };
-        if depth >= MAX_DEPTH || notes.files() > MAX_FILES {
+        if depth >= MAX_DEPTH || notes.file_count() > MAX_FILES {
             notes.add(
                 node.position,
                 "not imported: files include each other endlessly",
@@ -201,7 +202,7 @@ fn tokens(notes: &mut Notes, file: usize, text: &str) -> Vec<(Position, Token)> 
     let mut line = 1;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        let position = Position::new(file, line).part(tokens.len());
+        let position = Position::new(file, line).token(tokens.len());
         match c {
             '\n' => line += 1,
             c if c.is_whitespace() => {}
@@ -278,7 +279,7 @@ fn escaped(c: char, word: &mut String) -> char {
     }
 }
 
-/// A directive without a block.
+/// Returns a directive without a block.
 fn simple(position: Position, words: Vec<String>) -> Node {
     Node {
         position,
@@ -296,20 +297,20 @@ fn block(
     let mut nodes = Vec::new();
     let mut words: Vec<String> = Vec::new();
     let mut position: Option<Position> = None;
-    // Where a directive with a block begins on a line of its own, after a directive without its `;`.
-    let mut begins: Option<(usize, Position)> = None;
+    // Start of a directive with a block, on a new line after a directive without its `;`.
+    let mut block_start: Option<(usize, Position)> = None;
     while let Some((here, token)) = tokens.get(*at) {
         match token {
             Token::Word(word) => {
-                let is_first = position.is_some_and(|first| !first.is_on_same_line(*here));
-                if begins.is_none() && is_first && BLOCKS.contains(&word.as_str()) {
-                    begins = Some((words.len(), *here));
+                let is_on_new_line = position.is_some_and(|first| !first.is_on_same_line(*here));
+                if block_start.is_none() && is_on_new_line && BLOCKS.contains(&word.as_str()) {
+                    block_start = Some((words.len(), *here));
                 }
                 words.push(word.clone());
                 position.get_or_insert(*here);
             }
             Token::End => {
-                begins = None;
+                block_start = None;
                 let words = std::mem::take(&mut words);
                 match position.take() {
                     Some(position) => nodes.push(simple(position, words)),
@@ -330,7 +331,7 @@ fn block(
                         "the block has no closing brace, and nginx rejects the file",
                     );
                 }
-                if let (Some((count, of_block)), Some(first)) = (begins.take(), position) {
+                if let (Some((count, of_block)), Some(first)) = (block_start.take(), position) {
                     notes.add(first, "the `;` is missing, and nginx rejects the file");
                     let rest = words.split_off(count);
                     let words = std::mem::replace(&mut words, rest);
@@ -389,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn block_after_a_directive_without_semicolon_is_kept() {
+    fn block_after_directive_without_semicolon_is_parsed() {
         let (nodes, notes) = read_all("a b\nlocation / {\n c;\n}\n");
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert_eq!(nodes[0].words, ["a", "b"]);

@@ -3,19 +3,20 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Context;
-use super::target::{of_name, server_address};
+use super::target::{dns_entry, server_address};
 use super::tree::Node;
 use crate::document::{Entry, Item};
-use crate::layer7::{Group, Upstream};
+use crate::layer7::{self, Upstream};
 use crate::note::{Notes, Position};
 
 /// Upstreams by name, and which of them are used.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams {
     named: HashMap<String, Node>,
-    led_to: HashSet<String>,
-    /// Upstreams that some `proxy_pass` or another directive mentions.
-    named_by_targets: HashSet<String>,
+    /// Upstreams whose pool was written.
+    used: HashSet<String>,
+    /// Upstreams that a `proxy_pass` or another directive mentions.
+    mentioned: HashSet<String>,
 }
 
 impl Upstreams {
@@ -26,15 +27,15 @@ impl Upstreams {
             }
             Some(_) => node.reject(
                 notes,
-                "an upstream of this name already exists, and nginx rejects the file",
+                "an upstream with this name already exists, and nginx rejects the file",
             ),
             None => node.reject(notes, "the name is missing"),
         }
     }
 
-    /// Records which upstreams the targets of these directives mention. Returns the number of names that were looked
-    /// up, which does not depend on the number of upstreams.
-    pub(super) fn targets(&mut self, nodes: &[Node]) -> usize {
+    /// Records which upstreams these directives mention. Returns the number of lookups, which does not depend on the
+    /// number of upstreams.
+    pub(super) fn record_mentions(&mut self, nodes: &[Node]) -> usize {
         let mut lookups = 0;
         for node in nodes {
             let words = node.words.get(1..).unwrap_or_default();
@@ -46,26 +47,27 @@ impl Upstreams {
             for name in names.filter(|name| is_target && !name.is_empty()) {
                 lookups += 1;
                 if self.named.contains_key(name) {
-                    self.named_by_targets.insert(name.to_owned());
+                    self.mentioned.insert(name.to_owned());
                 }
             }
-            lookups += self.targets(node.inner());
+            lookups += self.record_mentions(node.inner());
         }
         lookups
     }
 
+    /// Returns an upstream, and records that it is used.
     pub(super) fn get(&mut self, name: &str) -> Option<Node> {
         let found = self.named.get(name)?.clone();
-        self.led_to.insert(name.to_owned());
+        self.used.insert(name.to_owned());
         Some(found)
     }
 
-    /// Adds a note for unused upstreams.
-    pub(super) fn unused(&self, notes: &mut Notes) {
+    /// Adds notes about unused upstreams.
+    pub(super) fn note_unused(&self, notes: &mut Notes) {
         for (name, node) in &self.named {
-            if !self.led_to.contains(name) {
-                if self.named_by_targets.contains(name) {
-                    node.reject(notes, "no target that Weir supports uses it");
+            if !self.used.contains(name) {
+                if self.mentioned.contains(name) {
+                    node.reject(notes, "no directive that Weir supports uses it");
                 } else {
                     for position in node.lines().into_iter().chain([node.position]) {
                         notes.remark(position, "not imported: nothing uses this upstream");
@@ -92,7 +94,7 @@ pub(super) fn write(
         match inner.keyword() {
             "server" => match inner
                 .word(1)
-                .and_then(|host| of_name(host, port, inner.position))
+                .and_then(|host| dns_entry(host, port, inner.position))
             {
                 Some(name) => names.push(named(name, inner, notes)),
                 None => servers.extend(server(context, inner, port, notes)),
@@ -112,13 +114,13 @@ pub(super) fn write(
                 }
                 None => inner.reject(
                     notes,
-                    "`key` is the source, the URI, the path, a field, a cookie or a parameter",
+                    "`key` of `hash` takes the source, the URI, the path, a field, a cookie or a parameter",
                 ),
             },
             "sticky" if inner.word(1) == Some("cookie") && inner.word(2).is_some() => {
                 sticky(&mut entries, inner, notes);
             }
-            // Used by the services with this upstream.
+            // Imported as `limits.idle_servers` of the services.
             "keepalive" if keepalive(node).is_some() => {}
             "keepalive" => inner.reject(notes, "nginx requires a number"),
             "keepalive_requests" => {
@@ -137,7 +139,7 @@ pub(super) fn write(
     }
     entries.extend(host);
     let name = context.writer.names.take(node.word(1).unwrap_or("pool"));
-    context.writer.group(Group {
+    context.writer.pool(layer7::Pool {
         from: node.position,
         name: name.clone(),
         entries,
@@ -148,7 +150,7 @@ pub(super) fn write(
     name
 }
 
-/// `keepalive N` of an upstream.
+/// Returns N of `keepalive N` of an upstream, and its line.
 pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     let line = node
         .inner()
@@ -157,7 +159,7 @@ pub(super) fn keepalive(node: &Node) -> Option<(u64, Position)> {
     Some((line.word(1)?.parse().ok()?, line.position))
 }
 
-/// `sticky cookie NAME expires=1h domain=… path=…`.
+/// Imports `sticky cookie NAME expires=1h domain=… path=…`.
 fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     let mut attributes = Vec::new();
     for word in &node.words[3..] {
@@ -181,6 +183,7 @@ fn sticky(entries: &mut Vec<Entry>, node: &Node, notes: &mut Notes) {
     entries.push(Entry::new("sticky", table, node.position));
 }
 
+/// Returns Weir's `key` for a variable; `None` = Weir has no such key.
 pub(super) fn hash_key(text: &str) -> Option<String> {
     Some(match text {
         "$remote_addr" | "$binary_remote_addr" => "source".to_owned(),
@@ -199,7 +202,7 @@ pub(super) fn hash_key(text: &str) -> Option<String> {
     })
 }
 
-/// A name with the options of its `server` line.
+/// Returns an entry of `servers_dns` with the options of its `server` line.
 fn named(name: Vec<Entry>, node: &Node, notes: &mut Notes) -> Item {
     let mut entries = name;
     for entry in options(node, notes) {
@@ -235,7 +238,7 @@ fn server(context: &Context<'_>, node: &Node, port: u16, notes: &mut Notes) -> O
     })
 }
 
-/// The options of a server.
+/// Returns the keys for the options of a server.
 fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
     let position = node.position;
     let mut entries: Vec<Entry> = Vec::new();
@@ -253,7 +256,7 @@ fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
                 entries.push(Entry::new("weight", 0_u32, position));
                 notes.remark(
                     position,
-                    "down, so weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
+                    "down, so imported with weight = 0; `weir server POOL/ADDRESS maint` does this at run time",
                 );
             }
             ("max_fails", Some(0)) => notes.add(
@@ -274,7 +277,7 @@ fn options(node: &Node, notes: &mut Notes) -> Vec<Entry> {
             ),
             _ => notes.add(
                 position,
-                format!("{word} is not imported: a server of Weir has no such key"),
+                format!("{word} is not imported: a server in weir.toml has no such key"),
             ),
         }
     }
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_for_upstreams_is_linear() {
+    fn search_for_used_upstreams_takes_linear_time() {
         let lookups = |count: usize| {
             let mut notes = Notes::default();
             let lines = (0..count).map(|at| {
@@ -319,8 +322,8 @@ mod tests {
             for node in nodes.iter().filter(|node| node.keyword() == "upstream") {
                 upstreams.read(node, &mut notes);
             }
-            let lookups = upstreams.targets(&nodes);
-            assert_eq!(upstreams.named_by_targets.len(), count);
+            let lookups = upstreams.record_mentions(&nodes);
+            assert_eq!(upstreams.mentioned.len(), count);
             lookups
         };
         assert_eq!(lookups(400), 4 * lookups(100));

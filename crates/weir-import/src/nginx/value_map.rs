@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
 use super::tree::Node;
-use super::variable::{Clients, TOKEN, replace};
+use super::variable::{Clients, MAP_PREFIX, replace};
 use super::when::{listed, negated};
 use crate::document::{Document, Entry, Item, Table, Value};
 use crate::name::plain;
 use crate::note::Position;
 
-/// A value, and the conditions of the requests that have it.
+/// A value, and the conditions under which a variable has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) conditions: Vec<String>,
@@ -21,7 +21,7 @@ pub(super) struct Case {
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     named: HashMap<String, ValueMap>,
-    /// Those that conditions were made of.
+    /// Variables that were converted to conditions.
     compared: RefCell<BTreeSet<String>>,
 }
 
@@ -32,7 +32,7 @@ struct ValueMap {
     /// Keys and values.
     entries: Vec<(String, String)>,
     default: String,
-    /// Whether nothing else is in the block.
+    /// Whether the block contains nothing that is not supported.
     is_plain: bool,
 }
 
@@ -47,24 +47,24 @@ impl Maps {
         maps
     }
 
-    /// Whether it is a variable of a block.
+    /// Returns whether a block defines the variable.
     pub(super) fn has(&self, name: &str) -> bool {
         self.named.contains_key(name)
     }
 
-    /// The variable that becomes `{map.NAME}`.
+    /// Returns the reference that becomes `{map.NAME}`.
     pub(super) fn token(name: &str) -> String {
-        format!("${{{TOKEN}{name}}}")
+        format!("${{{MAP_PREFIX}{name}}}")
     }
 
-    /// Whether it can be a `[map.NAME]`.
+    /// Returns whether the variable can become a `[map.NAME]`.
     pub(super) fn is_table(&self, name: &str) -> bool {
         self.named
             .get(name)
             .is_some_and(|map| map.table(name).is_some())
     }
 
-    /// The values of a variable, each with its condition, and the default last.
+    /// Returns the values of a variable with their conditions, the default last; `None` = they cannot be expressed.
     pub(super) fn cases(&self, name: &str) -> Option<Vec<Case>> {
         let map = self.named.get(name)?;
         let mut cases = Vec::new();
@@ -73,7 +73,7 @@ impl Maps {
         if map.is_geo && map.entries.len() > 1 {
             return None;
         }
-        // nginx looks for texts first. Several expressions may match a request, of which the first one counts.
+        // nginx compares texts first. Several expressions may match a request; nginx uses the first one.
         let (texts, expressions): (Vec<_>, Vec<_>) = map
             .entries
             .iter()
@@ -100,7 +100,8 @@ impl Maps {
         Some(cases)
     }
 
-    /// The alternatives of conditions with which the value of a variable is one that `holds`.
+    /// Returns the alternative lists of conditions under which the value of a variable is one that `holds` accepts;
+    /// `None` = they cannot be expressed.
     pub(super) fn alternatives(
         &self,
         name: &str,
@@ -132,7 +133,7 @@ impl Maps {
         Some(found)
     }
 
-    /// Writes the tables that texts of the document refer to. Returns the lines of all blocks that were used.
+    /// Writes the tables that the document refers to. Returns the lines of all blocks that were used.
     pub(super) fn write(&self, document: &mut Document) -> Vec<Position> {
         let mut used = Vec::new();
         let mut names: Vec<&String> = self.named.keys().collect();
@@ -165,7 +166,7 @@ fn mentions(document: &Document, text: &str) -> bool {
     entries.any(|entry| has(&entry.item.value, text))
 }
 
-/// The block of a variable, and its name.
+/// Parses a block; returns the name of its variable too.
 fn value_map(node: &Node) -> Option<(String, ValueMap)> {
     let is_geo = match node.keyword() {
         "map" => false,
@@ -206,17 +207,17 @@ impl ValueMap {
         self.node.word(1).unwrap_or_default()
     }
 
-    /// Whether keys are texts, of which only one can be that of a request.
+    /// Returns whether all keys are texts, of which at most one matches a request.
     fn has_only_texts(&self) -> bool {
         !self.is_geo && self.entries.iter().all(|(key, _)| !key.starts_with('~'))
     }
 
-    /// Whether a condition has only one value.
+    /// Returns whether a condition takes only one value.
     fn is_single(&self) -> bool {
         matches!(self.source(), "$host" | "$uri" | "$document_uri") && !self.is_geo
     }
 
-    /// The condition that the part of the request is one of `keys`; `None` = routes do not compare it.
+    /// Returns the condition that the part of the request is one of `keys`; `None` = routes cannot compare it.
     fn condition(&self, keys: &[String]) -> Option<String> {
         if !self.is_plain || keys.is_empty() {
             return None;
@@ -259,7 +260,7 @@ impl ValueMap {
         Some(listed(key, &values))
     }
 
-    /// The `[map.NAME]`; `None` = it cannot be written.
+    /// Returns the `[map.NAME]`; `None` = it cannot be expressed.
     fn table(&self, name: &str) -> Option<Table> {
         let source = self.source();
         let clients = Clients {
@@ -267,7 +268,7 @@ impl ValueMap {
             name: "",
             redirect: false,
         };
-        // With an empty query it would have a `?` that nginx's does not have.
+        // With an empty query, Weir's text would end with `?`, nginx's does not.
         if !self.is_plain || self.is_geo || source.contains("$request_uri") {
             return None;
         }
@@ -277,7 +278,7 @@ impl ValueMap {
                 .entries
                 .iter()
                 .any(|(key, _)| key.is_empty() || key.contains(char::is_whitespace));
-        // nginx looks for texts first.
+        // nginx compares texts first.
         let (texts, expressions): (Vec<_>, Vec<_>) = self
             .entries
             .iter()
@@ -303,7 +304,7 @@ impl ValueMap {
         table.push(Entry::implied("entries", entries).essential());
         match has_expressions {
             true => table.push(Entry::implied("kind", "regex").essential()),
-            // nginx compares texts without case.
+            // nginx ignores the case of texts.
             false => table.push(Entry::implied("ignore_case", true).essential()),
         }
         if !self.default.is_empty() {
@@ -313,9 +314,9 @@ impl ValueMap {
     }
 }
 
-/// The expression that a key of `map` is; texts are compared without case.
+/// Converts a key of `map` to an expression; texts ignore case.
 fn expression(key: &str) -> Option<String> {
-    // Groups are for values.
+    // Values may refer to groups.
     if key.contains("(?<") || key.contains("(?P<") {
         return None;
     }

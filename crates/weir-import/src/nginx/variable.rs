@@ -1,23 +1,24 @@
-//! nginx's variables in texts that are made for a request.
+//! Replaces nginx's variables in texts by Weir's.
 
-/// Begins the name of a variable that is replaced by a `[map.NAME]`.
-pub(super) const TOKEN: &str = "weir_map_";
+/// Prefix of the name of a variable that becomes a `[map.NAME]`.
+pub(super) const MAP_PREFIX: &str = "weir_map_";
 
-/// Begins the name of a variable that is a group of the route's expression.
-pub(super) const GROUP: &str = "weir_group_";
+/// Prefix of the name of a variable that is a group of the route's expression.
+pub(super) const GROUP_PREFIX: &str = "weir_group_";
 
-/// What a text is made for: variables that are constant for a service.
+/// Values of variables that are constant for a service, and the use of the text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients<'a> {
     /// `http` or `https`.
     pub(super) scheme: &'a str,
     /// The first `server_name`.
     pub(super) name: &'a str,
-    /// The whole path and query are `{path}`: in redirects.
+    /// The text is the target of a redirect, in which `{path}` includes the query.
     pub(super) redirect: bool,
 }
 
-/// Replaces variables; `None` = Weir has none for one of them, or a literal name in braces would become one.
+/// Replaces variables; `None` = Weir has no equivalent of one of them, or the text contains a literal name in braces,
+/// which weir.toml takes as a variable.
 pub(super) fn replace(text: &str, clients: Clients<'_>) -> Option<String> {
     if crate::layer7::has_variable(&text.replace("${", "$")) && !text.contains("${") {
         return None;
@@ -57,10 +58,10 @@ fn variable(name: &str, clients: Clients<'_>) -> Option<String> {
         "uri" | "document_uri" => "{path}".to_owned(),
         "request_uri" if clients.redirect => "{path}".to_owned(),
         "request_uri" => "{path}?{query}".to_owned(),
-        name if name.starts_with(TOKEN) => {
-            format!("{{map.{}}}", crate::name::plain(&name[TOKEN.len()..]))
+        name if name.starts_with(MAP_PREFIX) => {
+            format!("{{map.{}}}", crate::name::plain(&name[MAP_PREFIX.len()..]))
         }
-        name if name.starts_with(GROUP) => format!("{{{}}}", &name[GROUP.len()..]),
+        name if name.starts_with(GROUP_PREFIX) => format!("{{{}}}", &name[GROUP_PREFIX.len()..]),
         "ssl_server_name" => "{tls_sni}".to_owned(),
         "ssl_client_s_dn" => "{client_cert_subject}".to_owned(),
         "upstream_addr" => "{server}".to_owned(),

@@ -1,4 +1,4 @@
-//! `if`, `allow` and `deny`: the requests that a directive applies to, as far as routes support it.
+//! Converts `if`, `allow` and `deny` to conditions of routes.
 
 use super::Context;
 use super::tree::Node;
@@ -14,14 +14,14 @@ pub(super) enum When {
     Matches(Condition),
 }
 
-/// Between conditions that must hold together.
+/// Separates conditions that must all hold.
 pub(super) const AND: &str = "\u{1}";
 /// A condition that always holds.
 pub(super) const ALWAYS: &str = "\u{2}";
-/// Before a condition with the key of a route and its values, each before one of them.
+/// Precedes the key and each value of a condition with a key of a route and its values.
 const LISTED: char = '\u{3}';
 
-/// The condition that a key of a route has one of these values.
+/// Returns the condition that a key of a route has one of these values.
 pub(super) fn listed(key: &str, values: &[String]) -> String {
     let values: Vec<String> = values
         .iter()
@@ -30,7 +30,7 @@ pub(super) fn listed(key: &str, values: &[String]) -> String {
     format!("{LISTED}{key}{}", values.concat())
 }
 
-/// The opposite of a condition; `None` = routes do not support it.
+/// Returns the negation of a condition; `None` = routes do not support it.
 pub(super) fn negated(text: &str) -> Option<String> {
     if let Some(rest) = text.strip_prefix(LISTED) {
         return Some(match rest.strip_prefix('!') {
@@ -38,8 +38,8 @@ pub(super) fn negated(text: &str) -> Option<String> {
             None => format!("{LISTED}!{rest}"),
         });
     }
-    let (variable, sign, value) = parts(text)?;
-    let sign = match sign? {
+    let (variable, operator, value) = parts(text)?;
+    let operator = match operator? {
         "=" => "!=",
         "!=" => "=",
         "~" => "!~",
@@ -48,20 +48,20 @@ pub(super) fn negated(text: &str) -> Option<String> {
         "!~*" => "~*",
         _ => return None,
     };
-    Some(format!("{variable} {sign} {value}"))
+    Some(format!("{variable} {operator} {value}"))
 }
 
-/// Variable, sign and value of a condition.
+/// Splits a condition into variable, operator and value.
 pub(super) fn parts(text: &str) -> Option<(&str, Option<&str>, &str)> {
     let mut parts = text.trim().splitn(3, ' ');
     let variable = parts.next().filter(|it| it.starts_with('$'))?;
-    let sign = parts.next();
+    let operator = parts.next();
     let value = parts.next().unwrap_or_default().trim();
-    Some((variable, sign, value.trim_matches(['"', '\''])))
+    Some((variable, operator, value.trim_matches(['"', '\''])))
 }
 
-/// A condition that [`listed`] has made.
-fn of_list(rest: &str) -> Option<Condition> {
+/// Parses a condition that [`listed`] returned.
+fn parse_listed(rest: &str) -> Option<Condition> {
     let mut parts = rest.split(LISTED).map(str::to_owned);
     let key = parts.next()?;
     let values: Vec<String> = parts.collect();
@@ -94,7 +94,7 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     let inner = text.strip_prefix('(')?.strip_suffix(')')?.trim();
     let mut all = Condition::default();
     for one in inner.split(AND) {
-        match known(one).or_else(|| single(one, scheme))? {
+        match parse_generated(one).or_else(|| parse_single(one, scheme))? {
             When::Always => {}
             When::Never => return Some(When::Never),
             When::Matches(condition) => all = all.and(&condition)?,
@@ -106,19 +106,20 @@ pub(super) fn when(node: &Node, scheme: &str) -> Option<When> {
     })
 }
 
-/// A condition that this importer has made; `None` = one of the file.
-fn known(inner: &str) -> Option<When> {
+/// Parses a condition that this importer generated; `None` = it is from the file.
+fn parse_generated(inner: &str) -> Option<When> {
     match inner.strip_prefix(LISTED) {
-        Some(rest) => of_list(rest).map(When::Matches),
+        Some(rest) => parse_listed(rest).map(When::Matches),
         None => (inner == ALWAYS).then_some(When::Always),
     }
 }
 
-fn single(inner: &str, scheme: &str) -> Option<When> {
+/// Parses a single condition from the file.
+fn parse_single(inner: &str, scheme: &str) -> Option<When> {
     let mut parts = inner.splitn(3, ' ');
-    let (variable, sign, value) = match (parts.next()?, parts.next(), parts.next()) {
-        (variable, Some(sign), Some(value)) => (variable, sign, value.trim()),
-        (variable, Some(sign @ ("=" | "!=")), None) => (variable, sign, ""),
+    let (variable, operator, value) = match (parts.next()?, parts.next(), parts.next()) {
+        (variable, Some(operator), Some(value)) => (variable, operator, value.trim()),
+        (variable, Some(operator @ ("=" | "!=")), None) => (variable, operator, ""),
         // A variable is true unless it is empty or 0.
         (variable, None, None) if variable.starts_with("$http_") => (variable, "~", "^.*[^0]"),
         _ => return None,
@@ -126,7 +127,7 @@ fn single(inner: &str, scheme: &str) -> Option<When> {
     let value = value.trim_matches(['"', '\'']);
     let constant = |own: &str| {
         let same = own == value;
-        match (sign, same) {
+        match (operator, same) {
             ("=", true) | ("!=", false) => Some(When::Always),
             ("=", false) | ("!=", true) => Some(When::Never),
             _ => None,
@@ -141,27 +142,27 @@ fn single(inner: &str, scheme: &str) -> Option<When> {
         }
         _ => {}
     }
-    // Empty or absent: without any character.
-    let (sign, value) = match (sign, value) {
+    // Empty or absent: no character matches.
+    let (operator, value) = match (operator, value) {
         ("=", "") => ("!~", "."),
         ("!=", "") => ("~", "."),
         other => other,
     };
     match variable {
-        // `*` would become a wildcard, `~` would begin an expression.
+        // In a route, `*` is a wildcard, and `~` begins an expression.
         _ if value.is_empty() => return None,
-        _ if matches!(sign, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
+        _ if matches!(operator, "=" | "!=") && (value.contains('*') || value.starts_with('~')) => {
             return None;
         }
         _ => {}
     }
-    let compared = match sign {
+    let compared = match operator {
         "=" | "!=" => value.to_owned(),
         "~" | "!~" => format!("~{value}"),
         "~*" | "!~*" => format!("~(?i){value}"),
         _ => return None,
     };
-    let is_regex = sign.contains('~');
+    let is_regex = operator.contains('~');
     let value = compared.as_str();
     let mut condition = Condition::default();
     match variable {
@@ -183,14 +184,14 @@ fn single(inner: &str, scheme: &str) -> Option<When> {
             }
         }
     }
-    if !sign.starts_with('!') {
+    if !operator.starts_with('!') {
         return Some(When::Matches(condition));
     }
-    // One field, so one alternative.
+    // The condition has one field, so its negation has one alternative.
     condition.negated().into_iter().next().map(When::Matches)
 }
 
-/// The methods of `~^(GET|HEAD)$`.
+/// Parses the methods of `~^(GET|HEAD)$`.
 fn methods(regex: &str) -> Option<Vec<String>> {
     let inner = regex.strip_prefix("~^(")?.strip_suffix(")$")?;
     let words: Vec<String> = inner.split('|').map(str::to_owned).collect();
@@ -198,8 +199,8 @@ fn methods(regex: &str) -> Option<Vec<String>> {
     words.iter().all(is_method).then_some(words)
 }
 
-/// Returns networks in nginx's order of evaluation, and whether they are allowed; no networks = all remaining
-/// clients.
+/// Returns networks in the order in which nginx evaluates them, and whether they are allowed; no networks = all
+/// remaining clients.
 pub(super) fn access_rules(
     context: &mut Context<'_>,
     levels: &[&[Node]],
@@ -225,7 +226,7 @@ pub(super) fn access_rules(
         }
         let address = word.split('/').next().unwrap_or("");
         if address.parse::<std::net::IpAddr>().is_err() {
-            node.reject(notes, "a route's `source` is a network");
+            node.reject(notes, "`source` of a route takes addresses and networks");
             continue;
         }
         context.used.insert(node.position);
@@ -256,34 +257,34 @@ mod tests {
         assert_eq!(parse_if("if ($scheme != \"https\")"), Some(When::Always));
         assert_eq!(parse_if("if ($https = on)"), Some(When::Never));
         let Some(When::Matches(condition)) = parse_if("if ($host = Old.example)") else {
-            panic!("a host");
+            panic!("not a condition on the host");
         };
         assert_eq!(condition.host.as_deref(), Some("old.example"));
         let Some(When::Matches(condition)) = parse_if("if ($http_x_forwarded_proto = http)") else {
-            panic!("a field");
+            panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["x-forwarded-proto: http"]);
         let Some(When::Matches(condition)) = parse_if("if ($host != a)") else {
-            panic!("a host");
+            panic!("not a condition on the host");
         };
         assert_eq!(condition.not["host"], ["a"]);
         let Some(When::Matches(condition)) = parse_if("if ($request_method !~ ^(GET|HEAD)$)")
         else {
-            panic!("methods");
+            panic!("not a condition on the method");
         };
         assert_eq!(condition.not["method"], ["GET", "HEAD"]);
         let Some(When::Matches(condition)) = parse_if("if ($http_user_agent ~* (bot|spider))")
         else {
-            panic!("a field");
+            panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["user-agent: ~(?i)(bot|spider)"]);
         assert_eq!(parse_if("if ($ssl_protocol = \"\")"), Some(When::Always));
         let Some(When::Matches(condition)) = parse_if("if ($cookie_token = \"\")") else {
-            panic!("a cookie");
+            panic!("not a condition on a cookie");
         };
         assert_eq!(condition.not["cookie"], ["token=~."]);
         let Some(When::Matches(condition)) = parse_if("if ($http_upgrade != '')") else {
-            panic!("a field");
+            panic!("not a condition on a field");
         };
         assert_eq!(condition.headers, ["upgrade: ~."]);
         assert_eq!(parse_if("if (-f $request_filename)"), None);

@@ -1,13 +1,15 @@
-//! An environment for tests.
+//! An environment with fixed files and variables.
 
 use std::net::IpAddr;
 
 use weir_import::Environment;
 
-/// Has these files, with their text, and these variables.
+/// An environment with these files and variables.
 #[derive(Default)]
 pub(crate) struct FakeEnvironment {
+    /// Paths and texts.
     pub(crate) files: &'static [(&'static str, &'static str)],
+    /// Names and values.
     pub(crate) variables: &'static [(&'static str, &'static str)],
 }
 

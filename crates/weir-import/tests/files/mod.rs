@@ -1,4 +1,4 @@
-//! The corpus, and the files next to it as an environment.
+//! The files of the corpus, and an environment with their directory.
 
 #![allow(clippy::disallowed_methods, reason = "the test reads its own files")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use weir_import::{Environment, Imported};
 
-/// Reads the corpus directory and knows the service name `http`.
+/// An environment with the files of a directory and the service name `http`.
 pub(crate) struct Corpus(pub(crate) PathBuf);
 
 impl Environment for Corpus {
@@ -69,18 +69,18 @@ impl Case {
     }
 }
 
-/// Every file of one program, by name.
+/// Returns the files of one program, sorted by name.
 pub(crate) fn corpus(program: &str) -> Vec<Case> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/corpus")
         .join(program);
     let mut cases: Vec<Case> = fs::read_dir(&directory)
-        .expect("a corpus")
+        .expect("read the corpus directory")
         .flatten()
         .filter(|entry| entry.path().is_file())
         .map(|entry| Case {
-            name: entry.file_name().into_string().expect("a name"),
-            text: fs::read_to_string(entry.path()).expect("a text"),
+            name: entry.file_name().into_string().expect("file name is UTF-8"),
+            text: fs::read_to_string(entry.path()).expect("read a file of the corpus"),
             directory: directory.clone(),
         })
         .collect();
@@ -88,17 +88,17 @@ pub(crate) fn corpus(program: &str) -> Vec<Case> {
     cases
 }
 
-#[allow(dead_code, reason = "each test uses its part")]
-/// Asserts that `weir check` accepts the output.
-pub(crate) fn assert_accepted(imported: &Imported, of: &str) {
+#[allow(dead_code, reason = "not every test uses it")]
+/// Asserts that the parser accepts the output.
+pub(crate) fn assert_accepted(imported: &Imported, name: &str) {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     if let Err(found) = parsed {
-        panic!("{of}: {found:#?}\n{}", imported.toml);
+        panic!("{name}: {found:#?}\n{}", imported.toml);
     }
 }
 
-#[allow(dead_code, reason = "each test uses its part")]
-/// Returns the line numbers of notes about the file itself.
+#[allow(dead_code, reason = "not every test uses it")]
+/// Returns the line numbers of notes about the file itself, not about included files.
 pub(crate) fn noted_lines(imported: &Imported) -> Vec<usize> {
     let number = |note: &String| {
         let rest = note.strip_prefix("line ")?;

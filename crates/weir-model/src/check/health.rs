@@ -26,13 +26,13 @@ pub struct Health {
     pub slow_start: Duration,
     /// Total weight below which the sorry server replaces all others; 0 = none.
     pub quorum: u32,
-    /// How far the total weight must rise above, or fall below, `quorum` to change the state.
+    /// How far the total weight must rise above `quorum`, or fall below it, to change the state.
     pub quorum_hysteresis: u32,
-    /// Percentage of servers down above which all are used as if they were up; `None` = never.
+    /// Percentage of servers that are down above which all servers are used as if they were up; `None` = never.
     pub panic_threshold: Option<u32>,
-    /// Percentage of servers that may be ejected because of failures seen in client traffic; 0 = none.
+    /// Maximum percentage of servers that may be ejected because of failures in client traffic; 0 = no ejection.
     pub max_ejected: u32,
-    /// Latency of answers at layer 4 beyond which a server is ejected; `None` = never.
+    /// Latency of replies at layer 4 above which a server is ejected; `None` = no ejection.
     pub max_latency: Option<Duration>,
     /// Program and arguments, called when a check changes a server's state; empty = none.
     pub notify: Vec<String>,
@@ -58,7 +58,7 @@ impl Default for Health {
     }
 }
 
-/// The keys that differ from their defaults.
+/// Formats the keys that differ from their defaults.
 impl fmt::Display for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "require {}", self.require.as_str())?;

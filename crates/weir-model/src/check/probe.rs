@@ -10,7 +10,7 @@ pub enum Probe {
     /// A connection is established.
     #[default]
     Tcp,
-    /// Texts are sent, and the expected ones follow; the last step expects something.
+    /// Texts are sent, and the server responds with the expected texts; the last step expects something.
     Exchange(Vec<ExchangeStep>),
     /// The response to a request meets the conditions.
     Http(Box<Http>),
@@ -106,9 +106,9 @@ named_enum! {
 pub struct ExchangeStep {
     /// Text to send; empty = nothing.
     pub send: String,
-    /// Text that must occur in what is received after it; empty = any.
+    /// Text that must occur in the data that is received after `send`; empty = any data.
     pub expect: String,
-    /// Pattern that must match in it.
+    /// Pattern that must match in this data.
     pub regex: Option<Pattern>,
 }
 
@@ -119,12 +119,12 @@ impl ExchangeStep {
     }
 }
 
-/// A program and its arguments and account.
+/// A program, its arguments, and the account that it runs as.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Script {
     /// Program and arguments; not passed to a shell.
     pub command: Vec<String>,
-    /// Account that it runs as.
+    /// Account that the program runs as.
     pub user: String,
     /// Whether exit codes 2 to 255 pass, with the code minus 2 as weight.
     pub dynamic: bool,
@@ -151,7 +151,7 @@ named_enum! {
 }
 
 impl DnsRecord {
-    /// RR type number (RFC 1035 §3.2.2, RFC 3596).
+    /// Returns the RR type number (RFC 1035 §3.2.2, RFC 3596).
     pub const fn number(self) -> u16 {
         match self {
             Self::A => 1,
@@ -164,7 +164,7 @@ impl DnsRecord {
     }
 }
 
-/// What carries a probe, with the parameters that its driver needs.
+/// The medium of a probe, with the parameters that its driver needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium<'a> {
     /// A TCP connection, possibly with TLS.
@@ -208,7 +208,7 @@ pub enum DirectorProbe<'a> {
 }
 
 impl Probe {
-    /// Kind of the probe.
+    /// Returns the kind of the probe.
     pub const fn kind(&self) -> ProbeKind {
         match self {
             Self::Tcp | Self::Exchange(_) => ProbeKind::Tcp,
@@ -227,12 +227,12 @@ impl Probe {
         }
     }
 
-    /// The name in configuration.
+    /// Returns the name in the configuration.
     pub const fn as_str(&self) -> &'static str {
         self.kind().as_str()
     }
 
-    /// What carries the probe.
+    /// Returns the medium of the probe.
     pub const fn medium(&self) -> Medium<'_> {
         match self {
             Self::Tcp
@@ -266,7 +266,7 @@ impl Probe {
         }
     }
 
-    /// Transport protocol; `None` = neither TCP nor UDP.
+    /// Returns the transport protocol; `None` = neither TCP nor UDP.
     pub const fn protocol(&self) -> Option<Protocol> {
         match self.medium() {
             Medium::Stream => Some(Protocol::Tcp),

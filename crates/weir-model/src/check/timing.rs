@@ -5,15 +5,15 @@ use std::time::Duration;
 /// Intervals, timeout, and number of results that change the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Timing {
-    /// Between probes of a server that is up.
+    /// Interval between probes of a server that is up.
     pub interval: Duration,
-    /// Between probes of a server that is up and failed its last probe; `None` = `interval`.
+    /// Interval between probes of a server that is up and failed its last probe; `None` = `interval`.
     pub interval_falling: Option<Duration>,
-    /// Between probes of a server that is down; `None` = `interval`.
+    /// Interval between probes of a server that is down; `None` = `interval`.
     pub interval_down: Option<Duration>,
-    /// Between probes of a server that is down and passed its last probe; `None` = `interval`.
+    /// Interval between probes of a server that is down and passed its last probe; `None` = `interval`.
     pub interval_rising: Option<Duration>,
-    /// For the whole probe: connect, TLS handshake, request and response.
+    /// Maximum duration of a whole probe: connect, TLS handshake, request and response.
     pub timeout: Duration,
     /// Consecutive successes required to mark a server up.
     pub rise: u32,

@@ -1,4 +1,4 @@
-//! Differences of health checks.
+//! Differences between health checks.
 
 use super::duration;
 use super::edit::{Edits, duration_or_none, or_none, statuses};
@@ -21,7 +21,7 @@ pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     })
 }
 
-/// Kinds and intervals of checks, `http every 2s`.
+/// Returns the kinds and intervals of checks, such as `http every 2s`.
 pub(super) fn summary(checks: &[Check]) -> String {
     let one = |check: &Check| {
         let interval = duration(&check.timing.interval);
@@ -33,7 +33,7 @@ pub(super) fn summary(checks: &[Check]) -> String {
     }
 }
 
-/// `kind` as in the configuration.
+/// Returns `kind` as in the configuration.
 fn kind(check: &Check) -> &'static str {
     match (&check.probe, &check.target.tls) {
         (Probe::Http(_), Some(_)) => "https",
@@ -178,7 +178,7 @@ fn probe(edits: Edits, old: &Probe, new: &Probe) -> Edits {
         (Probe::File { path: old }, Probe::File { path: new }) => {
             edits.compare("file", old, new, text)
         }
-        // Kinds without parameters are equal; a kind without a specific comparison is reported without values.
+        // Probes without parameters are equal. Other probes without a specific comparison are reported without values.
         (old, new) => edits.compare_hidden("probe", old, new),
     }
 }

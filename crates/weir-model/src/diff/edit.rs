@@ -11,7 +11,7 @@ use crate::Secret;
 pub struct Edit {
     /// Key relative to its table: `check.port`.
     pub key: String,
-    /// Old value; empty = neither value is shown.
+    /// Old value; empty = the values are not shown.
     pub old: String,
     /// New value; always differs from `old`.
     pub new: String,
@@ -62,7 +62,7 @@ impl Edits {
         self
     }
 
-    /// Compares secrets; only their sources are shown.
+    /// Compares secrets; an edit shows only their sources.
     pub(super) fn compare_secrets(mut self, key: &str, old: &[&Secret], new: &[&Secret]) -> Self {
         if old != new {
             let sources = |secrets: &[&Secret]| {
@@ -112,7 +112,7 @@ impl Edits {
         self.within(key, |edits| edits.both(old, new, keys))
     }
 
-    /// If both texts are equal, only the key is reported.
+    /// Adds an edit; if both texts are equal, it reports the key without values.
     fn push(&mut self, key: &str, old: String, new: String) {
         let key = format!("{}{key}", self.prefix);
         self.found.push(if old == new {
@@ -143,7 +143,7 @@ pub(super) fn listed(values: Vec<String>) -> String {
     }
 }
 
-/// Status codes as in the configuration: `200-299,304`.
+/// Formats status codes as in the configuration: `200-299,304`.
 pub(super) fn statuses(ranges: &[(u16, u16)]) -> String {
     let range = |(from, to): &(u16, u16)| match from == to {
         true => from.to_string(),

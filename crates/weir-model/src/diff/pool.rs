@@ -1,4 +1,4 @@
-//! Differences of pools and of their servers.
+//! Differences between pools and between their servers.
 
 use std::fmt::Display;
 
@@ -116,11 +116,11 @@ fn edits(old: &Pool, new: &Pool) -> Vec<Edit> {
 /// Compares the sources of servers other than `servers`.
 fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
     let name = |server: &Server| server.name.clone();
-    let (former, sorry) = (old.sorry.as_ref(), new.sorry.as_ref());
-    let edits = if former.map(name) == sorry.map(name) {
-        edits.within("sorry", |edits| edits.both(former, sorry, server_keys))
+    let (old_sorry, sorry) = (old.sorry.as_ref(), new.sorry.as_ref());
+    let edits = if old_sorry.map(name) == sorry.map(name) {
+        edits.within("sorry", |edits| edits.both(old_sorry, sorry, server_keys))
     } else {
-        edits.compare("sorry", former.map(name), sorry.map(name), |name| {
+        edits.compare("sorry", old_sorry.map(name), sorry.map(name), |name| {
             or_none(name.as_ref())
         })
     };
@@ -133,7 +133,7 @@ fn members(edits: Edits, old: &Pool, new: &Pool) -> Edits {
     servers_dns(edits, &old.servers_dns, &new.servers_dns)
 }
 
-/// Compares names one by one if their number is the same.
+/// Compares the entries one by one if both lists have the same length.
 fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
     if old.len() != new.len() {
         return edits.compare("servers_dns", old, new, |all| {

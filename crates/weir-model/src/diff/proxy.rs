@@ -1,4 +1,4 @@
-//! Differences of proxy services.
+//! Differences between proxy services.
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     let old = old.options.as_deref().unwrap_or(&default);
     let new = new.options.as_deref().unwrap_or(&default);
     let as_service = "as the service";
-    let asked = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
+    let auth_request = |it: &RouteOptions| it.forward_auth.as_ref().map(ToString::to_string);
     // The values of fields are not shown.
     let both = old.forward_auth.as_ref().zip(new.forward_auth.as_ref());
     let set = both.map(|(old, new)| (&old.set, &new.set));
@@ -166,7 +166,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         .compare("server", &old.server, &new.server, |it| {
             or_none(it.as_ref())
         })
-        .compare("forward_auth", asked(old), asked(new), |it| {
+        .compare("forward_auth", auth_request(old), auth_request(new), |it| {
             or_none(it.as_ref())
         })
         .compare_hidden(
@@ -208,7 +208,7 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
     })
 }
 
-/// `x_forwarded` of a route.
+/// Compares `x_forwarded` of a route.
 fn client_fields(
     edits: Edits,
     old: Option<&RouteClientFields>,
@@ -228,7 +228,7 @@ fn client_fields(
     })
 }
 
-/// The users of a route.
+/// Formats the users of a route.
 fn users(options: &RouteOptions) -> String {
     match &options.basic_auth {
         None => "as the service".to_owned(),
@@ -237,7 +237,7 @@ fn users(options: &RouteOptions) -> String {
     }
 }
 
-/// The map of a route, `None` for other actions.
+/// Returns the map of a route; `None` for other actions.
 fn map_of(route: &Route) -> Option<&ValueMap> {
     match &route.action {
         RouteAction::Mapped(map) => Some(map),
@@ -251,7 +251,7 @@ fn map_of(route: &Route) -> Option<&ValueMap> {
     }
 }
 
-/// Requests per second, or per minute if they are not whole.
+/// Formats a rate in requests per second, or per minute if it is not a whole number per second.
 fn rate_text(per_minute: u32) -> String {
     match per_minute % 60 {
         0 => (per_minute / 60).to_string(),
@@ -282,7 +282,7 @@ const RESPONSE_KEYS: [&str; 3] = [
     "remove_response_header",
 ];
 
-/// Compares header changes, under the names of their keys.
+/// Compares header changes and reports them under the given keys.
 fn headers(
     edits: Edits,
     [set, add, remove]: [&str; 3],

@@ -1,4 +1,4 @@
-//! Differences of layer 4 services.
+//! Differences between layer 4 services.
 
 use super::edit::{Edits, or_none};
 use super::{Change, Edit, diff_services};

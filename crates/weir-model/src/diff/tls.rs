@@ -1,9 +1,9 @@
-//! Differences of TLS settings, for clients and for servers.
+//! Differences between TLS settings, for clients and for servers.
 
 use super::edit::{Edits, or_none};
 use crate::{Secret, ServerTls, ServiceTls, SniHost, TlsVersion};
 
-/// `tls` of a service, or of the admin address.
+/// Compares `tls` of a service, or of the admin address.
 pub(super) fn of_service(
     edits: Edits,
     old: Option<&ServiceTls>,
@@ -43,7 +43,7 @@ pub(super) fn of_service(
     edits.compare_secrets("tls.ticket_keys", &ticket_keys(old), &ticket_keys(new))
 }
 
-/// `tls` of a pool.
+/// Compares `tls` of a pool.
 pub(super) fn of_pool(edits: Edits, old: Option<&ServerTls>, new: Option<&ServerTls>) -> Edits {
     edits.table("tls", old, new, pool_summary, |edits, old, new| {
         edits

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{HostPattern, HostSet, NetworkSet, TextRegex, TlsVersion};
 
-/// Values that a condition matches.
+/// A pattern for the values that a condition matches.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ValuePattern {
     /// This value.
@@ -25,24 +25,26 @@ impl fmt::Display for ValuePattern {
     }
 }
 
-/// A header field, a query parameter or a cookie that is present, with a matching value if there is a pattern.
+/// A condition on a header field, a query parameter or a cookie: it must be present, and its value must match the
+/// pattern, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedCondition {
-    /// Name; of a header field in lower case.
+    /// Name; that of a header field is in lower case.
     pub name: String,
-    /// `None` = any value.
+    /// Pattern of the value; `None` = any value.
     pub value: Option<ValuePattern>,
 }
 
-/// Exact values of so many bytes may be secrets: a field that only a CDN and its origin know, a key of an API.
-const SECRET_BYTES: usize = 8;
+/// Minimum length, in bytes, of exact values that may be secrets, such as an API key, or a field that is shared only by
+/// a CDN and its origin.
+const SECRET_BYTES_MIN: usize = 8;
 
 impl NamedCondition {
-    /// As [`fmt::Display`]; `is_public`: a value that may be a secret is shown as a short hash, which distinguishes two
-    /// routes.
+    /// Formats the condition as [`fmt::Display`] does. If `is_public`, a value that may be a secret is shown as a short
+    /// hash, which still distinguishes two routes.
     fn shown(&self, is_public: bool) -> String {
         match &self.value {
-            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES => {
+            Some(ValuePattern::Exact(value)) if is_public && value.len() >= SECRET_BYTES_MIN => {
                 format!("{}=#{:04x}", self.name, short_hash(value))
             }
             _ => self.to_string(),
@@ -76,7 +78,7 @@ named_enum! {
 }
 
 impl Scheme {
-    /// `https` if the client used TLS.
+    /// Returns `Https` if the client used TLS.
     pub const fn of(is_secure: bool) -> Self {
         match is_secure {
             true => Self::Https,
@@ -128,7 +130,7 @@ pub enum RequestPart {
 }
 
 impl ConditionKey {
-    /// What a condition on the key compares.
+    /// Returns the part of a request that a condition on the key compares.
     pub const fn part(self) -> RequestPart {
         match self {
             Self::Method
@@ -145,7 +147,8 @@ impl ConditionKey {
     }
 }
 
-/// Conditions by key. Each key has alternatives, of which one must match; without alternatives it is no condition.
+/// Conditions by key. Each key has alternatives, of which one must match; a key without alternatives is not a
+/// condition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Conditions {
     /// Methods in upper case.
@@ -154,7 +157,7 @@ pub struct Conditions {
     pub schemes: Vec<Scheme>,
     /// Hosts.
     pub hosts: Vec<HostPattern>,
-    /// Hosts from files, in addition.
+    /// Hosts from files, in addition to `hosts`.
     pub host_set: Option<Arc<HostSet>>,
     /// Paths without query, as normalized by the service; `*` matches any bytes.
     pub paths: Vec<String>,
@@ -162,9 +165,9 @@ pub struct Conditions {
     pub path_regexes: Vec<TextRegex>,
     /// Header fields. Values of the same name are alternatives; in `when`, every name must be present.
     pub headers: Vec<NamedCondition>,
-    /// Query parameters, likewise.
+    /// Query parameters, with the rules of `headers`.
     pub queries: Vec<NamedCondition>,
-    /// Cookies, likewise.
+    /// Cookies, with the rules of `headers`.
     pub cookies: Vec<NamedCondition>,
     /// Client networks; `None` = any client. An empty set matches no client.
     pub sources: Option<NetworkSet>,
@@ -195,12 +198,12 @@ impl Conditions {
         }
     }
 
-    /// Whether there is no condition.
+    /// Whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         !ConditionKey::ALL.iter().any(|key| self.has(*key))
     }
 
-    /// Whether there is no condition except on the host and the client's address.
+    /// Whether there are only conditions on the host and the client's address.
     pub fn is_about_connection(&self) -> bool {
         let is_other =
             |key: &&ConditionKey| !matches!(key, ConditionKey::Host | ConditionKey::Source);
@@ -210,7 +213,7 @@ impl Conditions {
             .any(|key| self.has(*key))
     }
 
-    /// Whether a condition needs to know the TLS connection.
+    /// Whether a condition depends on the TLS connection.
     pub fn needs_tls(&self) -> bool {
         ConditionKey::ALL
             .into_iter()
@@ -224,7 +227,7 @@ impl Conditions {
             .all(|key| !self.has(*key) || (other.has(*key) && self.covers_key(*key, other)))
     }
 
-    /// Both have the key.
+    /// Whether the alternatives of a key cover those of `other`; both must have the key.
     fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
         match key {
             ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
@@ -258,8 +261,8 @@ impl Conditions {
         }
     }
 
-    /// The alternatives of a key, as `weir plan` shows them; `is_public`: without values of header fields and cookies
-    /// that may be secrets.
+    /// Returns the alternatives of a key as `weir plan` shows them. If `is_public`, values of header fields and cookies
+    /// that may be secrets are omitted.
     pub fn listed(&self, key: ConditionKey, is_public: bool) -> String {
         let named = |list: &[NamedCondition], between: &str| {
             let texts: Vec<String> = list.iter().map(|one| one.shown(is_public)).collect();
@@ -318,7 +321,7 @@ impl Conditions {
     }
 }
 
-/// FNV-1a, folded to 16 bits.
+/// Returns the FNV-1a hash of a text, folded to 16 bits.
 fn short_hash(text: &str) -> u32 {
     let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -332,7 +335,7 @@ fn all_in<T>(theirs: &[T], own: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
         .all(|theirs| own.iter().any(|own| covers(theirs, own)))
 }
 
-/// Whether `theirs` require every name of `own`, with no value that `own` does not allow.
+/// Whether `theirs` requires every name of `own`, and only allows values that `own` allows.
 fn names_cover(own: &[NamedCondition], theirs: &[NamedCondition]) -> bool {
     own.iter().all(|required| {
         let mut same = theirs
@@ -343,7 +346,7 @@ fn names_cover(own: &[NamedCondition], theirs: &[NamedCondition]) -> bool {
     })
 }
 
-/// As in `weir plan`; the alternate form (`{:#}`) is that of [`Route`](crate::Route).
+/// Formats the conditions as in `weir plan`; the alternate form (`{:#}`) is that of [`Route`](crate::Route).
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_public = f.alternate();

@@ -1,8 +1,8 @@
-//! Candidates side by side: each with one worker on CPU 0, load and origin on CPU 1, the measure being the process's
-//! own accounting (`/proc/PID/task/*/schedstat`) by what the load counted. All write an access log to a file, as a
-//! proxy in use does.
+//! Measures candidates side by side, each with one worker on CPU 0, and load and origin on CPU 1. The measure is the
+//! CPU time of the process (`/proc/PID/task/*/schedstat`) per request that the load generator counted. All candidates
+//! write an access log to a file, as a proxy in production does.
 //!
-//! `WEIR_BENCH_HAPROXY` names another HAProxy than Debian's, for example one on AWS-LC.
+//! `WEIR_BENCH_HAPROXY` is the path of another HAProxy than Debian's, for example one with AWS-LC.
 
 use std::fs;
 use std::net::TcpStream;
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use weir_model::{AccessLog, Desired, LogFormat, Pool, Proxy, Server};
 
-/// Where the origin listens.
+/// Address of the origin server.
 pub(crate) const ORIGIN: &str = "127.0.0.1:17080";
 
-/// Says where the access log goes.
+/// Environment variable with the path of the access log.
 const LOG: &str = "WEIR_BENCH_LOG";
 
-/// One program that is measured.
+/// A program that is measured.
 pub(crate) struct Candidate {
     pub(crate) name: &'static str,
     pub(crate) listen: &'static str,
     child: Child,
-    /// Whose CPU time counts.
+    /// The process whose CPU time is measured.
     pub(crate) pid: u32,
 }
 
@@ -34,7 +34,7 @@ impl Drop for Candidate {
     }
 }
 
-/// What of `programs` is missing, or that there are too few CPUs; `None` = it can begin.
+/// Describes which programs are missing, or that there are too few CPUs. Returns `None` if the benchmark can run.
 pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     let is_there = |program: &&str| {
         let found = Command::new("sh")
@@ -51,21 +51,21 @@ pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     (!missing.is_empty() || cpus < 2).then(|| format!("needs two CPUs and {}", missing.join(", ")))
 }
 
-/// A directory of this run.
+/// Creates a directory for this run.
 pub(crate) fn directory() -> PathBuf {
     let directory = std::env::temp_dir().join(format!("weir-bench-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     directory
 }
 
-/// A number from the environment.
+/// Returns a number from the environment, or `otherwise` if it is not set.
 pub(crate) fn setting(name: &str, otherwise: u32) -> u32 {
     let text = std::env::var(name).ok();
     text.and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
 pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Command) -> Candidate {
-    let child = command.stdin(Stdio::null()).spawn().expect("it starts");
+    let child = command.stdin(Stdio::null()).spawn().expect("spawn process");
     let deadline = Instant::now() + Duration::from_secs(10);
     while TcpStream::connect(listen).is_err() {
         assert!(Instant::now() < deadline, "{name} does not listen");
@@ -80,7 +80,7 @@ pub(crate) fn spawn(name: &'static str, listen: &'static str, mut command: Comma
     }
 }
 
-/// `program` on one CPU.
+/// Returns a command that runs `program` on these CPUs.
 pub(crate) fn on(cpu: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", cpu]).arg(program);
@@ -101,13 +101,14 @@ pub(crate) fn nginx_command(directory: &Path, name: &str, cpu: &str, server: &st
          worker_connections 8192; }}\nhttp {{ access_log off; keepalive_requests 100000000; sendfile on; {temporary}\n{server} }}\n",
         directory.display()
     );
-    fs::write(&file, text).expect("written");
+    fs::write(&file, text).expect("write file");
     let mut command = on(cpu, "nginx");
     command.arg("-c").arg(file).stdout(Stdio::null());
     command
 }
 
-/// It opens no log file itself, but writes to what its standard output is.
+/// Returns the command for HAProxy with this configuration. HAProxy opens no log file itself, so it logs to standard
+/// output, which is a file.
 pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
     let file = directory.join("haproxy.cfg");
     let log = "log stdout format raw local0\n option httplog";
@@ -115,15 +116,15 @@ pub(crate) fn haproxy_command(directory: &Path, text: &str) -> Command {
         &file,
         text.replace("mode http", &format!("mode http\n {log}")),
     )
-    .expect("written");
+    .expect("write file");
     let program = std::env::var("WEIR_BENCH_HAPROXY").unwrap_or_else(|_| "haproxy".to_owned());
     let mut command = on("0", program);
     command.arg("-db").arg("-f").arg(file);
-    command.stdout(fs::File::create(directory.join("haproxy.log")).expect("a file"));
+    command.stdout(fs::File::create(directory.join("haproxy.log")).expect("create file"));
     command
 }
 
-/// The line of nginx's configuration that has it write a log, as cheaply as it can.
+/// Returns the line of nginx's configuration for an access log with the least overhead.
 pub(crate) fn nginx_log(directory: &Path) -> String {
     format!(
         "access_log {}/nginx.log combined buffer=64k;",
@@ -131,15 +132,14 @@ pub(crate) fn nginx_log(directory: &Path) -> String {
     )
 }
 
-/// Runs `service` before the origin for good, in place of the program that was started: one worker for each CPU it may
-/// use.
+/// Runs `service` in front of the origin forever, with one worker for each CPU that the process may use.
 pub(crate) fn serve(mut service: Proxy) {
-    let origin: std::net::SocketAddr = ORIGIN.parse().expect("an address");
+    let origin: std::net::SocketAddr = ORIGIN.parse().expect("parse address");
     let mut pool = Pool::new(service.pool.clone());
     pool.servers
         .push(Server::new(ORIGIN, origin.ip(), Some(origin.port())));
     service.access_log = Some(AccessLog {
-        path: std::env::var(LOG).expect("a path"),
+        path: std::env::var(LOG).expect("path of the access log is set"),
         format: LogFormat::Combined,
         sample: 1,
         syslog: weir_model::SyslogFormat::default(),
@@ -150,27 +150,27 @@ pub(crate) fn serve(mut service: Proxy) {
         ..Desired::default()
     };
     let mut proxy = weir_proxy::Proxy::new();
-    let prepared = proxy.prepare(&desired).expect("listening");
+    let prepared = proxy.prepare(&desired).expect("prepare");
     proxy.commit(prepared);
     loop {
         std::thread::park();
     }
 }
 
-/// This program again, to call [`serve`].
+/// Returns a command that runs this program again, to call [`serve`].
 pub(crate) fn weir_command(directory: &Path, cpus: &str) -> Command {
-    let mut command = on(cpus, std::env::current_exe().expect("this program"));
+    let mut command = on(cpus, std::env::current_exe().expect("path of this program"));
     command.env(LOG, directory.join("weir.log"));
     command.stdout(Stdio::null());
     command
 }
 
-/// nginx with files of three sizes.
+/// Starts nginx with files of three sizes.
 pub(crate) fn origin(directory: &Path) -> Candidate {
     let root: PathBuf = directory.join("root");
-    fs::create_dir_all(&root).expect("a directory");
+    fs::create_dir_all(&root).expect("create directory");
     for (name, size) in [("small", 4), ("16k", 16 << 10), ("1m", 1 << 20)] {
-        fs::write(root.join(name), vec![b'x'; size]).expect("written");
+        fs::write(root.join(name), vec![b'x'; size]).expect("write file");
     }
     let server = format!(
         "server {{ listen {ORIGIN}; root {}; open_file_cache max=10; }}",
@@ -180,16 +180,16 @@ pub(crate) fn origin(directory: &Path) -> Candidate {
     spawn("origin", ORIGIN, command)
 }
 
-/// Nanoseconds on a CPU so far, over all threads.
+/// Returns the CPU time of all threads of a process so far, in nanoseconds.
 fn cpu_time(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("list threads");
     tasks
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("schedstat")).ok())
         .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
         .sum()
 }
 
-/// Nanoseconds of CPU time for each of as many requests as `load` counts.
+/// Returns the CPU time per request in nanoseconds. `load` returns the number of requests.
 pub(crate) fn cost(candidate: &Candidate, load: impl FnOnce(&Candidate) -> u64) -> f64 {
     let before = cpu_time(candidate.pid);
     let requests = load(candidate);
@@ -197,7 +197,7 @@ pub(crate) fn cost(candidate: &Candidate, load: impl FnOnce(&Candidate) -> u64) 
     (cpu_time(candidate.pid) - before) as f64 / requests as f64
 }
 
-/// Requests that wrk counted; panics when an answer was wrong.
+/// Runs wrk, and returns the number of requests that it counted. Panics if a response had an error status.
 pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
     let seconds = setting("WEIR_BENCH_SECONDS", 2);
     let mut command = on("1", "wrk");
@@ -205,7 +205,7 @@ pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
     if !keeps {
         command.args(["-H", "Connection: close"]);
     }
-    let output = command.arg(url).output().expect("wrk runs");
+    let output = command.arg(url).output().expect("run wrk");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("Non-2xx"), "{url}: {text}");
     let line = text.lines().find(|line| line.contains(" requests in "));
@@ -213,21 +213,21 @@ pub(crate) fn wrk(url: &str, connections: u32, keeps: bool) -> u64 {
         .unwrap_or(0)
 }
 
-/// The middle one.
+/// Returns the median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Whether the row is asked for: by a part of its name, as cargo passes it on behind `--`, or because none is.
+/// Returns whether a row is selected: by part of its name as an argument after `--`, or because there is no argument.
 pub(crate) fn is_wanted(name: &str) -> bool {
     let mut arguments = std::env::args().skip(1);
     let part = arguments.find(|argument| !argument.starts_with('-'));
     part.is_none_or(|part| name.contains(&part))
 }
 
-/// Rounds through the candidates in turn; each ratio is the median over rounds of candidate to the first in the same
-/// round.
+/// Measures the candidates in turn, for several rounds. Each ratio is the median over the rounds of the ratio to the
+/// first candidate in the same round.
 pub(crate) fn compare(
     name: &str,
     candidates: &[Candidate],

@@ -1,4 +1,4 @@
-//! Starting connections to servers.
+//! Starts connections to servers, and opens streams on HTTP/2 connections.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,30 +22,31 @@ pub(crate) struct Upstream {
     pub(crate) transport: Transport,
     pub(crate) target: Arc<Target>,
     pub(crate) port: u16,
-    /// The session that uses it; none while it is idle.
+    /// The session that uses the connection; [`Key::NONE`] while it is idle.
     pub(crate) session: Key,
     pub(crate) ready: Ready,
     /// The start of an incomplete response head.
     pub(crate) input: Vec<u8>,
-    /// Only its session can use it: it was sent a PROXY protocol header, or is a stream.
+    /// Whether only its session can use it: a PROXY protocol header was sent, or it is a stream.
     pub(crate) dedicated: bool,
     /// Number of exchanges before the current one.
     pub(crate) served: u32,
     pub(crate) deadline: Deadline,
-    /// While it is idle: when it is closed, wherever it is then.
-    pub(crate) stay: Stay,
+    /// How long it may stay idle, even in the idle pool.
+    pub(crate) idle_limits: IdleLimits,
 }
 
-/// How long a connection stays idle, and with how many others.
+/// How long a connection stays idle, and how many idle connections its server may have.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stay {
-    /// Milliseconds of the workers' clock.
+pub(crate) struct IdleLimits {
+    /// When it is closed, in milliseconds of the workers' clock.
     pub(super) until: u64,
-    pub(super) most: usize,
+    /// Maximum number of idle connections to the server.
+    pub(super) idle_max: usize,
 }
 
 impl Context {
-    /// Starts a connection for `session`, which has a slot of the server.
+    /// Starts a connection for `session`, which holds a slot of the server.
     pub(crate) fn open(
         &mut self,
         target: &Arc<Target>,
@@ -53,7 +54,7 @@ impl Context {
         session: Key,
         tls: Option<&tls::TlsConnector>,
     ) -> rustix::io::Result<Key> {
-        let transport = self.reach(target, port, tls)?;
+        let transport = self.start_connect(target, port, tls)?;
         let key = self.upstreams.insert(Upstream {
             transport,
             target: Arc::clone(target),
@@ -64,7 +65,7 @@ impl Context {
             dedicated: false,
             served: 0,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let watched = match self.upstreams.get(key) {
             Some(upstream) => upstream
@@ -80,7 +81,7 @@ impl Context {
         Ok(key)
     }
 
-    /// Opens a stream for `session` on an HTTP/2 connection to the server, a new one if none has room.
+    /// Opens a stream for `session` on an HTTP/2 connection to the server. Opens a new connection if none has room.
     pub(crate) fn open_stream(
         &mut self,
         target: &Arc<Target>,
@@ -119,13 +120,13 @@ impl Context {
             served: u32::from(known.is_some()),
             dedicated: true,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         pipe.borrow_mut().owner = Owner::Server(key);
         Ok(key)
     }
 
-    /// Finds an HTTP/2 connection to the server that has room.
+    /// Finds an HTTP/2 connection to the server that has room for another stream.
     fn find_h2_client(&self, target: &Target, port: u16) -> Option<Key> {
         let connection = |key: &Key| {
             let connection = self.h2_clients.get(*key).and_then(Option::as_deref);
@@ -133,14 +134,15 @@ impl Context {
         };
         let mut keys = self.h2_clients.keys();
         keys.retain(|key| connection(key).is_some());
-        // A connection without settings yet is expected to allow what others did.
+        // A connection that has not received settings yet is expected to allow as many streams as the others.
         let known = keys
             .iter()
             .filter_map(|key| connection(key)?.allowed())
             .max();
-        let usual = H2ClientConn::usual(known);
-        keys.into_iter()
-            .find(|key| connection(key).is_some_and(|connection| connection.has_room(usual)))
+        let default_limit = H2ClientConn::default_limit(known);
+        keys.into_iter().find(|key| {
+            connection(key).is_some_and(|connection| connection.has_room(default_limit))
+        })
     }
 
     fn open_h2_client(
@@ -150,7 +152,7 @@ impl Context {
         tls: Option<&tls::TlsConnector>,
         timeouts: &Millis,
     ) -> rustix::io::Result<Key> {
-        let transport = self.reach(target, port, tls)?;
+        let transport = self.start_connect(target, port, tls)?;
         let connection = H2ClientConn::new(transport, target, port, timeouts.idle);
         let key = self.h2_clients.insert(Some(Box::new(connection)));
         let Some(Some(connection)) = self.h2_clients.get_mut(key) else {
@@ -166,8 +168,8 @@ impl Context {
         Ok(key)
     }
 
-    /// Starts to connect.
-    fn reach(
+    /// Starts to connect to a server.
+    fn start_connect(
         &mut self,
         target: &Target,
         port: u16,

@@ -1,9 +1,9 @@
-//! Idle connections to servers: in their worker's stack, in the idle pool of all workers, or closed.
+//! Manages idle connections to servers: in their worker's stack, and in the idle pool of all workers.
 
 use std::sync::Arc;
 
-use super::{Context, Ready, Stay, Upstream, token};
-use crate::descriptor::{Held, TABLE, Use};
+use super::{Context, IdleLimits, Ready, Upstream, token};
+use crate::descriptor::{DescriptorGuard, TABLE, Use};
 use crate::idle_pool::{Parked, UNUSED_MS};
 use crate::plan::Target;
 use crate::slab::Key;
@@ -11,13 +11,13 @@ use crate::socket;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// How long surplus connections stay idle: without them, bursts of clients would need new connections for most of their
-/// requests.
+/// How long surplus connections stay idle, in milliseconds. Without them, bursts of clients would need new connections
+/// for most of their requests.
 const SURPLUS_MS: u64 = 1_000;
 
 impl Context {
-    /// An idle connection for `session`, which has a slot of the server; with `checked` the kernel is asked whether it
-    /// is still open.
+    /// Takes an idle connection for `session`, which holds a slot of the server. If `checked` is true, first checks
+    /// with a system call that the connection is still open.
     pub(crate) fn reuse(
         &mut self,
         target: &Target,
@@ -44,7 +44,7 @@ impl Context {
                     .is_some_and(|upstream| upstream.port == port)
             })?;
             let key = waiting.remove(at);
-            leave(target, self.worker);
+            count_idle_end(target, self.worker);
             let upstream = self.upstreams.get_mut(key)?;
             if upstream.ready.ended
                 || upstream.ready.readable
@@ -59,9 +59,9 @@ impl Context {
         }
     }
 
-    /// Releases a connection after an exchange; `stays` = it can serve another one, and `most` of them stay idle for
-    /// long.
-    pub(crate) fn release(&mut self, key: Key, stays: bool, most: usize, idle_ms: u64) {
+    /// Releases a connection after an exchange. If `stays` is true, it can serve another exchange; `idle_max` idle
+    /// connections are kept for `idle_ms`, further ones for a shorter time.
+    pub(crate) fn release(&mut self, key: Key, stays: bool, idle_max: usize, idle_ms: u64) {
         let Some(upstream) = self.upstreams.get_mut(key) else {
             return;
         };
@@ -72,12 +72,12 @@ impl Context {
             && !upstream.transport.is_stream()
             && !self.draining
             && !target.load.is_withdrawn()
-            && !TABLE.is_tight()
+            && !TABLE.is_scarce()
             && !upstream.ready.ended
             && !upstream.ready.readable;
-        match self.idle.get_mut(id).filter(|_| waits && most > 0) {
+        match self.idle.get_mut(id).filter(|_| waits && idle_max > 0) {
             Some(waiting) => {
-                let ms = if waiting.len() < most {
+                let ms = if waiting.len() < idle_max {
                     idle_ms
                 } else {
                     idle_ms.min(SURPLUS_MS)
@@ -85,14 +85,14 @@ impl Context {
                 waiting.push(key);
                 upstream.target.counters.of(self.worker).present.add(1);
                 let until = self.now + ms;
-                upstream.stay = Stay { until, most };
-                let alone = if self.idle_pool.is_some() {
+                upstream.idle_limits = IdleLimits { until, idle_max };
+                let unused_ms = if self.idle_pool.is_some() {
                     UNUSED_MS
                 } else {
                     ms
                 };
                 self.idle_wheel
-                    .set(&mut upstream.deadline, key, until.min(self.now + alone));
+                    .set(&mut upstream.deadline, key, until.min(self.now + unused_ms));
             }
             None => drop(self.upstreams.remove(key)),
         }
@@ -102,22 +102,22 @@ impl Context {
     /// Closes an idle connection.
     pub(crate) fn end_idle(&mut self, key: Key) {
         if let Some(upstream) = self.take_idle(key) {
-            leave(&upstream.target, self.worker);
+            count_idle_end(&upstream.target, self.worker);
         }
     }
 
-    /// Moves an unused connection to the idle pool, until its time is over.
-    pub(crate) fn leave_idle(&mut self, key: Key) {
+    /// Moves an unused connection to the idle pool, or closes it if its time is over.
+    pub(crate) fn park_or_close(&mut self, key: Key) {
         let Some(upstream) = self.take_idle(key) else {
             return;
         };
         let target = Arc::clone(&upstream.target);
         if !self.park(upstream) {
-            leave(&target, self.worker);
+            count_idle_end(&target, self.worker);
         }
     }
 
-    /// Takes an idle connection out of its stack; it still counts as idle.
+    /// Removes an idle connection from its stack. It still counts as idle.
     fn take_idle(&mut self, key: Key) -> Option<Upstream> {
         let upstream = self.upstreams.get(key)?;
         if !upstream.session.is_none() {
@@ -129,17 +129,17 @@ impl Context {
         self.upstreams.remove(key)
     }
 
-    /// Offers it to other workers; false if that is not possible.
+    /// Offers a connection to other workers. Returns false if that is not possible.
     fn park(&self, upstream: Upstream) -> bool {
         let Some(idle_pool) = self.idle_pool.as_ref().filter(|_| !self.draining) else {
             return false;
         };
-        let Stay { until, most } = upstream.stay;
+        let IdleLimits { until, idle_max } = upstream.idle_limits;
         if until <= self.now {
             return false;
         }
         upstream.transport.unwatch(&self.epoll);
-        let Some((socket, channel)) = upstream.transport.into_own() else {
+        let Some((socket, channel)) = upstream.transport.into_parts() else {
             return false;
         };
         let parked = Parked {
@@ -149,19 +149,21 @@ impl Context {
             port: upstream.port,
             served: upstream.served,
             until,
-            _counts: Held::new(Use::Server),
+            _counts: DescriptorGuard::new(Use::Server),
         };
-        idle_pool.put(parked, most).is_none()
+        idle_pool.put(parked, idle_max).is_none()
     }
 
-    /// An idle connection that a worker did not need.
+    /// Takes an idle connection that another worker did not need.
     fn reuse_parked(&mut self, target: &Target, port: u16, session: Key) -> Option<Key> {
         let worker = self.worker;
         let idle_pool = self.idle_pool.as_ref()?;
-        let parked = idle_pool.take(target.id, port, |ended| leave(&ended.target, worker))?;
-        leave(target, worker);
+        let parked = idle_pool.take(target.id, port, |ended| {
+            count_idle_end(&ended.target, worker)
+        })?;
+        count_idle_end(target, worker);
         let key = self.upstreams.insert(Upstream {
-            transport: Transport::own(parked.socket, parked.channel).counted(Use::Server),
+            transport: Transport::from_parts(parked.socket, parked.channel).counted(Use::Server),
             target: parked.target,
             port,
             session,
@@ -173,7 +175,7 @@ impl Context {
             dedicated: false,
             served: parked.served.saturating_add(1),
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let upstream = self.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);
@@ -184,14 +186,14 @@ impl Context {
         Some(key)
     }
 
-    /// Closes idle connections until `enough` returns true, and unused pipes.
+    /// Closes unused pipes and idle connections until `enough` returns true. Returns the last result of `enough`.
     pub(crate) fn free_descriptors(&mut self, enough: impl Fn() -> bool) -> bool {
         if enough() {
             return true;
         }
         self.pipes.clear();
-        for pile in 0..self.idle.len() {
-            while let Some(key) = self.idle.get(pile).and_then(|waiting| waiting.first()) {
+        for target in 0..self.idle.len() {
+            while let Some(key) = self.idle.get(target).and_then(|waiting| waiting.first()) {
                 if enough() {
                     return true;
                 }
@@ -199,38 +201,41 @@ impl Context {
             }
         }
         if let Some(idle_pool) = &self.idle_pool {
-            while !enough() && idle_pool.drop_one(|ended| leave(&ended.target, self.worker)) {}
+            while !enough()
+                && idle_pool.drop_one(|ended| count_idle_end(&ended.target, self.worker))
+            {
+            }
         }
         enough()
     }
 
-    /// Whether the idle pool needs to be swept.
+    /// Returns whether the idle pool needs to be swept.
     pub(crate) fn has_parked(&self) -> bool {
         self.idle_pool
             .as_ref()
             .is_some_and(|idle_pool| !idle_pool.is_empty())
     }
 
-    /// Sweeps the idle pool.
+    /// Closes the connections in the idle pool whose time is over.
     pub(crate) fn sweep(&self) {
         if let Some(idle_pool) = self
             .idle_pool
             .as_ref()
             .filter(|idle_pool| !idle_pool.is_empty())
         {
-            idle_pool.sweep(self.now, |ended| leave(&ended.target, self.worker));
+            idle_pool.sweep(self.now, |ended| count_idle_end(&ended.target, self.worker));
         }
     }
 
-    /// Ends the connections to servers that were removed with `on_remove = "reset"`. Their sessions are notified as if
-    /// the servers had closed them.
-    pub(crate) fn end_used(&self) {
+    /// Ends the connections to servers that were removed with `on_remove = "reset"`. Their sessions continue as if the
+    /// servers had closed the connections.
+    pub(crate) fn end_removed_connections(&self) {
         for key in self.upstreams.keys() {
             if let Some(upstream) = self.upstreams.get(key)
                 && upstream.target.load.ends()
                 && let Some(socket) = upstream.transport.socket()
             {
-                socket::end(socket);
+                socket::shut_down(socket);
             }
         }
         for key in self.h2_clients.keys() {
@@ -240,7 +245,7 @@ impl Context {
         }
     }
 
-    /// Closes every idle connection to a target for which `stays` is false.
+    /// Closes every idle connection to a target for which `stays` returns false.
     pub(crate) fn end_idle_of(&mut self, stays: impl Fn(&Target) -> bool) {
         let ends = |key: &Key| {
             let upstream = self.upstreams.get(*key);
@@ -253,13 +258,14 @@ impl Context {
         if let Some(idle_pool) = &self.idle_pool {
             idle_pool.retain(
                 |parked| stays(&parked.target),
-                |ended| leave(&ended.target, self.worker),
+                |ended| count_idle_end(&ended.target, self.worker),
             );
         }
     }
 }
 
-/// Counts one idle connection less. Every worker may do so for any: the counts of all are summed.
-fn leave(target: &Target, worker: usize) {
+/// Subtracts one from the number of idle connections. Any worker may do so, because only the sum over all workers is
+/// used.
+fn count_idle_end(target: &Target, worker: usize) {
     target.counters.of(worker).present.sub(1);
 }

@@ -1,7 +1,7 @@
-//! HTTP/2 connection to a server. It carries the requests of many sessions as streams, each over a [`StreamPipe`].
+//! Implements an HTTP/2 connection to a server. It carries the requests of many sessions, each over a [`StreamPipe`].
 //!
-//! A session connects, writes and reads HTTP/1.1, as on a connection of its own. If the connection fails or the server
-//! accepts no more streams, the pipes close like connections, and sessions retry by their own rules.
+//! A session connects, writes and reads HTTP/1.1, as on a separate connection. If the connection fails or the server
+//! accepts no more streams, the pipes close like connections, and each session retries by its own rules.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -31,16 +31,16 @@ use crate::tls::{Handshake, Peer, describe_error};
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Concurrent requests on one connection, if the server allows as many; more open another one.
-const STREAMS: usize = 100;
-/// The stream limit that `h2` reports before the server's SETTINGS frame; no server can send this value.
-const UNSETTLED: usize = usize::MAX - 1;
+/// Maximum number of concurrent requests on one connection. For more requests, another connection is opened.
+const STREAMS_MAX: usize = 100;
+/// The stream limit that `h2` reports before the server's SETTINGS frame. No server can send this value.
+const LIMIT_UNKNOWN: usize = usize::MAX - 1;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
-const ROUNDS: usize = 4;
-/// Limits for heads that Weir itself has written.
-const OWN: HeadLimits = HeadLimits {
+const ROUNDS_MAX: usize = 4;
+/// Limits for heads that Weir has written.
+const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
     head: 256 << 10,
@@ -48,12 +48,13 @@ const OWN: HeadLimits = HeadLimits {
     fields: 4_000,
 };
 
-type Greeting = Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection), h2::Error>>>>;
+type H2Handshake =
+    Pin<Box<dyn Future<Output = Result<(SendRequest<Bytes>, Connection), h2::Error>>>>;
 type Connection = client::Connection<IoHandle, Bytes>;
 
 enum State {
     Connecting,
-    Greeting(Greeting),
+    H2Handshake(H2Handshake),
     Open(SendRequest<Bytes>, Box<Connection>),
 }
 
@@ -80,15 +81,15 @@ pub(crate) struct H2ClientConn {
     io: ConnIo,
     state: State,
     streams: Vec<Stream>,
-    /// Number of streams since the connection was opened.
+    /// Number of streams that were opened on the connection.
     started: u32,
     target: Arc<Target>,
     port: u16,
-    /// It accepts no further streams.
+    /// Whether the connection accepts no further streams.
     closing: bool,
-    /// Concurrent streams; see [`H2ClientConn::allowed`].
+    /// Maximum number of concurrent streams; see [`H2ClientConn::allowed`].
     allowed: Option<usize>,
-    /// Some requests were added before the limit was known.
+    /// Whether requests were added before the limit was known.
     waiting: bool,
     idle_ms: u64,
     pub(crate) deadline: Deadline,
@@ -104,7 +105,7 @@ impl std::fmt::Debug for H2ClientConn {
 }
 
 impl H2ClientConn {
-    /// A connection over a transport that is connecting; it is closed after `idle_ms` without streams.
+    /// Creates a connection over a transport that is connecting. It is closed after `idle_ms` without streams.
     pub(crate) fn new(transport: Transport, target: &Arc<Target>, port: u16, idle_ms: u64) -> Self {
         Self {
             io: ConnIo::new(transport, Ready::default(), &[], Vec::new(), None),
@@ -130,41 +131,43 @@ impl H2ClientConn {
         if self.target.load.ends()
             && let Some(socket) = self.io.transport.socket()
         {
-            socket::end(socket);
+            socket::shut_down(socket);
         }
     }
 
-    /// Registers its socket.
+    /// Registers the socket with epoll.
     pub(crate) fn watch(&self, epoll: &OwnedFd, token: u64) -> rustix::io::Result<()> {
         self.io.transport.watch(epoll, token)
     }
 
-    /// Whether it is a connection to this server and port.
+    /// Returns whether the connection leads to this server and port.
     pub(crate) fn leads_to(&self, target: &Target, port: u16) -> bool {
         self.target.id == target.id && self.port == port
     }
 
-    /// Whether it accepts another request; `usual` is the number that the server allows on other connections.
-    pub(crate) fn has_room(&self, usual: usize) -> bool {
-        !self.closing && self.streams.len() < self.allowed.unwrap_or(usual)
+    /// Returns whether the connection accepts another request. `default_limit` is assumed before the server has sent
+    /// its limit.
+    pub(crate) fn has_room(&self, default_limit: usize) -> bool {
+        !self.closing && self.streams.len() < self.allowed.unwrap_or(default_limit)
     }
 
-    /// Concurrent streams that the server allows, at most [`STREAMS`]; `None` before its SETTINGS frame was received.
+    /// Returns the number of concurrent streams that the server allows, at most [`STREAMS_MAX`]; `None` before its
+    /// SETTINGS frame was received.
     pub(crate) const fn allowed(&self) -> Option<usize> {
         self.allowed
     }
 
-    /// How many requests may wait for a new connection, given the limit `known` from other connections to the server. A
-    /// known limit of 0 does not apply to a new connection.
-    pub(crate) const fn usual(known: Option<usize>) -> usize {
+    /// Returns how many requests may wait for a new connection, given the limit `known` from other connections to the
+    /// server. A known limit of 0 does not apply to a new connection.
+    pub(crate) const fn default_limit(known: Option<usize>) -> usize {
         match known {
-            Some(0) | None => STREAMS,
-            Some(most) => most,
+            Some(0) | None => STREAMS_MAX,
+            Some(max) => max,
         }
     }
 
-    /// State of a new stream's pipe. Requests wait until the server has sent its limit: a request that was written to a
-    /// connection that accepts no streams could not be sent to another one.
+    /// Returns the state of a new stream's pipe. Requests wait until the server has sent its limit: a request that was
+    /// written to a connection which then accepts no streams could not be sent over another one.
     pub(crate) const fn pipe_state(&self) -> PipeState {
         match self.allowed {
             Some(_) => PipeState::Open,
@@ -172,15 +175,15 @@ impl H2ClientConn {
         }
     }
 
-    /// Whether the connection uses TLS.
+    /// Returns whether the connection uses TLS.
     pub(crate) fn is_secure(&self) -> bool {
         self.io.transport.is_secure()
     }
 
-    /// Adds a request. The connection accepts `most` of them in total; 0 = unlimited.
-    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, most: u32) {
+    /// Adds a request. The connection accepts `max` requests in total; 0 = unlimited.
+    pub(crate) fn add(&mut self, pipe: Rc<RefCell<StreamPipe>>, max: u32) {
         self.started = self.started.saturating_add(1);
-        self.closing |= most != 0 && self.started >= most;
+        self.closing |= max != 0 && self.started >= max;
         self.waiting |= self.allowed.is_none();
         self.streams.push(Stream {
             pipe,
@@ -191,18 +194,18 @@ impl H2ClientConn {
     /// Reads, processes and writes as much as possible without blocking. Returns whether the connection stays open.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let busy = !self.streams.is_empty();
-        for round in 0..ROUNDS {
+        for round in 0..ROUNDS_MAX {
             if !self.io.flush() || !self.open() {
                 return self.end(actions);
             }
             if matches!(self.state, State::Connecting) {
                 break;
             }
-            let has_input = self.io.take_in(&mut cx.scratch, cx.now);
+            let has_input = self.io.receive(&mut cx.scratch, cx.now);
             if !self.poll() {
                 return self.end(actions);
             }
-            self.admit(actions);
+            self.start_waiting_requests(actions);
             let moved = self.pump(cx, actions);
             if moved && !self.poll() {
                 return self.end(actions);
@@ -213,7 +216,7 @@ impl H2ClientConn {
             if !has_input && !moved {
                 break;
             }
-            if round + 1 == ROUNDS {
+            if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::of(token::H2_CLIENT, key));
@@ -281,14 +284,14 @@ impl H2ClientConn {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
-            .initial_max_send_streams(UNSETTLED)
+            .initial_max_send_streams(LIMIT_UNKNOWN)
             .enable_push(false);
-        self.state = State::Greeting(Box::pin(builder.handshake(self.io.end())));
+        self.state = State::H2Handshake(Box::pin(builder.handshake(self.io.end())));
         true
     }
 
-    /// Starts as many of the waiting requests as the server allows; the others are sent over another connection.
-    fn admit(&mut self, actions: &mut Actions) {
+    /// Starts as many of the waiting requests as the server allows. The others use another connection.
+    fn start_waiting_requests(&mut self, actions: &mut Actions) {
         let Some(allowed) = self.allowed else {
             return;
         };
@@ -298,7 +301,7 @@ impl H2ClientConn {
         let mut taken = 0;
         for stream in &mut self.streams {
             let pipe = &mut *stream.pipe.borrow_mut();
-            // A request that h2 has not started when the server lowers its limit to 0 would wait for ever.
+            // If the server lowers its limit to 0, a request that h2 has not started would wait forever.
             let stuck = allowed == 0 && matches!(stream.phase, Phase::Head);
             let waits = pipe.state == PipeState::Connecting;
             if pipe.detached || !(waits || stuck) {
@@ -319,8 +322,8 @@ impl H2ClientConn {
 
     /// Polls the connection, which reads and writes frames. Returns whether it stays open.
     fn poll(&mut self) -> bool {
-        if let State::Greeting(greeting) = &mut self.state {
-            match greeting.as_mut().poll(&mut context()) {
+        if let State::H2Handshake(handshake) = &mut self.state {
+            match handshake.as_mut().poll(&mut context()) {
                 Poll::Pending => return !self.io.is_ended(),
                 Poll::Ready(Err(_)) => return false,
                 Poll::Ready(Ok((send, connection))) => {
@@ -335,13 +338,13 @@ impl H2ClientConn {
             .poll(&mut context())
             .is_pending();
         self.allowed = match connection.max_concurrent_send_streams() {
-            UNSETTLED => None,
-            most => Some(most.min(STREAMS)),
+            LIMIT_UNKNOWN => None,
+            max => Some(max.min(STREAMS_MAX)),
         };
         continues
     }
 
-    /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
+    /// Moves bytes between streams and sessions. Returns whether there are new frames to send.
     fn pump(&mut self, cx: &mut Context, actions: &mut Actions) -> bool {
         let State::Open(send, _) = &mut self.state else {
             return false;
@@ -369,12 +372,12 @@ impl H2ClientConn {
                     }
                 }
             }
-            moved |= stream.go_on(pipe, actions);
+            moved |= stream.transfer_content(pipe, actions);
         }
         moved
     }
 
-    /// Closes all streams and the connection.
+    /// Closes all streams and the connection. Always returns false: the connection does not stay open.
     pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             let pipe = &mut *stream.pipe.borrow_mut();
@@ -387,13 +390,13 @@ impl H2ClientConn {
             }
         }
         self.io.flush();
-        self.io.transport.part();
+        self.io.transport.notify_close();
         false
     }
 }
 
 impl Stream {
-    /// Resets the stream, whose session has ended. Returns whether the connection has something new to send.
+    /// Resets the stream of a session that has ended. Returns whether there are new frames to send.
     fn cancel(&mut self) -> bool {
         let phase = std::mem::replace(&mut self.phase, Phase::Closed);
         match phase {
@@ -409,7 +412,7 @@ impl Stream {
         }
     }
 
-    /// Sends the head if it is complete. Returns whether the connection has something new to send.
+    /// Sends the head if it is complete. Returns whether there are new frames to send.
     fn begin(
         &mut self,
         pipe: &mut StreamPipe,
@@ -418,7 +421,7 @@ impl Stream {
         cx: &mut Context,
     ) -> bool {
         let text = &pipe.outbound;
-        let read = match head::request(text, &OWN, &mut cx.fields) {
+        let read = match head::request(text, &HEAD_LIMITS, &mut cx.fields) {
             Ok(Some(read)) => read,
             Ok(None) => {
                 pipe.await_head();
@@ -449,8 +452,8 @@ impl Stream {
         true
     }
 
-    /// Sends request content and receives the response. Returns whether the connection has something new to send.
-    fn go_on(&mut self, pipe: &mut StreamPipe, actions: &mut Actions) -> bool {
+    /// Sends request content and receives the response. Returns whether there are new frames to send.
+    fn transfer_content(&mut self, pipe: &mut StreamPipe, actions: &mut Actions) -> bool {
         let Phase::Exchange {
             send,
             response,
@@ -460,7 +463,7 @@ impl Stream {
         else {
             if pipe.state == PipeState::Closed {
                 actions.push(Action::Close(pipe.owner));
-            } else if pipe.makes_room() {
+            } else if pipe.take_room_event() {
                 actions.push(Action::Resume(pipe.owner));
             }
             return false;
@@ -473,7 +476,7 @@ impl Stream {
                 *send = None;
             }
         }
-        if pipe.makes_room() {
+        if pipe.take_room_event() {
             actions.push(Action::Resume(pipe.owner));
         }
         let mut broken = false;

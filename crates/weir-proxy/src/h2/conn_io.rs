@@ -1,6 +1,7 @@
 //! Connects the transport of an HTTP/2 connection with the memory buffers that the `h2` crate reads and writes.
 //!
-//! Used by both kinds of connections. For clients it also filters header fields, counts frames and slows down floods.
+//! It is used for connections from clients and to servers. For clients it also filters header fields, counts frames and
+//! slows down floods.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,14 +14,15 @@ use crate::context::Ready;
 use crate::socket::{Read, Written};
 use crate::transport::Transport;
 
-/// Maximum number of bytes that wait for `h2`, and maximum capacity that an empty buffer keeps.
+/// Maximum number of bytes that wait for `h2`, and maximum capacity that an empty buffer retains.
 const INBOX_MAX: usize = 64 << 10;
 
-/// Bytes per read from a client with too many idle frames. With TLS, a whole record of more than 16 KiB has to fit too.
-const SLOW_ROOM: usize = 2 << 10;
-const SLOW_ROOM_TLS: usize = 20 << 10;
-/// The pause after each of these reads. Even at this rate a client sends more idle frames than [`FrameCounter`]
-/// allows, so a client that continues is disconnected within a few seconds.
+/// Maximum number of bytes per read from a client that sends too many idle frames. With TLS, a whole record of more
+/// than 16 KiB must fit.
+const SLOW_READ_BYTES: usize = 2 << 10;
+const SLOW_READ_BYTES_TLS: usize = 20 << 10;
+/// Pause after each of these reads, in milliseconds. Even at this rate a client sends more idle frames than
+/// [`FrameCounter`] allows, so a client that continues is disconnected within a few seconds.
 const PAUSE_MS: u64 = 200;
 
 /// Moves bytes between a transport and the buffers of its connection.
@@ -30,26 +32,27 @@ pub(super) struct ConnIo {
     pub(super) ready: Ready,
     buffer: Rc<RefCell<IoBuffer>>,
     sent: usize,
-    /// Bytes of the outbox that the frame counter has seen.
+    /// Number of outbox bytes that the frame counter has parsed.
     counted: usize,
-    /// A frame to insert after the peer's SETTINGS frame, and bytes received until that frame is complete.
-    behind: Vec<u8>,
-    early: Vec<u8>,
-    /// Counts a client's frames; none for servers.
+    /// A frame to insert after the peer's SETTINGS frame, and the bytes received before that frame is complete.
+    inserted_frame: Vec<u8>,
+    before_settings: Vec<u8>,
+    /// Counts a client's frames; `None` for servers.
     counter: Option<FrameCounter>,
-    /// Nothing is read before this time, in milliseconds.
+    /// Reading is paused until this time, in milliseconds of the workers' clock.
     paused_until: u64,
-    /// Turns malformed fields of a client from connection errors into stream errors.
+    /// Turns malformed header fields from a client into stream errors instead of connection errors.
     fields: Option<Box<FieldFilter>>,
 }
 
 impl ConnIo {
-    /// `input` was read before; `behind` is inserted after the peer's SETTINGS frame.
+    /// Creates the I/O of a connection. `input` was read before. `inserted_frame` is inserted after the peer's
+    /// SETTINGS frame.
     pub(super) fn new(
         transport: Transport,
         ready: Ready,
         input: &[u8],
-        behind: Vec<u8>,
+        inserted_frame: Vec<u8>,
         counter: Option<FrameCounter>,
     ) -> Self {
         let mut io = Self {
@@ -58,8 +61,8 @@ impl ConnIo {
             buffer: Rc::default(),
             sent: 0,
             counted: 0,
-            behind,
-            early: Vec::new(),
+            inserted_frame,
+            before_settings: Vec::new(),
             fields: counter.is_some().then(|| Box::new(FieldFilter::new())),
             counter,
             paused_until: 0,
@@ -79,53 +82,53 @@ impl ConnIo {
             Some(fields) => fields.pass(bytes, |bytes| buffer.put(bytes)),
             None => buffer.put(bytes),
         };
-        if self.behind.is_empty() {
+        if self.inserted_frame.is_empty() {
             return put(buffer, bytes);
         }
-        self.early.extend_from_slice(bytes);
-        if let Some(end) = settings_end(&self.early) {
-            let (settings, rest) = self.early.split_at(end);
+        self.before_settings.extend_from_slice(bytes);
+        if let Some(end) = settings_end(&self.before_settings) {
+            let (settings, rest) = self.before_settings.split_at(end);
             put(buffer, settings);
-            buffer.put(&std::mem::take(&mut self.behind));
+            buffer.put(&std::mem::take(&mut self.inserted_frame));
             put(buffer, rest);
-            self.early = Vec::new();
+            self.before_settings = Vec::new();
         }
     }
 
-    /// The handle for `h2`.
+    /// Returns the handle through which `h2` reads and writes.
     pub(super) fn end(&self) -> IoHandle {
         IoHandle(Rc::clone(&self.buffer))
     }
 
-    /// Whether a client has sent too many frames that request nothing.
+    /// Returns whether a client has sent too many idle frames.
     pub(super) fn is_flooded(&mut self, now_ms: u64) -> bool {
         let counter = self.counter.as_mut();
         counter.is_some_and(|counter| counter.is_flood(now_ms))
     }
 
-    /// Streams that were reset because of a client error since the last call.
+    /// Returns the number of streams that were reset because of client errors since the last call.
     pub(super) fn provoked_resets(&mut self) -> u64 {
         let counter = self.counter.as_mut();
         counter.map_or(0, FrameCounter::take_provoked)
     }
 
-    /// Frames since the last call.
+    /// Returns the counts of frames since the last call.
     pub(super) fn take_seen(&mut self) -> SeenFrames {
         let counter = self.counter.as_mut();
         counter.map_or_else(SeenFrames::default, FrameCounter::take_seen)
     }
 
-    /// Whether the peer has ended its direction.
+    /// Returns whether the peer has ended its direction.
     pub(super) fn is_ended(&self) -> bool {
         self.buffer.borrow().ended
     }
 
     fn has_room(&self) -> bool {
         let held = self.fields.as_ref().map_or(0, |fields| fields.held());
-        self.buffer.borrow().unread() + self.early.len() + held < INBOX_MAX.max(held + 1)
+        self.buffer.borrow().unread() + self.before_settings.len() + held < INBOX_MAX.max(held + 1)
     }
 
-    /// Reads and drops input of a closed connection. Returns whether the peer may still send.
+    /// Reads and discards input of a closed connection. Returns whether the peer may still send.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
         while self.ready.readable {
             match self.transport.read(&mut self.ready, scratch) {
@@ -144,12 +147,14 @@ impl ConnIo {
             counter.sent(&buffer.outbox[self.counted..]);
             self.counted = buffer.outbox.len();
         }
-        while self.ready.writable && (self.sent < buffer.outbox.len() || self.transport.holds()) {
+        while self.ready.writable
+            && (self.sent < buffer.outbox.len() || self.transport.has_unsent())
+        {
             let rest = &buffer.outbox[self.sent..];
             match self.transport.write(rest) {
                 Written::Broken => return false,
                 Written::Some(bytes) => {
-                    self.ready.writable = bytes == rest.len() && !self.transport.holds();
+                    self.ready.writable = bytes == rest.len() && !self.transport.has_unsent();
                     self.sent += bytes;
                 }
             }
@@ -170,36 +175,37 @@ impl ConnIo {
         true
     }
 
-    /// End of a read pause, if reading is paused. A connection that the client has closed is always read.
+    /// Returns the end of a read pause, if reading is paused. Reading is never paused after the client has closed the
+    /// connection.
     pub(super) fn paused_until(&self, now_ms: u64) -> Option<u64> {
         let pauses = now_ms < self.paused_until && !self.ready.ended;
         pauses.then_some(self.paused_until)
     }
 
-    /// Whether all bytes were written to the socket.
+    /// Returns whether all bytes were written to the socket.
     pub(super) fn is_flushed(&self) -> bool {
-        self.buffer.borrow().outbox.is_empty() && !self.transport.holds()
+        self.buffer.borrow().outbox.is_empty() && !self.transport.has_unsent()
     }
 
-    /// Bytes per read.
+    /// Returns the maximum number of bytes per read.
     fn room(&self) -> usize {
         let slowed = self.counter.as_ref().is_some_and(FrameCounter::is_slowed);
         match slowed && !self.ready.ended {
             false => INBOX_MAX,
-            true if self.transport.is_secure() => SLOW_ROOM_TLS,
-            true => SLOW_ROOM,
+            true if self.transport.is_secure() => SLOW_READ_BYTES_TLS,
+            true => SLOW_READ_BYTES,
         }
     }
 
     /// Starts a pause if there were too many idle frames.
-    fn pace(&mut self, now_ms: u64) {
+    fn pause_if_slowed(&mut self, now_ms: u64) {
         if self.counter.as_mut().is_some_and(FrameCounter::take_pause) {
             self.paused_until = now_ms + PAUSE_MS;
         }
     }
 
     /// Reads from the transport. Returns whether something was received.
-    pub(super) fn take_in(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
+    pub(super) fn receive(&mut self, scratch: &mut [u8], now_ms: u64) -> bool {
         let mut received = false;
         while self.ready.readable
             && !self.is_ended()
@@ -210,7 +216,7 @@ impl ConnIo {
             match self.transport.read(&mut self.ready, &mut scratch[..room]) {
                 Read::Some(bytes) => {
                     self.put(&scratch[..bytes]);
-                    self.pace(now_ms);
+                    self.pause_if_slowed(now_ms);
                 }
                 Read::Blocked => break,
                 Read::End | Read::Broken => self.buffer.borrow_mut().ended = true,

@@ -1,43 +1,44 @@
 //! Checks HPACK field blocks (RFC 7541) field by field, without a copy of the dynamic table.
 //!
-//! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, and it
-//! has to close the connection. Such a field is therefore replaced here by one of the same table size, and the block
-//! gets a field that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass unchanged.
+//! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, so it
+//! has to close the connection. Such a field is therefore replaced by a field of the same table size, and a field is
+//! appended to the block that h2 treats as a stream error (RFC 9113 section 8.1.1). Blocks without errors pass
+//! unchanged.
 //!
-//! Of the client's dynamic table only the kind and size of each recent entry are kept.
+//! Only the kind and size of each recent entry of the client's dynamic table are stored.
 
 use super::huffman;
 
-/// Entries that fit into a table of 4096 bytes; each takes at least 33.
-const KINDS: usize = 128;
-/// The first index of the dynamic table.
-const DYNAMIC: usize = 62;
-/// Size of a field list (RFC 9113 section 6.5.2) above which h2 closes the connection, whatever the service's limits:
-/// four times the largest `limits.head`, 64 KiB. A few bytes that refer to one large field are enough to exceed it, so
-/// the rest of such a block is not read.
+/// Number of entries that fit into a table of 4096 bytes; each takes at least 33.
+const ENTRIES_MAX: usize = 128;
+/// First index of the dynamic table.
+const DYNAMIC_START: usize = 62;
+/// Size of a field list (RFC 9113 section 6.5.2) above which h2 closes the connection, regardless of the service's
+/// limits: four times the largest `limits.head`, 64 KiB. A few bytes that refer to one large field are enough to exceed
+/// it, so the rest of such a block is not read.
 const LIST_MAX: usize = 4 * (64 << 10);
-/// What a field counts in addition to its name and value.
-const FIELD_SIZE: usize = 32;
-/// Bytes of an integer, as h2 reads them.
+/// Size of a field in addition to its name and value, in bytes.
+const ENTRY_OVERHEAD: usize = 32;
+/// Maximum number of bytes of an integer that h2 reads.
 const INTEGER_MAX: usize = 5;
 
-/// A field that is not allowed in HTTP/2 and that h2 treats as a stream error.
-const ERROR: &[u8] = b"\x00\x0aconnection\x01x";
+/// A field that is not allowed in HTTP/2, and that h2 treats as a stream error.
+const INVALID_FIELD: &[u8] = b"\x00\x0aconnection\x01x";
 /// Length of `:method` and `:status`.
 const SHORT_PSEUDO: usize = 7;
 
-/// What a field's value is checked for.
+/// The kind of a field, which determines the allowed values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Field,
     Method,
     Path,
-    /// `:authority`, `:scheme`, `:protocol`.
+    /// `:authority`, `:scheme` or `:protocol`.
     Text,
-    /// Not allowed in requests.
+    /// `:status`, which is not allowed in requests.
     Status,
-    /// A field that was replaced.
-    Wrong,
+    /// A malformed field that was replaced.
+    Malformed,
 }
 
 impl Kind {
@@ -57,14 +58,14 @@ impl Kind {
             b":method" => Self::Method,
             b":path" => Self::Path,
             b":status" => Self::Status,
-            [] => Self::Wrong,
+            [] => Self::Malformed,
             _ if name
                 .iter()
                 .all(|byte| is_token(*byte) && !byte.is_ascii_uppercase()) =>
             {
                 Self::Field
             }
-            _ => Self::Wrong,
+            _ => Self::Malformed,
         }
     }
 
@@ -74,15 +75,15 @@ impl Kind {
                 .iter()
                 .all(|byte| matches!(byte, b'\t' | b' '..=0x7e | 0x80..)),
             Self::Method => !value.is_empty() && value.iter().all(|byte| is_token(*byte)),
-            // `h2` would remove a fragment.
+            // `h2` would remove a fragment from the path.
             Self::Path => !value.contains(&b'#') && std::str::from_utf8(value).is_ok(),
             Self::Text => std::str::from_utf8(value).is_ok(),
-            Self::Status | Self::Wrong => false,
+            Self::Status | Self::Malformed => false,
         }
     }
 
     const fn is_pseudo(self) -> bool {
-        !matches!(self, Self::Field | Self::Wrong)
+        !matches!(self, Self::Field | Self::Malformed)
     }
 }
 
@@ -104,12 +105,12 @@ const fn is_token(byte: u8) -> bool {
     )
 }
 
-/// Result of checking a block.
+/// The result of checking a block.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Checked {
-    /// The block passes unchanged; also an undecodable one, which `h2` rejects.
+    /// The block passes unchanged. This includes undecodable blocks, which `h2` rejects.
     Unchanged,
-    /// The block to send in its place.
+    /// This block replaces it.
     Replaced(Vec<u8>),
     /// `h2` closes the connection because of the block's size.
     TooLarge,
@@ -118,18 +119,18 @@ pub(super) enum Checked {
 /// Checks the field blocks of one connection.
 #[derive(Debug)]
 pub(super) struct BlockChecker {
-    /// Kinds of the most recent entries of the client's table, by insertion number modulo [`KINDS`].
-    kinds: [Kind; KINDS],
-    /// Their sizes, or a lower bound if the name was indexed. None exceeds the table size, 4096 bytes.
-    sizes: [u16; KINDS],
+    /// Kinds of the most recent entries of the client's table, by insertion number modulo [`ENTRIES_MAX`].
+    kinds: [Kind; ENTRIES_MAX],
+    /// Sizes of these entries, or lower bounds if the name was indexed. No size exceeds the table size, 4096 bytes.
+    sizes: [u16; ENTRIES_MAX],
     inserted: usize,
     /// Lower bound of the size of the block's field list so far.
-    list: usize,
+    list_size: usize,
     name: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// Reads a block, and writes the replacement once one is needed.
+/// Reads a block, and writes its replacement once one is needed.
 struct Reader<'a> {
     block: &'a [u8],
     at: usize,
@@ -139,16 +140,16 @@ struct Reader<'a> {
 impl BlockChecker {
     pub(super) const fn new() -> Self {
         Self {
-            kinds: [Kind::Wrong; KINDS],
-            sizes: [0; KINDS],
+            kinds: [Kind::Malformed; ENTRIES_MAX],
+            sizes: [0; ENTRIES_MAX],
             inserted: 0,
-            list: 0,
+            list_size: 0,
             name: Vec::new(),
             value: Vec::new(),
         }
     }
 
-    /// Checks a whole block; `trailers` = it is not the first one of a request.
+    /// Checks a whole block. `trailers` is true if the block is not the first one of its request.
     pub(super) fn check(&mut self, block: &[u8], trailers: bool) -> Checked {
         let mut reader = Reader {
             block,
@@ -156,9 +157,9 @@ impl BlockChecker {
             out: None,
         };
         let mut wrong = false;
-        self.list = 0;
+        self.list_size = 0;
         while reader.at < block.len() {
-            if self.list > LIST_MAX {
+            if self.list_size > LIST_MAX {
                 return Checked::TooLarge;
             }
             match self.field(&mut reader, trailers) {
@@ -168,24 +169,24 @@ impl BlockChecker {
         }
         if wrong {
             let out = reader.out.get_or_insert_with(|| block.to_vec());
-            out.extend_from_slice(ERROR);
+            out.extend_from_slice(INVALID_FIELD);
         }
         reader.out.map_or(Checked::Unchanged, Checked::Replaced)
     }
 
-    /// Reads a field and returns whether it is allowed. `None` = the block is malformed.
+    /// Reads a field. Returns whether it is allowed, or `None` if the block is malformed.
     fn field(&mut self, reader: &mut Reader<'_>, trailers: bool) -> Option<bool> {
         let begin = reader.at;
         let first = *reader.block.get(begin)?;
         if first & 0x80 != 0 {
             let index = reader.integer(7)?;
             let kind = self.kind(index)?;
-            self.list += self.size(index);
+            self.list_size += self.size(index);
             reader.pass(begin);
-            return Some(kind != Kind::Wrong && !(trailers && kind.is_pseudo()));
+            return Some(kind != Kind::Malformed && !(trailers && kind.is_pseudo()));
         }
         if first & 0xe0 == 0x20 {
-            // A table's size.
+            // An update of the table size.
             reader.integer(5)?;
             reader.pass(begin);
             return Some(true);
@@ -202,46 +203,46 @@ impl BlockChecker {
         };
         reader.string(&mut self.value)?;
         let is_valid = kind.allows(&self.value);
-        let size = self.name.len() + self.value.len() + FIELD_SIZE;
-        self.list += size;
+        let size = self.name.len() + self.value.len() + ENTRY_OVERHEAD;
+        self.list_size += size;
         if !is_valid {
             self.replace(reader, begin, index, inserts, kind)?;
         } else {
             reader.pass(begin);
         }
         if inserts {
-            self.kinds[self.inserted % KINDS] = if is_valid { kind } else { Kind::Wrong };
-            self.sizes[self.inserted % KINDS] = u16::try_from(size).unwrap_or(0);
+            self.kinds[self.inserted % ENTRIES_MAX] = if is_valid { kind } else { Kind::Malformed };
+            self.sizes[self.inserted % ENTRIES_MAX] = u16::try_from(size).unwrap_or(0);
             self.inserted += 1;
         }
         Some(is_valid && !(trailers && kind.is_pseudo()))
     }
 
-    /// The kind of a table entry.
+    /// Returns the kind of a table entry.
     fn kind(&self, index: usize) -> Option<Kind> {
         match index {
             0 => None,
-            1..DYNAMIC => Some(Kind::of_static(index)),
+            1..DYNAMIC_START => Some(Kind::of_static(index)),
             _ => {
-                let age = index - DYNAMIC;
-                let known = age < KINDS.min(self.inserted);
-                known.then(|| self.kinds[(self.inserted - 1 - age) % KINDS])
+                let age = index - DYNAMIC_START;
+                let known = age < ENTRIES_MAX.min(self.inserted);
+                known.then(|| self.kinds[(self.inserted - 1 - age) % ENTRIES_MAX])
             }
         }
     }
 
-    /// Lower bound of the size of a table entry.
+    /// Returns a lower bound of the size of a table entry.
     fn size(&self, index: usize) -> usize {
         match index {
-            ..DYNAMIC => FIELD_SIZE,
+            ..DYNAMIC_START => ENTRY_OVERHEAD,
             _ => {
-                let age = index - DYNAMIC;
-                usize::from(self.sizes[(self.inserted.wrapping_sub(1 + age)) % KINDS])
+                let age = index - DYNAMIC_START;
+                usize::from(self.sizes[(self.inserted.wrapping_sub(1 + age)) % ENTRIES_MAX])
             }
         }
     }
 
-    /// Replaces the field by one of the same table size.
+    /// Replaces the field with a valid field of the same table size.
     fn replace(
         &self,
         reader: &mut Reader<'_>,
@@ -258,7 +259,7 @@ impl BlockChecker {
             _ => None,
         };
         let name = match name {
-            // The name must not be empty, so an empty field has no replacement of the same size.
+            // A name must not be empty, so an empty field has no replacement of the same size.
             Some(0) if length == 0 && inserts => return None,
             Some(0) => {
                 length = length.saturating_sub(1);
@@ -276,7 +277,7 @@ impl BlockChecker {
 }
 
 impl Reader<'_> {
-    /// RFC 7541 section 5.1.
+    /// Reads an integer (RFC 7541 section 5.1).
     fn integer(&mut self, prefix: u32) -> Option<usize> {
         let mask = (1usize << prefix) - 1;
         let mut value = usize::from(*self.block.get(self.at)?) & mask;
@@ -295,7 +296,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Section 5.2.
+    /// Reads a string (RFC 7541 section 5.2).
     fn string(&mut self, into: &mut Vec<u8>) -> Option<()> {
         into.clear();
         let coded = *self.block.get(self.at)? & 0x80 != 0;
@@ -309,20 +310,20 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// Copies what was read from `begin` on to the replacement, if there is one.
+    /// Copies the bytes from `begin` on to the replacement, if there is one.
     fn pass(&mut self, begin: usize) {
         if let Some(out) = &mut self.out {
             out.extend_from_slice(&self.block[begin..self.at]);
         }
     }
 
-    /// The replacement, to append to in place of what was read from `begin` on.
+    /// Returns the replacement, to which a substitute for the bytes from `begin` on is appended.
     fn replacement(&mut self, begin: usize) -> &mut Vec<u8> {
         self.out.get_or_insert_with(|| self.block[..begin].to_vec())
     }
 }
 
-/// The beginning of a literal, with an index or a name.
+/// Writes the start of a literal field, with an index or a name.
 fn literal(inserts: bool, index: usize, name: Option<&[u8]>, out: &mut Vec<u8>) {
     let (first, prefix) = if inserts { (0x40, 6) } else { (0, 4) };
     integer(first, prefix, index, out);
@@ -364,11 +365,11 @@ mod tests {
     }
 
     #[test]
-    fn accepted_bytes_are_those_of_the_http_crate() {
+    fn accepted_bytes_match_http_crate() {
         for byte in 0..=255u8 {
             let text = [b'a', byte];
             let field = Kind::of_name(&text) == Kind::Field;
-            // The library also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
+            // The http crate also accepts a quotation mark, which a token must not contain (RFC 9110 section 5.6.2).
             let taken = byte != b'"' && HeaderName::from_lowercase(&text).is_ok();
             assert_eq!(field, taken, "{byte:x}");
             let value = Kind::Field.allows(&text);
@@ -421,9 +422,9 @@ mod tests {
             let Checked::Replaced(out) = blocks.check(&block, false) else {
                 panic!("{name:?} passes");
             };
-            assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], ERROR].concat()));
+            assert!(out.starts_with(&[0x82]) && out.ends_with(&[&[0x84], INVALID_FIELD].concat()));
             let size = block.len() - 2;
-            assert_eq!(out.len() - 2 - ERROR.len(), size, "{name:?}");
+            assert_eq!(out.len() - 2 - INVALID_FIELD.len(), size, "{name:?}");
             // Later blocks that refer to the malformed entry, or to its name, are malformed too.
             assert!(matches!(blocks.check(&[0xbe], false), Checked::Replaced(_)));
             assert!(matches!(
@@ -448,7 +449,7 @@ mod tests {
             vec![0x41, 1, b'a'],
         ];
         for block in others {
-            let expected = [&block[..], ERROR].concat();
+            let expected = [&block[..], INVALID_FIELD].concat();
             assert_eq!(blocks.check(&block, true), Checked::Replaced(expected));
         }
         assert_eq!(
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn references_to_a_large_field_are_read_up_to_the_limit_only() {
+    fn references_to_large_field_are_read_only_up_to_limit() {
         let mut blocks = BlockChecker::new();
         let mut block = plain(b"x", &[b'a'; 4000], true);
         let fits = LIST_MAX / 4033 - 1;
@@ -472,10 +473,10 @@ mod tests {
     }
 
     #[test]
-    fn paths_with_fragments_are_wrong() {
+    fn paths_with_fragments_are_malformed() {
         let mut blocks = BlockChecker::new();
         let block = [0x44, 4, b'/', b'c', b'#', b'x'];
-        let expected = [&[0x44, 4][..], b"xxxx", ERROR].concat();
+        let expected = [&[0x44, 4][..], b"xxxx", INVALID_FIELD].concat();
         assert_eq!(blocks.check(&block, false), Checked::Replaced(expected));
     }
 }

@@ -1,19 +1,20 @@
 //! Finds the field blocks in a client's byte stream and replaces malformed ones; see [`super::field_block`].
 //!
-//! Everything else passes unchanged, except empty DATA frames without END_STREAM: they have no effect, and the framer
-//! would queue each of them. A block is held back until it is complete, because the framer does not process parts of
+//! Everything else passes unchanged, except for empty DATA frames without END_STREAM: they have no effect, but the
+//! framer
+//! would queue each of them. A block is held back until it is complete; the framer does not process partial
 //! blocks either.
 
 use super::field_block::{BlockChecker, Checked};
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
-/// Maximum size of a frame from clients and to the framer.
+/// Maximum size of a frame, from clients and to the framer.
 const FRAME_MAX: usize = 16 << 10;
-/// Maximum number of bytes of one block that are held back: for the largest heads that a service may allow (64 KiB) the
-/// framer accepts five CONTINUATION frames.
+/// Maximum number of bytes of one block that are held back. For the largest heads that a service may allow (64 KiB),
+/// the framer accepts five CONTINUATION frames.
 const HELD_MAX: usize = 128 << 10;
-/// Open streams that are tracked, to recognize their trailers.
+/// Maximum number of open streams that are tracked, to recognize their trailers.
 const OPEN_MAX: usize = 1_000;
 
 const DATA: u8 = 0;
@@ -31,16 +32,16 @@ const PRIORITY_LEN: usize = 5;
 #[derive(Debug)]
 pub(super) struct FieldFilter {
     blocks: BlockChecker,
-    /// Bytes to pass until the next frame's header.
+    /// Number of bytes until the next frame header.
     skip: usize,
-    /// An incomplete frame header or the frames of a block, and the offset of the last frame.
+    /// An incomplete frame header, or the frames of a block; and the offset of the last frame.
     held: Vec<u8>,
     last: usize,
-    /// The last stream that was opened, and the streams whose content has not ended, which may get trailers.
+    /// The last stream that was opened, and the streams whose content has not ended, so that trailers may follow.
     stream: u32,
     open: Vec<u32>,
-    /// The client violates the protocol, which the framer handles: everything passes.
-    off: bool,
+    /// Whether everything passes, because the client violates the protocol; the framer handles that.
+    is_disabled: bool,
 }
 
 struct Head {
@@ -68,7 +69,7 @@ impl Head {
 }
 
 impl FieldFilter {
-    /// Starts before the client's preface.
+    /// Creates a filter that starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
             blocks: BlockChecker::new(),
@@ -77,20 +78,20 @@ impl FieldFilter {
             last: 0,
             stream: 0,
             open: Vec::new(),
-            off: false,
+            is_disabled: false,
         }
     }
 
-    /// Number of bytes that are held back.
+    /// Returns the number of bytes that are held back.
     pub(super) const fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Passes received bytes on to `put`, as far as they are complete.
+    /// Passes received bytes to `put`, except for those that are held back.
     pub(super) fn pass(&mut self, bytes: &[u8], mut put: impl FnMut(&[u8])) {
         // Bytes between `from` and `at` pass unchanged.
         let (mut from, mut at) = (0, 0);
-        while at < bytes.len() && !self.off {
+        while at < bytes.len() && !self.is_disabled {
             let rest = &bytes[at..];
             if self.skip > 0 {
                 let skipped = self.skip.min(rest.len());
@@ -98,13 +99,13 @@ impl FieldFilter {
                 at += skipped;
             } else if self.held.is_empty() {
                 match Head::read(rest) {
-                    Some(head) if self.is_void(&head) => {
+                    Some(head) if self.is_droppable(&head) => {
                         put(&bytes[from..at]);
                         at += HEADER;
                         from = at;
                     }
                     Some(head) if head.kind != HEADERS => {
-                        self.note(&head);
+                        self.track_end(&head);
                         self.skip = HEADER + head.length;
                     }
                     Some(head) if head.ends() && rest.len() >= HEADER + head.length => {
@@ -130,7 +131,7 @@ impl FieldFilter {
         put(&bytes[from..]);
     }
 
-    /// Holds back the bytes that belong to the current frame, and returns their number.
+    /// Holds back the bytes that belong to the current frame. Returns their number.
     fn hold(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8])) -> usize {
         let have = self.held.len() - self.last;
         let head = Head::read(&self.held[self.last..]);
@@ -141,7 +142,7 @@ impl FieldFilter {
             return taken;
         };
         let first = self.last == 0;
-        if first && self.is_void(&head) {
+        if first && self.is_droppable(&head) {
             self.held.clear();
             return taken;
         }
@@ -153,9 +154,9 @@ impl FieldFilter {
             }
         };
         if !belongs || head.length > FRAME_MAX || self.held.len() > HELD_MAX {
-            // Another frame; between those of a block there may be none.
-            self.off = !first || head.kind == HEADERS;
-            self.note(&head);
+            // Another frame. No other frame may follow within a block.
+            self.is_disabled = !first || head.kind == HEADERS;
+            self.track_end(&head);
             self.skip = HEADER + head.length - (self.held.len() - self.last);
             self.release(put);
         } else if self.held.len() - self.last == HEADER + head.length {
@@ -173,17 +174,17 @@ impl FieldFilter {
         taken
     }
 
-    /// Whether the frame can be left out: on a stream with content to come it is no error (RFC 9113 section 6.1), and
-    /// no content.
-    fn is_void(&self, head: &Head) -> bool {
+    /// Returns whether the frame can be dropped: it has no content, and is allowed on this stream (RFC 9113 section
+    /// 6.1).
+    fn is_droppable(&self, head: &Head) -> bool {
         head.kind == DATA
             && head.length == 0
             && head.flags & (END_STREAM | PADDED) == 0
             && self.open.contains(&head.stream)
     }
 
-    /// Notes where a stream's content ends.
-    fn note(&mut self, head: &Head) {
+    /// Updates the open streams if the frame ends a stream's content.
+    fn track_end(&mut self, head: &Head) {
         let ends = match head.kind {
             DATA => head.flags & END_STREAM != 0,
             kind => kind == RST_STREAM,
@@ -193,7 +194,7 @@ impl FieldFilter {
         }
     }
 
-    /// Whether a block contains trailers. Otherwise it opens a stream, or is an error that the framer detects.
+    /// Returns whether a block contains trailers. Otherwise it opens a stream, or is an error that the framer detects.
     fn is_trailers(&mut self, head: &Head) -> bool {
         let ends = head.flags & END_STREAM != 0;
         if let Some(at) = self.open.iter().position(|open| *open == head.stream) {
@@ -205,7 +206,7 @@ impl FieldFilter {
         if head.stream > self.stream {
             self.stream = head.stream;
             if !ends {
-                // Streams that were reset by this side are not removed otherwise.
+                // Streams that Weir has reset are not removed otherwise.
                 if self.open.len() == OPEN_MAX {
                     self.open.remove(0);
                 }
@@ -220,7 +221,7 @@ impl FieldFilter {
         self.last = 0;
     }
 
-    /// Checks the block in these frames and returns the replacement, if needed.
+    /// Checks the block in these frames. Returns replacement frames, if they are needed.
     fn check(&mut self, frames: &[u8]) -> Option<Vec<u8>> {
         let head = Head::read(frames)?;
         let trailers = self.is_trailers(&head);
@@ -241,14 +242,14 @@ impl FieldFilter {
             Checked::Unchanged => None,
             Checked::Replaced(block) => Some(frames_of(&head, priority, &block)),
             Checked::TooLarge => {
-                self.off = true;
+                self.is_disabled = true;
                 None
             }
         }
     }
 }
 
-/// The priority and the block fragment of a HEADERS frame; `None` = malformed.
+/// Returns the priority and the block fragment of a HEADERS frame, or `None` if it is malformed.
 fn content<'a>(head: &Head, payload: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let mut rest = payload;
     if head.flags & PADDED != 0 {
@@ -304,9 +305,9 @@ mod tests {
         out
     }
 
-    /// `X: y`, whose name is not in lower case, and `x: y`.
-    const WRONG: &[u8] = &[0, 1, b'X', 1, b'y'];
-    const WELL: &[u8] = &[0, 1, b'x', 1, b'y'];
+    /// An invalid field `X: y`, whose name is not in lower case, and a valid field `x: y`.
+    const MALFORMED: &[u8] = &[0, 1, b'X', 1, b'y'];
+    const VALID: &[u8] = &[0, 1, b'x', 1, b'y'];
     const REPLACED: &[u8] = b"\x00\x01x\x01x\x00\x0aconnection\x01x";
 
     #[test]
@@ -314,23 +315,23 @@ mod tests {
         let preface = [b'p'; PREFACE];
         let settings = frame(4, 0, 0, &[]);
         let data = frame(0, 0, 1, &[1; 300]);
-        let padded = [&[2][..], &[0, 0, 0, 0, 7], WRONG, &[0, 0]].concat();
+        let padded = [&[2][..], &[0, 0, 0, 0, 7], MALFORMED, &[0, 0]].concat();
         let text = [
             &preface[..],
             &settings,
-            &frame(HEADERS, END_HEADERS | END_STREAM, 1, WELL),
+            &frame(HEADERS, END_HEADERS | END_STREAM, 1, VALID),
             &data,
             &frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 3, &padded),
-            &frame(HEADERS, END_STREAM, 5, &WRONG[..2]),
+            &frame(HEADERS, END_STREAM, 5, &MALFORMED[..2]),
             &frame(CONTINUATION, 0, 5, &[]),
-            &frame(CONTINUATION, END_HEADERS, 5, &WRONG[2..]),
+            &frame(CONTINUATION, END_HEADERS, 5, &MALFORMED[2..]),
             &settings,
         ]
         .concat();
         let expected = [
             &preface[..],
             &settings,
-            &frame(HEADERS, END_HEADERS | END_STREAM, 1, WELL),
+            &frame(HEADERS, END_HEADERS | END_STREAM, 1, VALID),
             &data,
             &frame(
                 HEADERS,
@@ -350,8 +351,8 @@ mod tests {
     #[test]
     fn empty_data_frames_are_dropped_unless_they_are_errors() {
         let empty = |flags, stream| frame(DATA, flags, stream, &[]);
-        let started = frame(HEADERS, END_HEADERS, 1, WELL);
-        let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, WELL);
+        let started = frame(HEADERS, END_HEADERS, 1, VALID);
+        let ended = frame(HEADERS, END_HEADERS | END_STREAM, 3, VALID);
         let content = frame(DATA, 0, 1, b"content");
         // Stream 0, an idle stream, a stream whose content has ended, missing padding, and END_STREAM.
         let kept = [
@@ -364,14 +365,14 @@ mod tests {
         ]
         .concat();
         let preface = [b'p'; PREFACE];
-        let void = empty(0, 1).repeat(3);
+        let dropped = empty(0, 1).repeat(3);
         let text = [
             &preface[..],
             &started,
             &ended,
-            &void,
+            &dropped,
             &content,
-            &void,
+            &dropped,
             &kept,
         ]
         .concat();
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_block_longer_than_a_frame_is_continued() {
+    fn replacement_longer_than_a_frame_is_split() {
         let wrong = [
             &[0, 1, b'X', 0x7f, 0x81, 0xfd, 0x01][..],
             &[b'y'; 32_512 - 256],
@@ -409,7 +410,7 @@ mod tests {
     }
 
     proptest! {
-        /// Valid input passes unchanged, and no byte of it is still held back at the end.
+        /// Valid input passes unchanged, and no byte is held back at the end.
         #[test]
         fn other_input_passes_unchanged(
             frames in prop::collection::vec((0u8..12, any::<u8>(), 0u8..4, 0usize..40), 0..20),
@@ -417,7 +418,7 @@ mod tests {
         ) {
             let mut text = vec![b'p'; PREFACE];
             for (kind, flags, stream, length) in &frames {
-                // Only empty DATA frames may be left out, so this one gets at least one byte.
+                // Only empty DATA frames may be dropped, so DATA frames have at least one byte here.
                 let length = (*length).max(usize::from(*kind == DATA));
                 text.extend(frame(*kind, *flags, *stream, &vec![0x20; length]));
             }

@@ -1,32 +1,34 @@
-//! Counts a client's frames that request nothing. A few are normal, thousands are an attack.
+//! Counts a client's idle frames, which request nothing. A few are normal, thousands are an attack.
 //!
-//! SETTINGS and PING must be acknowledged, CONTINUATION and empty DATA must be parsed, and none of them carries a
+//! SETTINGS and PING must be acknowledged, and CONTINUATION and empty DATA must be parsed, but none of them carries a
 //! request (CVE-2019-9512, CVE-2019-9515, CVE-2019-9518, CVE-2024-27316). WINDOW_UPDATE frames that follow from sent
-//! data are normal; those beyond that count too. Only frame headers are parsed here.
+//! data are normal; further ones count as idle. Only frame headers are parsed here.
 //!
-//! Up to [`FREE`] idle frames have no effect. Above it the connection is read slowly, and a client that continues is
-//! disconnected. A flood then costs little CPU: the sender has to wait, whereas a connection that is closed at once
-//! would only be opened again.
+//! Up to [`IDLE_FREE`] idle frames have no effect. Above that, the connection is read slowly, and a client that
+//! continues is disconnected. A flood then costs little CPU time, because the sender has to wait. If the connection
+//! were closed at once, the client would only open another one.
 //!
-//! Outbound frames are parsed too: DATA, which the client may acknowledge, and RST_STREAM caused by client errors.
+//! Outbound frames are parsed too: DATA, which the client may acknowledge, and RST_STREAM frames that client errors
+//! cause.
 
-/// Initial budget of idle frames, and its growth per second.
-const SAVED_MAX: u64 = 1_000;
-const EARNED: u64 = 100;
+/// Initial and maximum budget of idle frames, and its growth per second.
+const BUDGET_MAX: u64 = 1_000;
+const BUDGET_PER_S: u64 = 100;
 
-/// Idle frames that are read at full speed, and how many of them a request or content offsets. Elapsed time offsets
-/// them too, at the rate [`EARNED`].
-const FREE: u64 = 100;
+/// Number of idle frames that are read at full speed, and number that a request or content offsets. Elapsed time
+/// offsets them too, at the rate [`BUDGET_PER_S`].
+const IDLE_FREE: u64 = 100;
 const PER_PROGRESS: u64 = 10;
 
-/// WINDOW_UPDATE frames that may follow a DATA frame, and bytes of content that allow one more: some clients
-/// acknowledge every frame twice, for its stream and for the connection, or every kilobyte that they read.
-const WINDOWS_PER_DATA: u64 = 2;
-const BYTES_PER_WINDOW: usize = 1 << 10;
-/// WINDOW_UPDATE frames that may follow a request: some clients enlarge its window at once.
-const WINDOWS_PER_REQUEST: u64 = 4;
-/// Most WINDOW_UPDATE frames in flight: a client with windows of 32 MiB that acknowledges every kilobyte.
-const WINDOWS_MAX: u64 = 1 << 16;
+/// Number of WINDOW_UPDATE frames that may follow a DATA frame, and number of content bytes that allow one more. Some
+/// clients acknowledge every frame twice, for the stream and for the connection, or every kilobyte that they read.
+const UPDATES_PER_DATA: u64 = 2;
+const BYTES_PER_UPDATE: usize = 1 << 10;
+/// Number of WINDOW_UPDATE frames that may follow a request: some clients enlarge its window at once.
+const UPDATES_PER_REQUEST: u64 = 4;
+/// Maximum number of WINDOW_UPDATE frames in flight, for a client with windows of 32 MiB that acknowledges every
+/// kilobyte.
+const UPDATES_MAX: u64 = 1 << 16;
 
 const HEADER: usize = 9;
 const PREFACE: usize = 24;
@@ -39,12 +41,12 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 
-/// Parses frame headers from a byte stream that arrives in pieces.
+/// Parses frame headers in a byte stream that arrives in segments.
 #[derive(Debug)]
 struct Frames {
-    /// Bytes until the next frame's header.
+    /// Number of bytes until the next frame header.
     skip: usize,
-    /// A header and, for RST_STREAM, its error code; the first `have` bytes are present.
+    /// A frame header and, for RST_STREAM, the error code. The first `have` bytes are present.
     header: [u8; HEADER + 4],
     have: usize,
 }
@@ -67,7 +69,7 @@ impl Frames {
         }
     }
 
-    /// The next frame whose header, and error code, is complete within `bytes`. Advances `bytes` past it.
+    /// Returns the next frame whose header (and error code) is complete within `bytes`. Advances `bytes` past it.
     fn next(&mut self, bytes: &mut &[u8]) -> Option<Frame> {
         let skipped = self.skip.min(bytes.len());
         *bytes = &bytes[skipped..];
@@ -100,7 +102,7 @@ impl Frames {
         })
     }
 
-    /// Whether the header is that of a RST_STREAM frame with an error code.
+    /// Returns whether the header is that of a RST_STREAM frame with an error code.
     fn is_reset(&self) -> bool {
         self.header[..4] == [0, 0, 4, RST_STREAM]
     }
@@ -109,21 +111,22 @@ impl Frames {
 /// Counts the idle frames of one connection.
 #[derive(Debug)]
 pub(super) struct FrameCounter {
-    inward: Frames,
-    outward: Frames,
-    saved: u64,
-    earned_at: u64,
-    /// Idle frames that are not offset, and whether there were any since the last [`FrameCounter::take_pause`].
+    inbound: Frames,
+    outbound: Frames,
+    budget: u64,
+    refilled_at: u64,
+    /// Number of idle frames that are not offset, and whether there were any since the last
+    /// [`FrameCounter::take_pause`].
     debt: u64,
     received: bool,
-    /// WINDOW_UPDATE frames that sent data allows.
-    windows: u64,
-    /// Streams that were reset because of client errors.
+    /// Number of WINDOW_UPDATE frames that sent data allows.
+    updates_allowed: u64,
+    /// Number of streams that were reset because of client errors.
     provoked: u64,
     seen: SeenFrames,
 }
 
-/// Frames by kind.
+/// Counts of frames by type.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SeenFrames {
     pub(super) headers: u64,
@@ -134,16 +137,16 @@ pub(super) struct SeenFrames {
 }
 
 impl FrameCounter {
-    /// Starts before the client's preface.
+    /// Creates a counter that starts before the client's preface.
     pub(super) const fn new() -> Self {
         Self {
-            inward: Frames::new(PREFACE),
-            outward: Frames::new(0),
-            saved: SAVED_MAX,
-            earned_at: 0,
+            inbound: Frames::new(PREFACE),
+            outbound: Frames::new(0),
+            budget: BUDGET_MAX,
+            refilled_at: 0,
             debt: 0,
             received: false,
-            windows: 0,
+            updates_allowed: 0,
             provoked: 0,
             seen: SeenFrames {
                 headers: 0,
@@ -155,14 +158,14 @@ impl FrameCounter {
         }
     }
 
-    /// Frames since the last call.
+    /// Returns the counts of frames since the last call.
     pub(super) fn take_seen(&mut self) -> SeenFrames {
         std::mem::take(&mut self.seen)
     }
 
     /// Parses bytes from the client.
     pub(super) fn read(&mut self, mut bytes: &[u8]) {
-        while let Some(frame) = self.inward.next(&mut bytes) {
+        while let Some(frame) = self.inbound.next(&mut bytes) {
             match frame.kind {
                 DATA => self.seen.data += 1,
                 HEADERS => self.seen.headers += 1,
@@ -173,20 +176,20 @@ impl FrameCounter {
             let makes_progress = match frame.kind {
                 DATA => frame.length > 0 || frame.flags & END_STREAM != 0,
                 HEADERS => {
-                    self.allow_windows(WINDOWS_PER_REQUEST);
+                    self.allow_updates(UPDATES_PER_REQUEST);
                     true
                 }
                 WINDOW_UPDATE => {
-                    let allowed = self.windows > 0;
-                    self.windows = self.windows.saturating_sub(1);
+                    let allowed = self.updates_allowed > 0;
+                    self.updates_allowed = self.updates_allowed.saturating_sub(1);
                     allowed
                 }
-                // Resets are counted where the state of the stream is known.
+                // Resets are counted elsewhere, where the state of the stream is known.
                 RST_STREAM => true,
                 _ => false,
             };
             if !makes_progress {
-                self.saved = self.saved.saturating_sub(1);
+                self.budget = self.budget.saturating_sub(1);
                 self.debt += 1;
                 self.received = true;
             } else if matches!(frame.kind, DATA | HEADERS) {
@@ -195,29 +198,29 @@ impl FrameCounter {
         }
     }
 
-    /// Whether the connection is read slowly.
+    /// Returns whether the connection must be read slowly.
     pub(super) const fn is_slowed(&self) -> bool {
-        self.debt > FREE
+        self.debt > IDLE_FREE
     }
 
-    /// Whether reading pauses after what was parsed since the last call.
+    /// Returns whether reading must pause because of idle frames since the last call.
     pub(super) fn take_pause(&mut self) -> bool {
         std::mem::take(&mut self.received) && self.is_slowed()
     }
 
     /// Parses bytes to the client.
     pub(super) fn sent(&mut self, mut bytes: &[u8]) {
-        while let Some(frame) = self.outward.next(&mut bytes) {
+        while let Some(frame) = self.outbound.next(&mut bytes) {
             match frame.kind {
                 DATA => {
-                    let more = (frame.length / BYTES_PER_WINDOW) as u64;
-                    self.allow_windows(WINDOWS_PER_DATA + more);
+                    let more = (frame.length / BYTES_PER_UPDATE) as u64;
+                    self.allow_updates(UPDATES_PER_DATA + more);
                     if frame.length > 0 {
                         self.debt = self.debt.saturating_sub(PER_PROGRESS);
                     }
                 }
-                // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED, FRAME_SIZE_ERROR: the other codes have reasons
-                // here.
+                // PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED and FRAME_SIZE_ERROR are client errors; the other
+                // codes are not.
                 RST_STREAM => self.provoked += u64::from(matches!(frame.code, 1 | 3 | 5 | 6)),
                 GOAWAY => self.seen.goaways_sent += 1,
                 _ => {}
@@ -225,27 +228,27 @@ impl FrameCounter {
         }
     }
 
-    fn allow_windows(&mut self, more: u64) {
-        self.windows = (self.windows + more).min(WINDOWS_MAX);
+    fn allow_updates(&mut self, more: u64) {
+        self.updates_allowed = (self.updates_allowed + more).min(UPDATES_MAX);
     }
 
-    /// Streams that were reset because of client errors since the last call.
+    /// Returns the number of streams that were reset because of client errors since the last call.
     pub(super) fn take_provoked(&mut self) -> u64 {
         std::mem::take(&mut self.provoked)
     }
 
-    /// Whether the budget is used up.
+    /// Returns whether the budget of idle frames is exhausted.
     pub(super) fn is_flood(&mut self, now_ms: u64) -> bool {
-        let earned = now_ms.saturating_sub(self.earned_at) * EARNED / 1_000;
-        if earned > 0 {
-            self.earned_at = now_ms;
-            self.debt = self.debt.saturating_sub(earned);
-            // A budget that was used up stays so.
-            if self.saved > 0 {
-                self.saved = (self.saved + earned).min(SAVED_MAX);
+        let refill = now_ms.saturating_sub(self.refilled_at) * BUDGET_PER_S / 1_000;
+        if refill > 0 {
+            self.refilled_at = now_ms;
+            self.debt = self.debt.saturating_sub(refill);
+            // An exhausted budget does not grow again.
+            if self.budget > 0 {
+                self.budget = (self.budget + refill).min(BUDGET_MAX);
             }
         }
-        self.saved == 0
+        self.budget == 0
     }
 }
 
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_no_flood_and_idle_frames_are() {
+    fn only_idle_frames_count_as_flood() {
         let mut counter = started();
         for _ in 0..5_000 {
             counter.read(&frame(HEADERS, 5, 40));
@@ -284,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn idle_frames_slow_a_connection_until_something_makes_up_for_them() {
+    fn idle_frames_slow_connection_until_they_are_offset() {
         let mut counter = started();
         assert!(!counter.is_flood(1));
-        (0..FREE).for_each(|_| counter.read(&frame(6, 0, 8)));
+        (0..IDLE_FREE).for_each(|_| counter.read(&frame(6, 0, 8)));
         assert!(!counter.is_slowed() && !counter.take_pause());
         counter.read(&frame(6, 0, 8));
         assert!(counter.is_slowed() && counter.take_pause());
-        // Without further ones there is no further pause.
+        // Without further idle frames there is no further pause.
         assert!(!counter.take_pause());
         for progress in [frame(HEADERS, 5, 40), frame(DATA, 0, 40)] {
             (0..PER_PROGRESS).for_each(|_| counter.read(&frame(6, 0, 8)));
@@ -303,18 +306,18 @@ mod tests {
         }
         counter.sent(&frame(DATA, 0, 40));
         counter.sent(&frame(DATA, 0, 0));
-        assert_eq!(counter.debt, FREE + 1 - PER_PROGRESS);
+        assert_eq!(counter.debt, IDLE_FREE + 1 - PER_PROGRESS);
         (0..PER_PROGRESS).for_each(|_| counter.read(&frame(0, 0, 0)));
         assert!(counter.take_pause());
         assert!(!counter.is_flood(1_001) && !counter.is_slowed());
     }
 
     #[test]
-    fn window_updates_of_a_download_are_no_flood_and_others_are() {
+    fn only_window_updates_beyond_sent_data_count_as_flood() {
         let mut counter = started();
         for _ in 0..20_000 {
             counter.sent(&frame(DATA, 0, 16_384));
-            // For every kilobyte of the stream, and for every frame of the connection.
+            // One for every kilobyte of the stream, and one for every frame of the connection.
             (0..17).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.is_flood(0));
@@ -324,16 +327,16 @@ mod tests {
             (0..2).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         }
         assert!(!counter.is_flood(0));
-        let most = WINDOWS_MAX + SAVED_MAX;
-        (0..most).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
+        let count = UPDATES_MAX + BUDGET_MAX;
+        (0..count).for_each(|_| counter.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(counter.is_flood(0));
         let mut idle = started();
-        (0..SAVED_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
+        (0..BUDGET_MAX).for_each(|_| idle.read(&frame(WINDOW_UPDATE, 0, 4)));
         assert!(idle.is_flood(0));
     }
 
     #[test]
-    fn provoked_resets_are_counted_apart_from_others() {
+    fn only_resets_for_client_errors_are_counted() {
         let mut counter = started();
         for code in 0..14u8 {
             let mut reset = frame(RST_STREAM, 0, 4);
@@ -346,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_change_nothing(kinds in prop::collection::vec((0u8..12, 0usize..30), 0..60), step in 1usize..20) {
+        fn counts_ignore_segments(kinds in prop::collection::vec((0u8..12, 0usize..30), 0..60), step in 1usize..20) {
             let mut text = vec![b'x'; PREFACE];
             for (kind, length) in &kinds {
                 text.extend(frame(*kind, 0, *length));
@@ -354,18 +357,18 @@ mod tests {
             let (mut whole, mut parts) = (FrameCounter::new(), FrameCounter::new());
             whole.read(&text);
             text.chunks(step).for_each(|part| parts.read(part));
-            prop_assert_eq!(whole.saved, parts.saved);
-            let (mut counted, mut windows) = (0u64, 0u64);
+            prop_assert_eq!(whole.budget, parts.budget);
+            let (mut counted, mut updates_allowed) = (0u64, 0u64);
             for (kind, length) in &kinds {
                 match kind {
-                    1 => windows += WINDOWS_PER_REQUEST,
-                    8 if windows > 0 => windows -= 1,
+                    1 => updates_allowed += UPDATES_PER_REQUEST,
+                    8 if updates_allowed > 0 => updates_allowed -= 1,
                     3 => {}
                     0 if *length > 0 => {}
                     _ => counted += 1,
                 }
             }
-            prop_assert_eq!(SAVED_MAX - whole.saved, counted);
+            prop_assert_eq!(BUDGET_MAX - whole.budget, counted);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Fuzzing driver for a client's HTTP/2 connection, without a socket and without sessions: bytes in, requests out. See
+//! Drives a client's HTTP/2 connection for fuzzing, without a socket and without sessions: bytes in, requests out. See
 //! [`fuzzing`](crate::fuzzing).
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use super::io_buffer::{IoBuffer, IoHandle};
 use super::message;
 use super::transfer::context;
 
-/// Bytes of one field block that may be buffered; larger than any fuzzing input.
+/// Maximum number of bytes of a field block that may be buffered; larger than any fuzzing input.
 const HELD_MAX: usize = 160 << 10;
 
 /// Feeds the input in portions. Every resulting request must be exactly one HTTP/1.1 head: anything after it would be a
@@ -72,7 +72,7 @@ fn accept(
                 let (parts, body) = request.into_parts();
                 let mut text = Vec::new();
                 let _ = message::write_request(&parts, body.is_end_stream(), &mut text);
-                one_head(&text);
+                assert_single_head(&text);
                 held.push((body, respond));
             }
             Poll::Ready(Some(Err(_)) | None) => return false,
@@ -80,7 +80,8 @@ fn accept(
     }
 }
 
-fn one_head(text: &[u8]) {
+/// Asserts that the text is exactly one head.
+fn assert_single_head(text: &[u8]) {
     let limits = HeadLimits {
         head: text.len() + 1,
         target: text.len() + 1,
@@ -89,6 +90,6 @@ fn one_head(text: &[u8]) {
         underscores: weir_model::Underscores::Keep,
     };
     if let Ok(Some(request)) = head::request(text, &limits, &mut Vec::new()) {
-        assert_eq!(request.len, text.len(), "something follows the head");
+        assert_eq!(request.len, text.len(), "bytes follow the head");
     }
 }

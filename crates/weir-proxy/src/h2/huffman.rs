@@ -1,9 +1,9 @@
-//! The Huffman code of HPACK (RFC 7541 appendix B), decoding only.
+//! Decodes the Huffman code of HPACK (RFC 7541 appendix B).
 //!
-//! The code is canonical: codes of the same length are consecutive in the order of their symbols, so the lengths define
-//! all codes.
+//! The code is canonical: codes of the same length are consecutive in the order of their symbols. The lengths therefore
+//! define all codes.
 
-/// Bits of each byte's code.
+/// Length of each byte's code, in bits.
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28,
@@ -17,35 +17,35 @@ const LENGTHS: [u8; 256] = [
     22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27,
     27, 26,
 ];
-/// Bits of the end-of-string code, which strings must not contain.
+/// Length of the end-of-string code, which strings must not contain, in bits.
 const END_LENGTH: usize = 30;
-const LONGEST: usize = 30;
-/// Codes up to this length are decoded by one table lookup: letters, digits and common characters of paths.
-const SHORT: usize = 8;
+const CODE_BITS_MAX: usize = 30;
+/// Codes up to this length are decoded with one table lookup: letters, digits and common characters of paths.
+const LOOKUP_BITS: usize = 8;
 
 struct Codes {
-    /// For each length: its first code, the index of its first symbol, and the number of symbols.
-    first: [u32; LONGEST + 1],
-    begin: [u16; LONGEST + 1],
-    count: [u16; LONGEST + 1],
-    /// By length, then by value.
+    /// For each length: the first code, the index of its first symbol, and the number of symbols.
+    first: [u32; CODE_BITS_MAX + 1],
+    begin: [u16; CODE_BITS_MAX + 1],
+    count: [u16; CODE_BITS_MAX + 1],
+    /// Symbols, ordered by code length and value.
     symbols: [u8; 256],
-    /// By the next eight bits: a symbol and its length; length 0 = its code is longer.
-    short: [(u8, u8); 1 << SHORT],
+    /// Symbol and code length for the next eight bits; length 0 = the code is longer.
+    short: [(u8, u8); 1 << LOOKUP_BITS],
 }
 
 static CODES: Codes = codes();
 
 const fn codes() -> Codes {
     let mut all = Codes {
-        first: [0; LONGEST + 1],
-        begin: [0; LONGEST + 1],
-        count: [0; LONGEST + 1],
+        first: [0; CODE_BITS_MAX + 1],
+        begin: [0; CODE_BITS_MAX + 1],
+        count: [0; CODE_BITS_MAX + 1],
         symbols: [0; 256],
-        short: [(0, 0); 1 << SHORT],
+        short: [(0, 0); 1 << LOOKUP_BITS],
     };
     let (mut code, mut at, mut length) = (0u32, 0usize, 1usize);
-    while length <= LONGEST {
+    while length <= CODE_BITS_MAX {
         code <<= 1;
         all.first[length] = code;
         all.begin[length] = at as u16;
@@ -53,10 +53,10 @@ const fn codes() -> Codes {
         while symbol < 256 {
             if LENGTHS[symbol] as usize == length {
                 all.symbols[at] = symbol as u8;
-                if length <= SHORT {
+                if length <= LOOKUP_BITS {
                     let mut rest = 0;
-                    while rest < 1 << (SHORT - length) {
-                        let bits = (code as usize) << (SHORT - length) | rest;
+                    while rest < 1 << (LOOKUP_BITS - length) {
+                        let bits = (code as usize) << (LOOKUP_BITS - length) | rest;
                         all.short[bits] = (symbol as u8, length as u8);
                         rest += 1;
                     }
@@ -85,11 +85,11 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             bits = bits << 8 | u64::from(*byte);
             have += 8;
         }
-        let next = if have >= SHORT {
-            bits >> (have - SHORT)
+        let next = if have >= LOOKUP_BITS {
+            bits >> (have - LOOKUP_BITS)
         } else {
-            // Padded with ones, the beginning of the end-of-string code.
-            (((bits & ((1 << have) - 1)) + 1) << (SHORT - have)) - 1
+            // Pad with ones, the start of the end-of-string code.
+            (((bits & ((1 << have) - 1)) + 1) << (LOOKUP_BITS - have)) - 1
         };
         let (symbol, length) = CODES.short[(next & 0xff) as usize];
         if length > 0 && usize::from(length) <= have {
@@ -97,7 +97,7 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
             have -= usize::from(length);
             continue;
         }
-        if have < SHORT {
+        if have < LOOKUP_BITS {
             // Valid padding is less than a byte of ones.
             return (next & 0xff == 0xff).then_some(());
         }
@@ -107,9 +107,9 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// The symbol of a code that is longer than [`SHORT`].
+/// Returns the symbol of a code that is longer than [`LOOKUP_BITS`], and the length of the code.
 fn long(bits: u64, have: usize) -> Option<(u8, usize)> {
-    (SHORT + 1..=LONGEST.min(have)).find_map(|length| {
+    (LOOKUP_BITS + 1..=CODE_BITS_MAX.min(have)).find_map(|length| {
         let code = (bits >> (have - length)) as u32 & ((1 << length) - 1);
         let nth = code.checked_sub(CODES.first[length])?;
         let symbol = usize::from(CODES.begin[length]) + nth as usize;
@@ -123,7 +123,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Encodes as a peer would.
+    /// Encodes a string as a peer would.
     pub(in crate::h2) fn encode(text: &[u8]) -> Vec<u8> {
         let (mut out, mut bits, mut have) = (Vec::new(), 0u64, 0usize);
         for byte in text {
@@ -133,7 +133,7 @@ pub(super) mod tests {
             let nth = of_length
                 .iter()
                 .position(|symbol| symbol == byte)
-                .expect("it has one");
+                .expect("every byte has a code");
             bits = bits << length | (u64::from(CODES.first[length]) + nth as u64);
             have += length;
             while have >= 8 {
@@ -148,9 +148,9 @@ pub(super) mod tests {
         out
     }
 
-    /// RFC 7541 appendix C.4 and C.6.
+    /// Examples of RFC 7541, appendices C.4 and C.6.
     #[test]
-    fn strings_of_the_rfc_are_read() {
+    fn rfc_7541_examples_are_decoded() {
         for (code, text) in [
             (
                 &[
@@ -179,7 +179,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn wrong_ends_are_refused() {
+    fn invalid_padding_is_rejected() {
         // Padding with zeros, padding of a whole byte, and the end-of-string code.
         for wrong in [
             &[0x1e, 0x00][..],
@@ -194,7 +194,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn all_that_is_encoded_comes_back(text in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn encoded_string_decodes_to_itself(text in prop::collection::vec(any::<u8>(), 0..60)) {
             let mut out = Vec::new();
             prop_assert_eq!(decode(&encode(&text), &mut out), Some(()));
             prop_assert_eq!(out, text);

@@ -1,4 +1,4 @@
-//! Memory buffers that the `h2` crate reads and writes in place of a socket, one pair per HTTP/2 connection.
+//! Provides the memory buffers that the `h2` crate uses instead of a socket, one pair per HTTP/2 connection.
 //!
 //! There are no wakers: the code that adds or removes bytes polls the connection afterwards.
 
@@ -10,23 +10,24 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that may wait for the socket. Above this the connection neither writes nor, because replies come first, reads.
+/// Maximum number of bytes that wait for the socket. Above that the connection does not write and, because `h2` sends
+/// replies first, does not read either.
 const OUT_MAX: usize = 256 << 10;
 
 /// The buffers of one connection, as the `h2` crate uses them.
 #[derive(Debug, Default)]
 pub(crate) struct IoBuffer {
-    /// Received bytes; `h2` has read the first `read` of them.
+    /// Received bytes. `h2` has read the first `read` bytes.
     pub(crate) inbox: Vec<u8>,
     read: usize,
     /// Bytes to send.
     pub(crate) outbox: Vec<u8>,
-    /// The peer has ended its direction.
+    /// Whether the peer has ended its direction.
     pub(crate) ended: bool,
 }
 
 impl IoBuffer {
-    /// Number of received bytes that `h2` has not read.
+    /// Returns the number of received bytes that `h2` has not read.
     pub(crate) const fn unread(&self) -> usize {
         self.inbox.len() - self.read
     }
@@ -41,7 +42,7 @@ impl IoBuffer {
     }
 }
 
-/// The `h2` crate's access to the buffers.
+/// The `h2` crate's handle of the buffers.
 #[derive(Debug)]
 pub(crate) struct IoHandle(pub(crate) Rc<RefCell<IoBuffer>>);
 
@@ -59,7 +60,7 @@ impl AsyncRead for IoHandle {
         into.put_slice(&buffer.inbox[buffer.read..buffer.read + bytes]);
         buffer.read += bytes;
         if buffer.read == buffer.inbox.len() {
-            // Idle connections keep no buffer.
+            // Idle connections have no buffer.
             buffer.inbox = Vec::new();
             buffer.read = 0;
         }

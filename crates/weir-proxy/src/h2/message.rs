@@ -1,7 +1,7 @@
-//! Translates HTTP/2 messages to HTTP/1.1 text, and back.
+//! Translates HTTP/2 messages to HTTP/1.1 text and back.
 //!
-//! weir-http parses the text as strictly as that of any client, so correctness does not depend on the `http` crate's
-//! field types.
+//! weir-http parses the text as strictly as any client's, so correctness does not depend on the `http` crate's field
+//! types.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, TE};
@@ -14,12 +14,12 @@ use weir_http::{Field, Framing, Name, Request, Response};
 pub(crate) enum Coding {
     /// No body.
     None,
-    /// Delimited by Content-Length.
+    /// The body is delimited by Content-Length.
     Plain,
     Chunked,
 }
 
-/// Appends the head of a request; `ended` = no body follows.
+/// Appends the head of a request. `ended` is true if no body follows.
 pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u8>) -> Coding {
     out.extend_from_slice(parts.method.as_str().as_bytes());
     out.push(b' ');
@@ -64,7 +64,7 @@ pub(crate) fn write_request(parts: &request::Parts, ended: bool, out: &mut Vec<u
     coding
 }
 
-/// Appends the head of a response; `ended` = no body follows; `to_head` = it answers a HEAD request.
+/// Appends the head of a response. `ended` is true if no body follows, `to_head` if the request was a HEAD request.
 pub(crate) fn write_response(
     parts: &response::Parts,
     ended: bool,
@@ -94,7 +94,7 @@ pub(crate) fn write_response(
     coding
 }
 
-/// Chooses the framing of a body, and appends its field: a body without a length is chunked.
+/// Selects the framing of a body, and appends its field: a body without a length is chunked.
 fn write_framing(has_length: bool, out: &mut Vec<u8>) -> Coding {
     if has_length {
         return Coding::Plain;
@@ -116,7 +116,7 @@ pub(super) fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Joins several cookie fields to one (RFC 9113 section 8.2.3).
+/// Joins several cookie fields into one (RFC 9113 section 8.2.3).
 pub(super) fn join_cookies(fields: &mut HeaderMap) {
     let all: Vec<&[u8]> = fields
         .get_all(COOKIE)
@@ -130,7 +130,7 @@ pub(super) fn join_cookies(fields: &mut HeaderMap) {
     }
 }
 
-/// Appends content.
+/// Appends content with its framing.
 pub(crate) fn write_content(coding: Coding, content: &[u8], out: &mut Vec<u8>) {
     if content.is_empty() {
         return;
@@ -146,7 +146,7 @@ pub(crate) fn write_content(coding: Coding, content: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the end of content.
+/// Appends the end of the content.
 pub(crate) fn write_end(coding: Coding, trailers: Option<&HeaderMap>, out: &mut Vec<u8>) {
     if coding == Coding::Chunked {
         out.extend_from_slice(b"0\r\n");
@@ -169,7 +169,7 @@ fn map(head: &[u8], fields: &[Field]) -> Option<HeaderMap> {
     Some(map)
 }
 
-/// A response's head as a message; `None` = it cannot be one.
+/// Converts the head of a response to a message. Returns `None` if that is not possible.
 pub(crate) fn response(
     head: &[u8],
     read: &Response,
@@ -181,7 +181,7 @@ pub(crate) fn response(
     Some(message)
 }
 
-/// A request's head as a message; `None` = it cannot be one.
+/// Converts the head of a request to a message. Returns `None` if that is not possible.
 pub(crate) fn request(
     head: &[u8],
     read: &Request,
@@ -199,21 +199,21 @@ pub(crate) fn request(
         .path_and_query(read.path_in(head))
         .build()
         .ok()?;
-    // Trailers are forwarded, and gRPC servers require this field.
+    // Trailers are forwarded. gRPC servers require this field.
     headers.insert(TE, HeaderValue::from_static("trailers"));
     *message.headers_mut() = headers;
     *message.version_mut() = http::Version::HTTP_2;
     Some(message)
 }
 
-/// Parses the content of a message from text that weir-http has validated.
+/// Parses the content of a message in text that weir-http has validated.
 #[derive(Debug)]
 pub(crate) enum Content {
     Done,
     Length(u64),
     Chunked {
         chunks: Box<Chunks>,
-        /// The text after the content: the last chunk and trailers.
+        /// The text after the content: the last chunk's line and the trailers.
         tail: Vec<u8>,
     },
     UntilEnd,
@@ -223,7 +223,7 @@ pub(crate) enum Content {
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) content: Bytes,
-    /// Only trailers follow.
+    /// Whether only trailers follow.
     pub(crate) last: bool,
     pub(crate) trailers: Option<HeaderMap>,
 }
@@ -245,13 +245,13 @@ impl Content {
         matches!(self, Self::Done)
     }
 
-    /// Removes at most `most` bytes of content from `text`; `ended` = no more text follows. Returns `None` if there is
-    /// no content now.
-    pub(crate) fn take(&mut self, text: &mut Vec<u8>, most: usize, ended: bool) -> Option<Piece> {
+    /// Removes at most `max` bytes of content from `text`. `ended` is true if no more text follows. Returns `None` if
+    /// there is no content now.
+    pub(crate) fn take(&mut self, text: &mut Vec<u8>, max: usize, ended: bool) -> Option<Piece> {
         let piece = match self {
             Self::Done => return None,
             Self::Length(left) => {
-                let bytes = text.len().min(most);
+                let bytes = text.len().min(max);
                 let bytes = usize::try_from(*left).unwrap_or(bytes).min(bytes);
                 if bytes == 0 {
                     return None;
@@ -264,7 +264,7 @@ impl Content {
                 }
             }
             Self::UntilEnd => {
-                let bytes = text.len().min(most);
+                let bytes = text.len().min(max);
                 let last = ended && bytes == text.len();
                 if bytes == 0 && !last {
                     return None;
@@ -275,7 +275,7 @@ impl Content {
                     trailers: None,
                 }
             }
-            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, most)?,
+            Self::Chunked { chunks, tail } => chunked(chunks, tail, text, max)?,
         };
         if piece.last {
             *self = Self::Done;
@@ -293,14 +293,14 @@ fn cut(text: &mut Vec<u8>, bytes: usize) -> Bytes {
     content
 }
 
-/// `text` is bounded by the pipe, so scanning more than is taken costs little.
+/// Takes chunked content. `text` is bounded by the pipe, so scanning more than is taken costs little.
 fn chunked(
     chunks: &mut Chunks,
     tail: &mut Vec<u8>,
     text: &mut Vec<u8>,
-    most: usize,
+    max: usize,
 ) -> Option<Piece> {
-    let part = text.len().min(most);
+    let part = text.len().min(max);
     let mut content = Vec::with_capacity(part);
     let mut behind = 0;
     let begin = text.as_ptr() as usize;
@@ -329,7 +329,7 @@ fn chunked(
     })
 }
 
-/// Parses the trailers after the last chunk's line.
+/// Parses the trailers after the line of the last chunk.
 fn trailers(tail: &[u8]) -> Option<HeaderMap> {
     let text = tail.strip_prefix(b"\r\n").unwrap_or(tail);
     let mut map = HeaderMap::new();
@@ -374,14 +374,15 @@ mod tests {
     }
 
     proptest! {
-        /// Content and trailers that were encoded as chunks are decoded correctly, for any division of the input and
+        /// Content and trailers that were encoded as chunks are decoded correctly, for any segmentation of the input
+        /// and any
         /// any requested length.
         #[test]
-        fn chunks_are_decoded_to_the_same_content(
+        fn encoded_chunks_decode_to_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),
             trailer: bool,
             step in 1usize..30,
-            most in 1usize..50,
+            max in 1usize..50,
         ) {
             let mut text = Vec::new();
             for part in &parts {
@@ -397,7 +398,7 @@ mod tests {
                 buffer.extend_from_slice(piece);
                 loop {
                     let before = buffer.len();
-                    let Some(piece) = content.take(&mut buffer, most, false) else {
+                    let Some(piece) = content.take(&mut buffer, max, false) else {
                         if buffer.len() == before { break }
                         continue;
                     };

@@ -1,7 +1,7 @@
-//! HTTP/2 on both sides of the proxy. The workers poll the connections of the `h2` crate themselves, and translate each
-//! stream to HTTP/1.1, which sessions process.
+//! Implements HTTP/2 on both sides of the proxy. The workers poll the connections of the `h2` crate themselves, and
+//! translate each stream to HTTP/1.1, which sessions process.
 //!
-//! A session does not know about HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
+//! A session does not depend on HTTP/2: its transport is a stream pipe. Routes, balancing, retries and limits are
 //! therefore the same for both versions, and another framer would replace only these files.
 
 mod client_conn;
@@ -31,17 +31,17 @@ pub(crate) use upgrade::{SWITCHING, first_stream};
 /// An action on a session that a connection requests from the worker, which owns the sessions.
 #[derive(Debug)]
 pub(crate) enum Action {
-    /// Starts a session for a new stream, unless the stream ended in the same poll: such a session would request a
+    /// Start a session for a new stream, unless the stream ended in the same poll. Such a session would request a
     /// response that no client waits for, and no later event would end it.
     Serve(NewStream),
-    /// The owner has bytes to read, or space to write.
+    /// Continue the owner: it has bytes to read, or space to write.
     Resume(Owner),
-    /// The owner's stream has ended.
+    /// Notify the owner that its stream has ended.
     Close(Owner),
 }
 
 pub(crate) type Actions = Vec<Action>;
 
-/// The beginning of the client's connection preface (RFC 9113 section 3.4), up to the end of what looks like a request
+/// The start of the client's connection preface (RFC 9113 section 3.4), up to the end of what looks like a request
 /// head.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\n";

@@ -1,12 +1,11 @@
 //! Limits stream resets per client network and per service, across all workers and connections.
 //!
-//! A reset stream costs its client two frames and the service a request (CVE-2023-44487), and so does a stream that the
-//! client makes this side reset (CVE-2025-8671). A limit per connection does not bound that, because connections are
-//! free. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost.
-//!
+//! A stream that the client resets costs the client two frames and the service a request (CVE-2023-44487). So does a
+//! stream that the client causes Weir to reset (CVE-2025-8671). A limit per connection does not help, because
+//! connections are cheap. A network is one IPv4 address or one IPv6 /64, which one client can use at no cost.
 //! A network over its limit gets no streams for [`PENALTY_S`] seconds. While the service is over its own limit, new
-//! streams are refused to networks that reset some recently, and to no other client. Only resets touch the table; a new
-//! stream costs one load as long as no limit is exceeded.
+//! streams are refused only to networks that have reset streams recently. Only resets access the table; a new stream
+//! costs one load while no limit is exceeded.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -15,33 +14,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::limit::{Table, join, split};
 
-/// Resets that a network may make at once, in seconds of its rate.
+/// Number of resets that a network may make at once, in seconds of its rate.
 const BURST_S: u64 = 10;
-/// How long a network over its limit is refused.
+/// Time for which a network over its limit is refused, in seconds.
 const PENALTY_S: u64 = 10;
-/// The service's limit, in limits of one network.
-const NETWORKS: u64 = 100;
-/// Minimum time for which a service over its limit refuses streams.
+/// The service's limit, as a multiple of a network's limit.
+const SERVICE_FACTOR: u64 = 100;
+/// Minimum time for which a service over its limit refuses streams, in seconds.
 const SERVICE_PENALTY_S: u64 = 1;
-/// Networks that are tracked at the same time.
-const PLACES: usize = 1 << 14;
-/// Units of time in a second, for networks and for the service.
-const UNITS: u64 = 1 << 16;
-const FINE: u64 = 1_000_000_000;
+/// Maximum number of networks that are tracked.
+const TABLE_SLOTS: usize = 1 << 14;
+/// Time units per second, for networks and for the service.
+const UNITS_PER_S: u64 = 1 << 16;
+const SERVICE_UNITS_PER_S: u64 = 1_000_000_000;
 
 /// The budget of stream resets of a service, and of each client network.
 #[derive(Debug)]
 pub(crate) struct ResetLimit {
-    /// By network, the time until which its resets are used up; made by the first reset.
+    /// For each network, the time until which its resets are used up. Created by the first reset.
     networks: OnceLock<Table>,
-    /// Clients must not be able to choose addresses that share a row.
+    /// Randomly keyed, so that clients cannot choose addresses that share a row.
     hasher: RandomState,
-    /// Units between two resets.
+    /// Time units between two resets.
     interval: u64,
     service_interval: u64,
-    /// The same for the service as a whole.
+    /// The time until which the resets of the whole service are used up.
     service: AtomicU64,
-    /// Time in milliseconds until which a network or the service may be over its limit.
+    /// Until when a network or the service may be over its limit, in milliseconds.
     alert_until: AtomicU64,
 }
 
@@ -49,21 +48,21 @@ pub(crate) struct ResetLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Served,
-    /// The service is over its limit, and this network has reset streams recently.
+    /// No: the service is over its limit, and this network has reset streams recently.
     Refused,
-    /// The network is over its limit.
+    /// No: the network is over its limit.
     Blocked,
 }
 
 impl ResetLimit {
-    /// A limit of `per_second` resets for each network. Returns `None` for 0, which means no limit.
+    /// Creates a limit of `per_second` resets for each network. Returns `None` for 0, which means no limit.
     pub(crate) fn new(per_second: u32) -> Option<Self> {
         let rate = u64::from(per_second);
         (rate > 0).then(|| Self {
             networks: OnceLock::new(),
             hasher: RandomState::new(),
-            interval: (UNITS / rate).max(1),
-            service_interval: (FINE / (rate * NETWORKS)).max(1),
+            interval: (UNITS_PER_S / rate).max(1),
+            service_interval: (SERVICE_UNITS_PER_S / (rate * SERVICE_FACTOR)).max(1),
             service: AtomicU64::new(0),
             alert_until: AtomicU64::new(0),
         })
@@ -76,8 +75,8 @@ impl ResetLimit {
         }
     }
 
-    /// Counts resets of a client. Returns whether its network is over its limit. `exempt` = the client is a proxy in
-    /// front, whose resets come from many clients: they count only towards the service's limit.
+    /// Counts resets by a client. Returns whether its network is over its limit. `exempt` is true if the client is a
+    /// trusted proxy: its resets come from many clients, and count only towards the service's limit.
     pub(super) fn count(&self, client: IpAddr, exempt: bool, resets: u64, now_ms: u64) -> bool {
         self.count_service(resets, now_ms);
         if exempt {
@@ -93,13 +92,13 @@ impl ResetLimit {
 
     fn count_service(&self, resets: u64, now_ms: u64) {
         let now = now_ms * 1_000_000;
-        let burst = BURST_S * FINE;
+        let burst = BURST_S * SERVICE_UNITS_PER_S;
         let cost = resets.saturating_mul(self.service_interval);
         let add = |due: u64| {
             let ahead = due.saturating_sub(now).saturating_add(cost);
             Some(
                 now + match ahead > burst {
-                    true => burst + SERVICE_PENALTY_S * FINE,
+                    true => burst + SERVICE_PENALTY_S * SERVICE_UNITS_PER_S,
                     false => ahead,
                 },
             )
@@ -115,35 +114,33 @@ impl ResetLimit {
 
     fn count_network(&self, key: u64, resets: u64, now_ms: u64) -> bool {
         let now = units(now_ms);
-        let burst = BURST_S * UNITS;
-        let table = self.networks.get_or_init(|| Table::new(PLACES));
+        let burst = BURST_S * UNITS_PER_S;
+        let table = self.networks.get_or_init(|| Table::new(TABLE_SLOTS));
         let (row, tag) = table.row(key);
         loop {
-            let found = row
-                .iter()
-                .map(|place| (place, place.load(Ordering::Relaxed)));
-            // The network's own row, or a free one, or that of the network with the fewest resets.
+            let found = row.iter().map(|slot| (slot, slot.load(Ordering::Relaxed)));
+            // The network's own slot, or a free one, or that of the network with the fewest resets.
             let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
-                (its, _) if its == tag => (0, 0),
+                (owner, _) if owner == tag => (0, 0),
                 (0, _) => (1, 0),
                 (_, due) => (2, ahead(due, now)),
             });
-            let Some((place, entry)) = chosen else {
+            let Some((slot, entry)) = chosen else {
                 return false;
             };
             let before = match split(entry) {
-                (its, due) if its == tag => ahead(due, now),
+                (owner, due) if owner == tag => ahead(due, now),
                 _ => 0,
             };
             let after = before.saturating_add(resets.saturating_mul(self.interval));
             let over = after > burst;
             let after = if over {
-                burst + PENALTY_S * UNITS
+                burst + PENALTY_S * UNITS_PER_S
             } else {
                 after
             };
             let new = join(tag, now.wrapping_add(after as u32));
-            if place
+            if slot
                 .compare_exchange_weak(entry, new, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
             {
@@ -152,35 +149,35 @@ impl ResetLimit {
         }
     }
 
-    /// How much of its allowance a client's network has used, in units of time.
+    /// Returns how much of its allowance a client's network has used, in time units.
     fn used(&self, client: IpAddr, now_ms: u64) -> u64 {
         let Some(table) = self.networks.get() else {
             return 0;
         };
         let now = units(now_ms);
         let (row, tag) = table.row(self.key(client));
-        let own = |place: &AtomicU64| match split(place.load(Ordering::Relaxed)) {
-            (its, due) if its == tag => Some(ahead(due, now)),
+        let used_units = |slot: &AtomicU64| match split(slot.load(Ordering::Relaxed)) {
+            (owner, due) if owner == tag => Some(ahead(due, now)),
             _ => None,
         };
-        row.iter().find_map(own).unwrap_or(0)
+        row.iter().find_map(used_units).unwrap_or(0)
     }
 
-    /// Whether a network or the service may be over its limit.
+    /// Returns whether a network or the service may be over its limit.
     pub(super) fn is_alert(&self, now_ms: u64) -> bool {
         now_ms < self.alert_until.load(Ordering::Relaxed)
     }
 
-    /// Whether a new stream of that client is accepted.
+    /// Returns whether a new stream from this client is accepted.
     pub(super) fn verdict_for(&self, client: IpAddr, exempt: bool, now_ms: u64) -> Verdict {
         if exempt || !self.is_alert(now_ms) {
             return Verdict::Served;
         }
         let used = self.used(client, now_ms);
         let service = self.service.load(Ordering::Relaxed);
-        let over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * FINE;
+        let over = service.saturating_sub(now_ms * 1_000_000) > BURST_S * SERVICE_UNITS_PER_S;
         match used {
-            used if used > BURST_S * UNITS => Verdict::Blocked,
+            used if used > BURST_S * UNITS_PER_S => Verdict::Blocked,
             1.. if over => Verdict::Refused,
             _ => Verdict::Served,
         }
@@ -188,13 +185,13 @@ impl ResetLimit {
 }
 
 const fn units(now_ms: u64) -> u32 {
-    (now_ms as u128 * UNITS as u128 / 1_000) as u32
+    (now_ms as u128 * UNITS_PER_S as u128 / 1_000) as u32
 }
 
-/// The clock wraps: a time further ahead than any allowance is in the past.
+/// Returns the time from `now` until `due`. The clock wraps: a time further ahead than any allowance is in the past.
 fn ahead(due: u32, now: u32) -> u64 {
     let ahead = u64::from(due.wrapping_sub(now));
-    if ahead > (BURST_S + PENALTY_S) * UNITS {
+    if ahead > (BURST_S + PENALTY_S) * UNITS_PER_S {
         0
     } else {
         ahead
@@ -212,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn network_over_its_limit_is_blocked_for_a_while_and_no_other_is() {
-        let resets = ResetLimit::new(100).expect("a limit");
+    fn only_network_over_its_limit_is_blocked_temporarily() {
+        let resets = ResetLimit::new(100).expect("limit is not 0");
         assert!(!resets.count(v4(1), false, 1_000, START));
         assert_eq!(resets.verdict_for(v4(1), false, START), Verdict::Served);
         assert!(resets.count(v4(1), false, 2, START));
@@ -230,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn resets_within_the_rate_are_never_too_many() {
-        let resets = ResetLimit::new(100).expect("a limit");
+    fn resets_within_rate_never_exceed_limit() {
+        let resets = ResetLimit::new(100).expect("limit is not 0");
         for second in 0..1_000 {
             assert!(!resets.count(v4(1), false, 99, START + second * 1_000));
         }
@@ -239,8 +236,8 @@ mod tests {
 
     #[test]
     fn ipv6_networks_are_64_bits_wide() {
-        let resets = ResetLimit::new(100).expect("a limit");
-        let client = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let resets = ResetLimit::new(100).expect("limit is not 0");
+        let client = |text: &str| text.parse::<IpAddr>().expect("parse address");
         for host in 0..11 {
             let _ = resets.count(
                 client(&format!("2001:db8:1:2::{host:x}")),
@@ -271,7 +268,7 @@ mod tests {
 
     #[test]
     fn service_over_its_limit_refuses_only_networks_that_reset() {
-        let resets = ResetLimit::new(100).expect("a limit");
+        let resets = ResetLimit::new(100).expect("limit is not 0");
         for last in 0..200 {
             assert!(!resets.count(v4(last), false, 900, START));
         }
@@ -288,7 +285,7 @@ mod tests {
 
     #[test]
     fn workers_share_counts() {
-        let resets = std::sync::Arc::new(ResetLimit::new(100).expect("a limit"));
+        let resets = std::sync::Arc::new(ResetLimit::new(100).expect("limit is not 0"));
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let resets = std::sync::Arc::clone(&resets);
@@ -302,20 +299,20 @@ mod tests {
             .collect();
         let over: usize = threads
             .into_iter()
-            .map(|one| one.join().expect("no panic"))
+            .map(|one| one.join().expect("join thread"))
             .sum();
         // The interval is rounded down to a whole unit, so a few more resets are allowed.
         assert!((2_990..=3_000).contains(&over), "{over}");
     }
 
     #[test]
-    fn memory_use_is_constant_for_any_clients() {
-        let resets = ResetLimit::new(100).expect("a limit");
+    fn new_networks_are_never_blocked_when_table_is_full() {
+        let resets = ResetLimit::new(100).expect("limit is not 0");
         for network in 0..200_000u128 {
             let client = std::net::Ipv6Addr::from_bits(network << 64);
             assert!(
                 !resets.count(client.into(), false, 1, START),
-                "a newcomer is never blocked"
+                "a new network is never blocked"
             );
         }
     }

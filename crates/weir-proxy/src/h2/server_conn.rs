@@ -1,7 +1,7 @@
-//! HTTP/2 connection from a client. Each stream is served by an HTTP/1.1 session over a [`StreamPipe`].
+//! Implements an HTTP/2 connection from a client. An HTTP/1.1 session serves each stream over a [`StreamPipe`].
 //!
-//! The `h2` crate does framing, header compression and flow control; it is polled by hand over buffers in memory. A
-//! slow client causes backpressure to the server: each stream buffers at most one pipe and the client's flow control
+//! The `h2` crate does framing, header compression and flow control; it is polled explicitly over memory buffers. A
+//! slow client causes backpressure on the server: each stream buffers at most one pipe and the client's flow control
 //! window.
 
 use std::cell::RefCell;
@@ -34,23 +34,23 @@ use crate::tls::TlsDetails;
 use crate::transport::Transport;
 use crate::wheel::Deadline;
 
-/// Receive windows of a stream and of the connection: bytes that the client may send before a session reads them.
+/// Receive windows of a stream and of the connection: how many bytes a client may send before a session reads them.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// Bytes of one stream that may wait for the socket.
+/// Maximum number of bytes of a stream that wait for the socket.
 const SEND_BUFFER: usize = 64 << 10;
-/// Rounds of reading and writing before other connections are served.
-const ROUNDS: usize = 4;
-/// Resets in a row, in multiples of the stream limit, before the connection is closed with ENHANCE_YOUR_CALM, and how
-/// many are forgiven per second: a browser that leaves a page resets all of its streams once.
-const RESETS: u64 = 2;
-const FORGIVEN: u64 = 20;
-/// How long a client has to react to GOAWAY.
-const LEAVE_MS: u64 = 2_000;
+/// Maximum number of rounds of reading and writing before other connections are served.
+const ROUNDS_MAX: usize = 4;
+/// Number of resets after which the connection is closed with ENHANCE_YOUR_CALM, as a multiple of the stream limit, and
+/// number of resets that are forgiven per second. A browser that leaves a page resets all of its streams once.
+const RESET_FACTOR: u64 = 2;
+const FORGIVEN_PER_S: u64 = 20;
+/// Time for a client to react to GOAWAY, in milliseconds.
+const GOAWAY_TIMEOUT_MS: u64 = 2_000;
 type Connection = server::Connection<IoHandle, Bytes>;
 
 enum State {
-    Greeting(Box<server::Handshake<IoHandle, Bytes>>),
+    H2Handshake(Box<server::Handshake<IoHandle, Bytes>>),
     Open(Box<Connection>),
     Closed,
 }
@@ -58,7 +58,7 @@ enum State {
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Greeting(_) => "Greeting",
+            Self::H2Handshake(_) => "H2Handshake",
             Self::Open(_) => "Open",
             Self::Closed => "Closed",
         })
@@ -75,16 +75,16 @@ pub(crate) struct H2ServerConn {
     peer: SocketAddr,
     port: u16,
     destination: Option<SocketAddr>,
-    /// Server name of the client's TLS handshake (SNI).
+    /// Details of the client's TLS connection.
     tls: Option<Rc<TlsDetails>>,
     pub(crate) deadline: Deadline,
     /// When reading resumes after a pause.
     pub(crate) resumption: Deadline,
-    /// The socket is registered without read events during a pause.
+    /// Whether the socket is registered without read events, because reading is paused.
     reading_suspended: bool,
     resets: u64,
-    forgiven: u64,
-    leaving: bool,
+    forgiven_at: u64,
+    is_closing: bool,
 }
 
 impl std::fmt::Debug for H2ServerConn {
@@ -96,19 +96,19 @@ impl std::fmt::Debug for H2ServerConn {
     }
 }
 
-/// The state of a session whose client turned out to use HTTP/2.
+/// The state of a session whose client uses HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     pub(crate) transport: Transport,
     pub(crate) ready: Ready,
     pub(crate) watched: bool,
-    /// HEADERS frame of the request that upgraded to h2c, or empty.
+    /// HEADERS frame of the request that upgraded to h2c; empty = none.
     pub(crate) first: Vec<u8>,
-    /// Bytes that were read from the client.
+    /// Bytes that were read from the client, but not processed.
     pub(crate) input: Vec<u8>,
     pub(crate) peer: SocketAddr,
     pub(crate) port: u16,
-    /// The address that the client connected to, if known.
+    /// The address to which the client connected, if known.
     pub(crate) destination: Option<SocketAddr>,
     pub(crate) local: Rc<Local>,
 }
@@ -152,7 +152,7 @@ impl H2ServerConn {
         Self {
             io,
             watched: upgrade.watched,
-            state: State::Greeting(Box::new(handshake)),
+            state: State::H2Handshake(Box::new(handshake)),
             streams: Vec::new(),
             local: upgrade.local,
             peer: upgrade.peer,
@@ -163,8 +163,8 @@ impl H2ServerConn {
             resumption: Deadline::default(),
             reading_suspended: false,
             resets: 0,
-            forgiven: 0,
-            leaving: false,
+            forgiven_at: 0,
+            is_closing: false,
         }
     }
 
@@ -172,13 +172,13 @@ impl H2ServerConn {
         &mut self.io.ready
     }
 
-    /// Whether an event of its socket changes nothing now: reading is paused, and there is nothing to send.
-    pub(crate) fn is_at_rest(&self, now_ms: u64) -> bool {
+    /// Returns whether an event of the socket has no effect now: reading is paused, and there is nothing to send.
+    pub(crate) fn ignores_events(&self, now_ms: u64) -> bool {
         let open = !matches!(self.state, State::Closed);
         open && self.io.paused_until(now_ms).is_some() && self.io.is_flushed()
     }
 
-    /// Registers the socket and drives the connection for the first time. Returns whether it stays open.
+    /// Registers the socket and drives the connection for the first time. Returns whether the connection stays open.
     pub(crate) fn begin(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         let token = token::of(token::H2_SERVER, key);
         let registered = if self.watched {
@@ -194,11 +194,11 @@ impl H2ServerConn {
         self.drive(key, cx, actions)
     }
 
-    /// The address that the client connected to. Requires a system call, which is made for the first stream only: many
-    /// connections of a flood never open one.
+    /// Returns the address to which the client connected. The required system call is only made for the first stream:
+    /// many connections of a flood never open one.
     fn local_address(&mut self) -> Option<SocketAddr> {
         let transport = &self.io.transport;
-        let local_address = || socket::own_address(transport.socket()?);
+        let local_address = || socket::local_address(transport.socket()?);
         self.destination = self.destination.or_else(local_address);
         self.destination
     }
@@ -237,19 +237,19 @@ impl H2ServerConn {
         }
         self.resume_reading(key, cx);
         let before = self.streams.len();
-        for round in 0..ROUNDS {
+        for round in 0..ROUNDS_MAX {
             if !self.io.flush() {
                 return self.end(actions);
             }
-            let received = self.io.take_in(&mut cx.scratch, cx.now);
+            let received = self.io.receive(&mut cx.scratch, cx.now);
             if self.io.is_flooded(cx.now) {
-                self.calm();
+                self.close_for_abuse();
             }
             if !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
             }
             let moved = self.pump(cx, received, actions);
-            // Turns what the streams sent into frames.
+            // Convert what the streams sent to frames.
             if moved && !self.poll(key, cx, actions) {
                 return self.linger(key, cx, actions);
             }
@@ -259,7 +259,7 @@ impl H2ServerConn {
             if !received && !moved {
                 break;
             }
-            if round + 1 == ROUNDS {
+            if round + 1 == ROUNDS_MAX {
                 cx.wakeups
                     .borrow_mut()
                     .push(token::of(token::H2_SERVER, key));
@@ -269,15 +269,15 @@ impl H2ServerConn {
             cx.pace_wheel.set(&mut self.resumption, key, at);
             self.suspend_reading(key, cx);
         }
-        self.leave(key, cx);
-        if self.streams.is_empty() && before > 0 && !self.leaving {
+        self.send_goaway_if_needed(key, cx);
+        if self.streams.is_empty() && before > 0 && !self.is_closing {
             let ms = self.timeouts().idle;
             cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
         }
         true
     }
 
-    /// Disables read events during a pause. If the kernel refuses, each event is ignored instead.
+    /// Disables read events during a pause. If that fails, each event is ignored instead.
     fn suspend_reading(&mut self, key: Key, cx: &Context) {
         if !self.reading_suspended {
             let token = token::of(token::H2_SERVER, key);
@@ -298,10 +298,10 @@ impl H2ServerConn {
 
     /// Handles an expired deadline. Returns whether the connection stays open.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        if self.leaving || matches!(self.state, State::Greeting(_)) {
+        if self.is_closing || matches!(self.state, State::H2Handshake(_)) {
             return self.end(actions);
         }
-        // Streams that are answered and whose client does not send the rest of the request.
+        // Drop streams that are answered, but whose client does not send the rest of the request.
         self.streams.retain(|stream| !stream.is_answered());
         if !self.streams.is_empty() {
             // Each stream has a session with its own deadlines.
@@ -309,13 +309,14 @@ impl H2ServerConn {
             cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
             return true;
         }
-        self.begin_leaving(key, cx);
+        self.send_goaway(key, cx);
         self.drive(key, cx, actions)
     }
 
-    /// Since when no stream is open, if the connection may be closed to make room for others.
+    /// Returns since when no stream is open, if the connection may be closed to make room for others.
     pub(crate) fn idle_since(&self) -> Option<u64> {
-        let idle = matches!(self.state, State::Open(_)) && self.streams.is_empty() && !self.leaving;
+        let idle =
+            matches!(self.state, State::Open(_)) && self.streams.is_empty() && !self.is_closing;
         let ms = self.timeouts().idle;
         idle.then(|| self.deadline.at_ms.saturating_sub(ms))
     }
@@ -327,37 +328,37 @@ impl H2ServerConn {
             connection.abrupt_shutdown(Reason::NO_ERROR);
         }
         self.poll(key, cx, actions);
-        // Does not wait for a full socket.
+        // Does not wait if the socket is full.
         self.io.flush();
         self.end(actions)
     }
 
-    /// Sends GOAWAY once the service was removed or the process shuts down.
-    fn leave(&mut self, key: Key, cx: &mut Context) {
-        if (cx.draining || self.local.gone) && !self.leaving {
-            self.begin_leaving(key, cx);
+    /// Sends GOAWAY if the service was removed or the process shuts down.
+    fn send_goaway_if_needed(&mut self, key: Key, cx: &mut Context) {
+        if (cx.draining || self.local.is_removed) && !self.is_closing {
+            self.send_goaway(key, cx);
             cx.wakeups
                 .borrow_mut()
                 .push(token::of(token::H2_SERVER, key));
         }
     }
 
-    fn begin_leaving(&mut self, key: Key, cx: &mut Context) {
-        self.leaving = true;
+    fn send_goaway(&mut self, key: Key, cx: &mut Context) {
+        self.is_closing = true;
         if let State::Open(connection) = &mut self.state {
             connection.graceful_shutdown();
         }
         let ms = if self.streams.is_empty() {
-            LEAVE_MS
+            GOAWAY_TIMEOUT_MS
         } else {
-            self.timeouts().server.max(LEAVE_MS)
+            self.timeouts().server.max(GOAWAY_TIMEOUT_MS)
         };
         cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
     }
 
     /// Polls the connection, which reads and writes frames, and accepts new streams. Returns whether it stays open.
     fn poll(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
-        if let State::Greeting(handshake) = &mut self.state {
+        if let State::H2Handshake(handshake) = &mut self.state {
             match Pin::new(&mut **handshake).poll(&mut context()) {
                 Poll::Pending => return !self.io.is_ended(),
                 Poll::Ready(Err(error)) => {
@@ -370,7 +371,7 @@ impl H2ServerConn {
                 Poll::Ready(Ok(connection)) => self.state = State::Open(Box::new(connection)),
             }
             if self.verdict_for(cx) == Verdict::Blocked {
-                self.calm();
+                self.close_for_abuse();
             }
             let ms = self.timeouts().idle;
             cx.h2_server_wheel.set(&mut self.deadline, key, cx.now + ms);
@@ -385,7 +386,7 @@ impl H2ServerConn {
                     self.accept(key, cx, request, respond, actions);
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    // Other errors are those of the socket, or what Weir itself decided.
+                    // Other errors come from the socket, or from decisions of Weir.
                     if error.reason() == Some(Reason::PROTOCOL_ERROR) || error.is_library() {
                         let service = &self.local.service;
                         service.detail(cx.worker, Detail::H2Errors).add(1);
@@ -414,10 +415,10 @@ impl H2ServerConn {
                 respond.send_reset(Reason::REFUSED_STREAM);
                 let service = &self.local.service;
                 service.counters.of(cx.worker).refused.add(1);
-                // It costs this client what a reset does, and the service nothing.
+                // It costs the client as much as a reset, and the service nothing.
                 return self.count_own_resets(1, cx.now);
             }
-            Verdict::Blocked => return self.calm(),
+            Verdict::Blocked => return self.close_for_abuse(),
         }
         let token = token::of(token::H2_SERVER, key);
         let secure = self.io.transport.is_secure();
@@ -436,22 +437,22 @@ impl H2ServerConn {
         self.streams.push(stream);
     }
 
-    /// Moves bytes between streams and sessions. Returns whether the connection has something new to send.
+    /// Moves bytes between streams and sessions. Returns whether there are new frames to send.
     fn pump(&mut self, cx: &mut Context, received: bool, actions: &mut Actions) -> bool {
         let mut moved = false;
         let mut at = 0;
         let mut reset = 0;
         while let Some(stream) = self.streams.get_mut(at) {
-            let taken_back = (received && stream.is_reset()) || !stream.pump_request(actions);
+            let was_reset = (received && stream.is_reset()) || !stream.pump_request(actions);
             let answered = stream.is_answered();
-            reset += u64::from(taken_back && !answered);
+            reset += u64::from(was_reset && !answered);
             if !answered {
                 moved |= stream.pump_reply(cx, actions);
                 if stream.is_answered() {
                     stream.release(actions);
                 }
             }
-            if taken_back || stream.is_over() {
+            if was_reset || stream.is_over() {
                 self.streams.swap_remove(at).release(actions);
                 moved = true;
             } else {
@@ -467,7 +468,7 @@ impl H2ServerConn {
         moved
     }
 
-    /// Whether the peer is a trusted proxy, which forwards resets of many clients.
+    /// Returns whether the peer is a trusted proxy, which forwards the resets of many clients.
     fn is_trusted(&self) -> bool {
         let trusted = &self.local.service.trusted;
         trusted
@@ -493,33 +494,33 @@ impl H2ServerConn {
             .as_ref()
             .is_some_and(|it| it.count(self.peer.ip(), self.is_trusted(), count, cx.now));
         if over {
-            self.calm();
+            self.close_for_abuse();
         }
         self.count_own_resets(count, cx.now);
     }
 
-    /// Counts the resets of this connection.
+    /// Counts resets on this connection.
     fn count_own_resets(&mut self, count: u64, now: u64) {
-        let forgiven = now.saturating_sub(self.forgiven) * FORGIVEN / 1_000;
+        let forgiven = now.saturating_sub(self.forgiven_at) * FORGIVEN_PER_S / 1_000;
         if forgiven > 0 {
             self.resets = self.resets.saturating_sub(forgiven);
-            self.forgiven = now;
+            self.forgiven_at = now;
         }
         self.resets += count;
-        if self.resets > RESETS * u64::from(self.local.service.streams) {
-            self.calm();
+        if self.resets > RESET_FACTOR * u64::from(self.local.service.streams) {
+            self.close_for_abuse();
         }
     }
 
     /// Closes the connection with ENHANCE_YOUR_CALM.
-    fn calm(&mut self) {
+    fn close_for_abuse(&mut self) {
         if let State::Open(connection) = &mut self.state {
             connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         }
     }
 
-    /// Lingers: sends the last frames and reads until the client closes. Closing with unread input would reset the
-    /// connection and discard these frames.
+    /// Sends the last frames, then reads until the client closes. Closing with unread input would reset the connection
+    /// and discard these frames.
     fn linger(&mut self, key: Key, cx: &mut Context, actions: &mut Actions) -> bool {
         if !self.io.flush() {
             return self.end(actions);
@@ -527,18 +528,18 @@ impl H2ServerConn {
         self.end(actions);
         self.io.transport.finish();
         cx.h2_server_wheel
-            .set(&mut self.deadline, key, cx.now + LEAVE_MS);
-        self.leaving = true;
+            .set(&mut self.deadline, key, cx.now + GOAWAY_TIMEOUT_MS);
+        self.is_closing = true;
         self.io.discard(&mut cx.scratch)
     }
 
-    /// Closes all streams and the connection.
+    /// Closes all streams and the connection. Always returns false: the connection does not stay open.
     pub(crate) fn end(&mut self, actions: &mut Actions) -> bool {
         for stream in self.streams.drain(..) {
             stream.release(actions);
         }
         self.state = State::Closed;
-        self.io.transport.part();
+        self.io.transport.notify_close();
         false
     }
 }

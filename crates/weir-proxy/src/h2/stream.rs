@@ -1,4 +1,4 @@
-//! One stream of a client's connection: writes its request as text for a session, and sends the session's response.
+//! Serves one stream of a client's connection: writes its request as text for a session, and sends the response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,15 +15,15 @@ use weir_model::{SplitMix64, Underscores};
 use super::message::{self, Coding, Content};
 use super::stream_pipe::{PipeState, StreamPipe};
 use super::transfer::{self, Received, context};
-use super::websocket::{self, Proof};
+use super::websocket::{self, AcceptValue};
 use super::{Action, Actions};
 use crate::context::Context;
 
-/// Request bytes that are accepted after the response. Some clients (curl 7.88) report an error if the stream ends
-/// while they send, although RFC 9113 section 8.1 allows it.
+/// Maximum number of request bytes that are accepted after the response. Some clients (curl 7.88) report an error if
+/// the stream ends while they send, although RFC 9113 section 8.1 allows it.
 const UNWANTED_MAX: usize = 1 << 20;
 /// Limits for heads that the session has already validated.
-const OWN: HeadLimits = HeadLimits {
+const HEAD_LIMITS: HeadLimits = HeadLimits {
     connect: false,
     underscores: Underscores::Keep,
     head: 256 << 10,
@@ -38,7 +38,7 @@ enum Reply {
     Done,
 }
 
-/// One stream of a client's connection.
+/// A stream of a client's connection.
 pub(super) struct Stream {
     pipe: Rc<RefCell<StreamPipe>>,
     /// Request content; `None` once it is complete.
@@ -48,13 +48,13 @@ pub(super) struct Stream {
     reply: Reply,
     to_head: bool,
     /// For a WebSocket request: the accept value that the server must return.
-    proof: Option<Proof>,
-    /// Request bytes that were received after the response.
+    expected_accept: Option<AcceptValue>,
+    /// Number of request bytes that were received after the response.
     unwanted: usize,
 }
 
 impl Stream {
-    /// Writes the request into the pipe. Returns `None` if it was rejected.
+    /// Writes the request into the pipe. Returns `None` if the request was rejected.
     pub(super) fn begin(
         request: Request<RecvStream>,
         mut respond: SendResponse<Bytes>,
@@ -64,15 +64,15 @@ impl Stream {
         let (parts, body) = request.into_parts();
         let ended = body.is_end_stream();
         let protocol = parts.extensions.get::<Protocol>();
-        let (coding, proof) = match protocol.map(Protocol::as_str) {
+        let (coding, expected_accept) = match protocol.map(Protocol::as_str) {
             None => {
                 let coding = message::write_request(&parts, ended, pipe.inbound());
                 (coding, None)
             }
             Some(websocket::PROTOCOL) => {
                 let words = std::array::from_fn(|_| random.next_u32());
-                let proof = websocket::write_request(&parts, words, pipe.inbound());
-                (Coding::Plain, Some(proof))
+                let expected_accept = websocket::write_request(&parts, words, pipe.inbound());
+                (Coding::Plain, Some(expected_accept))
             }
             Some(_) => {
                 // RFC 9220 section 3. A client that has disconnected needs no response.
@@ -90,17 +90,17 @@ impl Stream {
             respond,
             reply: Reply::Head,
             to_head: parts.method == http::Method::HEAD,
-            proof,
+            expected_accept,
             unwanted: 0,
         })
     }
 
-    /// The pipe, for the session's end.
+    /// Returns the pipe, for the session's end.
     pub(super) fn pipe(&self) -> Rc<RefCell<StreamPipe>> {
         Rc::clone(&self.pipe)
     }
 
-    /// Whether the client has reset the stream.
+    /// Returns whether the client has reset the stream.
     pub(super) fn is_reset(&mut self) -> bool {
         let polled = match &mut self.reply {
             Reply::Head => self.respond.poll_reset(&mut context()),
@@ -110,12 +110,12 @@ impl Stream {
         polled.is_ready()
     }
 
-    /// Whether the response is complete or was given up.
+    /// Returns whether the response is complete, or cannot be completed.
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.reply, Reply::Done)
     }
 
-    /// Whether the stream needs no further work.
+    /// Returns whether the stream needs no further work.
     pub(super) fn is_over(&self) -> bool {
         self.is_answered() && (self.body.is_none() || self.unwanted > UNWANTED_MAX)
     }
@@ -179,7 +179,7 @@ impl Stream {
                 self.reply = Reply::Done;
             }
         }
-        if pipe.makes_room() {
+        if pipe.take_room_event() {
             actions.push(Action::Resume(pipe.owner));
         }
         if pipe.detached && !stalled && !self.is_answered() {
@@ -190,7 +190,7 @@ impl Stream {
         moved
     }
 
-    /// Resets the stream: there is no response, or it stays incomplete.
+    /// Resets the stream, because there is no complete response.
     fn fail(&mut self) {
         self.body = None;
         match std::mem::replace(&mut self.reply, Reply::Done) {
@@ -200,19 +200,21 @@ impl Stream {
         }
     }
 
-    /// Sends an interim or final head. `Some(false)` = it is not complete; `None` = it cannot be sent.
+    /// Sends an interim or final head. Returns `Some(false)` if the head is not complete, and `None` if it cannot be
+    /// sent.
     fn send_head(&mut self, pipe: &mut StreamPipe, cx: &mut Context) -> Option<bool> {
         let text = &pipe.outbound;
-        let Some(read) = head::response(text, self.to_head, &OWN, &mut cx.fields).ok()? else {
+        let Some(read) = head::response(text, self.to_head, &HEAD_LIMITS, &mut cx.fields).ok()?
+        else {
             pipe.await_head();
             return Some(false);
         };
         let message = message::response(text, &read, &cx.fields)?;
         pipe.take_head(read.len);
-        if let Some(proof) = self.proof.as_ref()
+        if let Some(expected_accept) = self.expected_accept.as_ref()
             && (read.status == 101 || read.status >= 200)
         {
-            let (message, switches) = websocket::translate_response(message, proof);
+            let (message, switches) = websocket::translate_response(message, expected_accept);
             let content = match read.status {
                 _ if switches => Content::UntilEnd,
                 // An invalid response was replaced.

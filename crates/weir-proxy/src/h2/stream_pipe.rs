@@ -1,6 +1,7 @@
-//! Stream pipe: the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
+//! Carries the bytes of one HTTP/2 stream as HTTP/1.1, between the HTTP/2 connection and a session.
 //!
-//! Two bounded buffers provide backpressure in both directions. Flags and a wake list show which side has work to do.
+//! Two bounded buffers provide backpressure in both directions. Flags and a list of wake-ups show which side has work
+//! to do.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,18 +10,18 @@ use crate::context::Ready;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// Bytes that a pipe buffers per direction.
+/// Maximum number of bytes that a pipe buffers per direction.
 pub(crate) const PIPE_MAX: usize = 32 << 10;
 
-/// Outbound limit until the stream takes content: enough for a response of 16 KiB with its head. Clients with a window
-/// of 0 never take content.
+/// Outbound limit before the stream accepts content, in bytes: enough for a response of 16 KiB with its head. Clients
+/// with a window of 0 never accept content.
 const PIPE_START: usize = 18 << 10;
 
-/// Smallest read that is worth a system call.
+/// Minimum size of a read that is worth a system call, in bytes.
 const READ_MIN: usize = 2 << 10;
 
-/// Initial capacity: most heads fit, so that writing one allocates once.
-const HEAD_USUAL: usize = 512;
+/// Initial capacity in bytes: most heads fit, so that writing one allocates once.
+const HEAD_CAPACITY: usize = 512;
 
 /// Tokens of connections that have work to do.
 pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
@@ -28,41 +29,41 @@ pub(crate) type Wakeups = Rc<RefCell<Vec<u64>>>;
 /// One HTTP/2 stream as a pair of byte buffers.
 #[derive(Debug)]
 pub(crate) struct StreamPipe {
-    /// Bytes from the stream; the session has read the first `read` of them.
+    /// Bytes from the stream. The session has read the first `read` bytes.
     inbound: Vec<u8>,
     read: usize,
-    /// The stream has ended its direction.
+    /// Whether the stream has ended its direction.
     pub(crate) inbound_ended: bool,
-    /// Bytes to the stream.
+    /// Bytes for the stream.
     pub(crate) outbound: Vec<u8>,
-    /// Bytes that `outbound` takes: more than [`PIPE_MAX`] only while a longer head is put together.
+    /// Maximum length of `outbound`. More than [`PIPE_MAX`] only while a longer head is incomplete.
     outbound_max: usize,
-    /// The session has ended its direction.
+    /// Whether the session has ended its direction.
     pub(crate) outbound_ended: bool,
-    /// The session could not write everything and waits for room.
+    /// Whether the session could not write everything and waits for room.
     pub(crate) full: bool,
     /// State of the stream.
     pub(crate) state: PipeState,
-    /// The session has dropped its end.
+    /// Whether the session has dropped its end.
     pub(crate) detached: bool,
-    /// What reads and writes the other end.
+    /// The session or server connection that uses the other end.
     pub(crate) owner: Owner,
-    /// The HTTP/2 connection uses TLS.
+    /// Whether the HTTP/2 connection uses TLS.
     pub(crate) secure: bool,
     wakeups: Wakeups,
     /// Token of the HTTP/2 connection.
     token: u64,
 }
 
-/// What reads and writes the HTTP/1.1 end of a pipe.
+/// The user of the HTTP/1.1 end of a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// No session serves it yet. A stream that ends before one does never gets one: see
+    /// No session serves the stream yet. A stream that ends before a session is started never gets one; see
     /// [`Action::Serve`](super::Action).
     Pending,
     /// The session that serves a client's stream.
     Session(Key),
-    /// A server's connection, which a session has.
+    /// A session's connection to a server.
     Server(Key),
 }
 
@@ -96,49 +97,49 @@ impl StreamPipe {
         }
     }
 
-    /// Whether the stream is closed in both directions.
+    /// Returns whether the stream is closed in both directions.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, PipeState::Closed | PipeState::Refused)
     }
 
-    /// Whether the inbound buffer takes more.
+    /// Returns whether the inbound buffer accepts more bytes.
     pub(crate) const fn has_room(&self) -> bool {
         self.inbound.len() - self.read < PIPE_MAX
     }
 
-    /// The inbound buffer, to append to.
+    /// Returns the inbound buffer, to append to.
     pub(crate) fn inbound(&mut self) -> &mut Vec<u8> {
         if self.read == self.inbound.len() {
             self.inbound.clear();
             self.read = 0;
         }
         if self.inbound.capacity() == 0 {
-            self.inbound.reserve(HEAD_USUAL);
+            self.inbound.reserve(HEAD_CAPACITY);
         }
         &mut self.inbound
     }
 
-    /// The outbound head is not complete. If it fills the buffer, the limit is raised; the sender has limited its
-    /// length.
+    /// Waits for the rest of the outbound head. If the buffer is full, raises its limit; the sender has limited the
+    /// length of the head.
     pub(super) const fn await_head(&mut self) {
         if self.outbound.len() >= self.outbound_max {
             self.outbound_max *= 2;
         }
     }
 
-    /// Removes the outbound head, which has been sent.
+    /// Removes the outbound head after it was sent.
     pub(super) fn take_head(&mut self, length: usize) {
         self.outbound.drain(..length);
         self.outbound_max = PIPE_START;
     }
 
-    /// The stream takes content: raises the outbound limit.
+    /// Raises the outbound limit, because the stream accepts content.
     pub(super) const fn widen(&mut self) {
         self.outbound_max = PIPE_MAX;
     }
 
-    /// Whether the session waited for room and has it now. Returns true once.
-    pub(super) const fn makes_room(&mut self) -> bool {
+    /// Returns whether the session waited for room and has it now. Returns true only once.
+    pub(super) const fn take_room_event(&mut self) -> bool {
         let makes = self.full && self.outbound.len() < self.outbound_max;
         self.full &= !makes;
         makes
@@ -204,8 +205,9 @@ impl StreamPipeEnd {
         Written::Some(written)
     }
 
-    /// How many bytes to read in order to write them here: more would wait in a second buffer.
-    pub(crate) fn worth_reading(&self) -> usize {
+    /// Returns the maximum number of bytes that are worth reading in order to write them here: more would wait in a
+    /// second buffer.
+    pub(crate) fn useful_read_size(&self) -> usize {
         let pipe = self.0.borrow();
         let room = pipe.outbound_max.saturating_sub(pipe.outbound.len());
         room.max(READ_MIN)
@@ -228,7 +230,7 @@ impl StreamPipeEnd {
 
 impl Drop for StreamPipeEnd {
     fn drop(&mut self) {
-        // It is borrowed only during a panic, after which its connection is closed too.
+        // The pipe is borrowed only during a panic, after which its connection is closed too.
         if let Ok(mut pipe) = self.0.try_borrow_mut() {
             pipe.detached = true;
             pipe.wake();
@@ -246,7 +248,8 @@ mod tests {
         (Rc::clone(&pipe), StreamPipeEnd(pipe), wakeups)
     }
 
-    /// Everything that the session can read, with room for so many bytes per read.
+    /// Returns everything that the session can read, with at most `room` bytes per read, and the result of the last
+    /// read.
     fn read_all(end: &StreamPipeEnd, ready: &mut Ready, room: usize) -> (Vec<u8>, Read) {
         let (mut content, mut into) = (Vec::new(), vec![0; room]);
         loop {
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn session_reads_what_the_stream_received_in_order() {
+    fn session_reads_received_bytes_in_order() {
         for room in [1, 3, 1_000] {
             let (pipe, end, wakeups) = pipe(PipeState::Open);
             let mut ready = Ready::default();
@@ -291,12 +294,12 @@ mod tests {
         let content = vec![1; PIPE_START + 10];
         assert_eq!(end.write(&[b"head", &content]), Written::Some(PIPE_START));
         assert_eq!(end.write(&[b"more"]), Written::Some(0));
-        assert_eq!(end.worth_reading(), READ_MIN);
+        assert_eq!(end.useful_read_size(), READ_MIN);
         let mut pipe = pipe.borrow_mut();
-        assert!(!pipe.makes_room(), "nothing was taken");
+        assert!(!pipe.take_room_event(), "nothing was removed");
         pipe.outbound.drain(..10);
-        assert!(pipe.makes_room());
-        assert!(!pipe.makes_room(), "reported once");
+        assert!(pipe.take_room_event());
+        assert!(!pipe.take_room_event(), "reported once");
     }
 
     #[test]
@@ -331,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn content_that_came_before_the_stream_closed_is_read() {
+    fn content_received_before_close_is_read() {
         let (pipe, end, _) = pipe(PipeState::Open);
         pipe.borrow_mut().inbound().extend_from_slice(b"last");
         pipe.borrow_mut().state = PipeState::Closed;
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn end_and_departure_of_the_session_wake_the_connection_once() {
+    fn session_end_and_drop_wake_connection_once() {
         let (pipe, end, wakeups) = pipe(PipeState::Open);
         end.finish();
         assert!(pipe.borrow().outbound_ended && !pipe.borrow().detached);

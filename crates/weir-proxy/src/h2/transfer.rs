@@ -1,5 +1,5 @@
-//! Moves content between an HTTP/2 stream and its pipe, for requests and responses. Moves no more than the receiver
-//! takes.
+//! Moves content between an HTTP/2 stream and its pipe, for requests and responses, no faster than the receiver accepts
+//! it.
 
 use std::task::{self, Poll, Waker};
 
@@ -9,7 +9,7 @@ use h2::{RecvStream, SendStream};
 use super::message::{self, Coding, Content};
 use super::stream_pipe::StreamPipe;
 
-/// A task context without a waker: connections are polled explicitly.
+/// Returns a task context without a waker, because connections are polled explicitly.
 pub(super) fn context() -> task::Context<'static> {
     task::Context::from_waker(Waker::noop())
 }
@@ -34,7 +34,8 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
             Poll::Pending => break,
             Poll::Ready(Some(Ok(data))) => {
                 message::write_content(coding, &data, pipe.inbound());
-                // The pipe bounds what is buffered. A closed stream needs no window.
+                // The pipe limits the buffered bytes, so the window is released at once. Fails for a closed stream,
+                // which needs no window.
                 let _ = body.flow_control().release_capacity(data.len());
                 received = Received::Some;
             }
@@ -53,9 +54,10 @@ pub(super) fn receive(body: &mut RecvStream, coding: Coding, pipe: &mut StreamPi
     received
 }
 
-/// Receives and drops content that is not needed any more. Adds its length to `count`, and stops above `most`.
-pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> Received {
-    while *count <= most {
+/// Receives and discards content that is no longer needed. Adds its length to `count`, and stops when `count` exceeds
+/// `max`.
+pub(super) fn discard(body: &mut RecvStream, count: &mut usize, max: usize) -> Received {
+    while *count <= max {
         match body.poll_data(&mut context()) {
             Poll::Pending => return Received::Nothing,
             Poll::Ready(Some(Ok(data))) => {
@@ -70,13 +72,13 @@ pub(super) fn discard(body: &mut RecvStream, count: &mut usize, most: usize) -> 
     Received::Some
 }
 
-/// Result of sending content from a pipe.
+/// The result of sending content from a pipe.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) moved: bool,
-    /// The peer's flow control window is used up.
+    /// Whether the peer's flow control window is used up.
     pub(super) stalled: bool,
-    /// The content is complete, or cannot be sent.
+    /// Whether the content is complete, or cannot be sent.
     pub(super) over: bool,
 }
 

@@ -1,26 +1,27 @@
-//! Upgrade from HTTP/1.1 to HTTP/2 by `Upgrade: h2c` (RFC 7540 section 3.2). RFC 9113 has removed it, but clients still
-//! use it.
+//! Upgrades connections from HTTP/1.1 to HTTP/2 by `Upgrade: h2c` (RFC 7540 section 3.2).
+//!
+//! RFC 9113 has removed this mechanism, but clients still use it.
 //!
 //! The request becomes the connection's first stream. The `h2` crate does not support that, so the HEADERS frame that
 //! the client would have sent is inserted after the client's SETTINGS frame.
 
 use weir_http::{Field, Framing, Name, Request};
 
-/// Maximum size of a header block in one frame.
+/// Maximum size of a header block in one frame, in bytes.
 const FRAME_MAX: usize = 16 << 10;
 const FRAME_HEADER: usize = 9;
-/// `PRI * HTTP/2.0`, two empty lines and `SM` in between.
+/// Length of the connection preface: `PRI * HTTP/2.0`, an empty line, `SM` and an empty line.
 const PREFACE_LEN: usize = 24;
 const SETTINGS: u8 = 4;
 const HEADERS: u8 = 1;
-/// END_STREAM and END_HEADERS.
-const WHOLE: u8 = 0x5;
+/// The flags END_STREAM and END_HEADERS.
+const END_FLAGS: u8 = 0x5;
 
 /// The response that accepts the upgrade.
 pub(crate) const SWITCHING: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// The first stream's HEADERS frame, if the request asks for h2c and has no body.
+/// Returns the first stream's HEADERS frame, if the request upgrades to h2c and has no body.
 pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> Option<Vec<u8>> {
     let has_token = |name: Name, word: &[u8]| {
         let values = fields.iter().filter(|field| field.name == name);
@@ -49,12 +50,13 @@ pub(crate) fn first_stream(head: &[u8], request: &Request, fields: &[Field]) -> 
         return None;
     }
     let mut frame = u32::try_from(block.len()).ok()?.to_be_bytes()[1..].to_vec();
-    frame.extend_from_slice(&[HEADERS, WHOLE, 0, 0, 0, 1]);
+    frame.extend_from_slice(&[HEADERS, END_FLAGS, 0, 0, 0, 1]);
     frame.extend_from_slice(&block);
     Some(frame)
 }
 
-/// A literal field without indexing (RFC 7541 section 6.2.2), so that the dynamic tables of both sides stay unchanged.
+/// Appends a literal field without indexing (RFC 7541 section 6.2.2), so that the dynamic tables of both sides are
+/// unchanged.
 fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
@@ -74,8 +76,8 @@ fn literal(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Length of a client's preface with its SETTINGS frame; `None` = incomplete. Returns 0 for any other frame, which the
-/// `h2` crate rejects.
+/// Returns the length of a client's preface with its SETTINGS frame, or `None` if it is incomplete. Returns 0 if
+/// another frame follows the preface; the `h2` crate rejects it.
 pub(crate) fn settings_end(input: &[u8]) -> Option<usize> {
     let frame = input.get(PREFACE_LEN..)?;
     let header = frame.get(..FRAME_HEADER)?;

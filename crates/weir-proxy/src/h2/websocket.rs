@@ -1,7 +1,6 @@
-//! WebSocket over HTTP/2 (RFC 8441): translates an extended CONNECT to an HTTP/1.1 upgrade, and the server's 101 to
-//! 200.
+//! Supports WebSocket over HTTP/2 (RFC 8441): translates extended CONNECT to an HTTP/1.1 upgrade, and 101 to 200.
 //!
-//! HTTP/2 clients send no `Sec-WebSocket-Key`, so the key is generated and the server's accept value verified here.
+//! HTTP/2 clients send no `Sec-WebSocket-Key`, so the key is generated here, and the server's accept value is verified.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -22,10 +21,15 @@ const SALT: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The `Sec-WebSocket-Accept` value that the server must return.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Proof(String);
+pub(super) struct AcceptValue(String);
 
-/// Appends the HTTP/1.1 head of the request, with a key made from the random numbers `nonce`.
-pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut Vec<u8>) -> Proof {
+/// Appends the HTTP/1.1 head of the request, with a key generated from the random numbers `nonce`. Returns the accept
+/// value to expect.
+pub(super) fn write_request(
+    parts: &request::Parts,
+    nonce: [u32; 4],
+    out: &mut Vec<u8>,
+) -> AcceptValue {
     let key = STANDARD.encode(nonce.map(u32::to_be_bytes).concat());
     let path = parts.uri.path_and_query();
     out.extend_from_slice(b"GET ");
@@ -47,18 +51,21 @@ pub(super) fn write_request(parts: &request::Parts, nonce: [u32; 4], out: &mut V
     out.extend_from_slice(b"\r\n");
     let salted = [key.as_bytes(), SALT].concat();
     let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, &salted);
-    Proof(STANDARD.encode(digest))
+    AcceptValue(STANDARD.encode(digest))
 }
 
-/// Translates the server's response, and returns whether the stream becomes a tunnel. Any other success than a verified
-/// 101 becomes 502.
-pub(super) fn translate_response(mut message: Response<()>, proof: &Proof) -> (Response<()>, bool) {
-    let proven = |fields: &HeaderMap| {
+/// Translates the server's response. Returns it and whether the stream becomes a tunnel. A 2xx response, or a 101 with
+/// a wrong accept value, becomes 502.
+pub(super) fn translate_response(
+    mut message: Response<()>,
+    accept_value: &AcceptValue,
+) -> (Response<()>, bool) {
+    let is_expected = |fields: &HeaderMap| {
         let accept = fields.get(SEC_WEBSOCKET_ACCEPT);
-        accept.is_some_and(|value| value.as_bytes() == proof.0.as_bytes())
+        accept.is_some_and(|value| value.as_bytes() == accept_value.0.as_bytes())
     };
     let status = message.status();
-    let switches = status == StatusCode::SWITCHING_PROTOCOLS && proven(message.headers());
+    let switches = status == StatusCode::SWITCHING_PROTOCOLS && is_expected(message.headers());
     if switches {
         *message.status_mut() = StatusCode::OK;
         for name in [SEC_WEBSOCKET_ACCEPT, CONNECTION, UPGRADE] {
@@ -88,8 +95,11 @@ mod tests {
         let (parts, ()) = request.into_parts();
         let mut out = Vec::new();
         let nonce = [b"the ", b"samp", b"le n", b"once"].map(|four| u32::from_be_bytes(*four));
-        let proof = write_request(&parts, nonce, &mut out);
-        assert_eq!(proof, Proof("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned()));
+        let accept_value = write_request(&parts, nonce, &mut out);
+        assert_eq!(
+            accept_value,
+            AcceptValue("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned())
+        );
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.starts_with("GET /chat?x HTTP/1.1\r\nhost: a.example\r\n"),
@@ -104,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn only_verified_101_switches() {
-        let proof = Proof("p".to_owned());
+    fn only_101_with_correct_accept_value_switches() {
+        let accept_value = AcceptValue("p".to_owned());
         let translate = |status: u16, accept: &str| {
             let message = Response::builder()
                 .status(status)
@@ -113,7 +123,7 @@ mod tests {
                 .header("x", "y")
                 .body(())
                 .unwrap();
-            let (message, switches) = translate_response(message, &proof);
+            let (message, switches) = translate_response(message, &accept_value);
             (message.status().as_u16(), switches)
         };
         assert_eq!(translate(101, "p"), (200, true));

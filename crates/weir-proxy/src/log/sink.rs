@@ -1,4 +1,4 @@
-//! Where log lines go: a file, standard output, a syslog daemon, systemd's journal.
+//! Writes log lines to their destination: a file, standard output, a syslog daemon or systemd's journal.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 use weir_http::access::rfc3339;
 use weir_model::{AccessLog, LogTarget, SyslogFormat};
 
-/// Facility local0, severity info (RFC 5424 section 6.2.1).
+/// Priority of syslog messages: facility local0, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: u8 = 16 * 8 + 6;
 
-/// Maximum time that a message may wait for its reader. Other logs wait as well, but no worker does.
+/// Maximum time for which sending a message may block. It delays other logs, but no worker.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens the destination of a log.
@@ -34,12 +34,14 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
         LogTarget::Syslog(path) => Box::new(Messages::connect(
             path,
             match kind.syslog {
-                SyslogFormat::Rfc3164 => Form::Rfc3164,
-                SyslogFormat::Rfc5424 => Form::Rfc5424,
+                SyslogFormat::Rfc3164 => MessageFormat::Rfc3164,
+                SyslogFormat::Rfc5424 => MessageFormat::Rfc5424,
             },
             service,
         )?),
-        LogTarget::Journal(path) => Box::new(Messages::connect(path, Form::Journal, service)?),
+        LogTarget::Journal(path) => {
+            Box::new(Messages::connect(path, MessageFormat::Journal, service)?)
+        }
     };
     Ok(Sink {
         to: sink,
@@ -50,19 +52,19 @@ pub(super) fn open(kind: &AccessLog, service: &str) -> io::Result<Sink> {
 /// An open destination.
 pub(super) struct Sink {
     pub(super) to: Box<dyn Write + Send>,
-    /// Device and inode of a file.
+    /// Device and inode, if the destination is a file.
     pub(super) identity: Option<(u64, u64)>,
 }
 
 impl Sink {
-    /// Whether the file's name is now that of another file, or of none.
+    /// Returns whether the path now leads to another file, or to none.
     pub(super) fn is_moved(&self, path: &str) -> bool {
         let Some(identity) = self.identity else {
             return false;
         };
         match std::fs::metadata(path) {
             Ok(found) => (found.dev(), found.ino()) != identity,
-            // A process without rights may not see the file.
+            // An unprivileged process may lack access to the directory.
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         }
     }
@@ -70,12 +72,12 @@ impl Sink {
 
 fn identity(file: &File) -> Option<(u64, u64)> {
     let found = file.metadata().ok()?;
-    // A rename of a pipe or a device means nothing.
+    // Renaming a pipe or a device does not matter.
     found.is_file().then(|| (found.dev(), found.ino()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum MessageFormat {
     Rfc3164,
     Rfc5424,
     Journal,
@@ -84,14 +86,14 @@ enum Form {
 /// Sends each line as a datagram.
 struct Messages {
     socket: UnixDatagram,
-    form: Form,
+    form: MessageFormat,
     host: String,
     service: String,
     message: Vec<u8>,
 }
 
 impl Messages {
-    fn connect(path: &str, form: Form, service: &str) -> io::Result<Self> {
+    fn connect(path: &str, form: MessageFormat, service: &str) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
@@ -107,13 +109,13 @@ impl Messages {
         })
     }
 
-    /// Makes the message of a line without its newline.
+    /// Formats the message for a line without its newline.
     fn format(&mut self, line: &[u8], time_ms: u64) -> io::Result<()> {
         let (pid, out) = (std::process::id(), &mut self.message);
         out.clear();
         match self.form {
-            Form::Rfc3164 => write!(out, "<{PRIORITY}>weir[{pid}]: ")?,
-            Form::Rfc5424 => {
+            MessageFormat::Rfc3164 => write!(out, "<{PRIORITY}>weir[{pid}]: ")?,
+            MessageFormat::Rfc5424 => {
                 let time = rfc3339(time_ms);
                 write!(
                     out,
@@ -121,7 +123,7 @@ impl Messages {
                     self.host
                 )?;
             }
-            Form::Journal => {
+            MessageFormat::Journal => {
                 let service = &self.service;
                 write!(
                     out,
@@ -130,7 +132,7 @@ impl Messages {
             }
         }
         out.extend_from_slice(line);
-        if self.form == Form::Journal {
+        if self.form == MessageFormat::Journal {
             out.push(b'\n');
         }
         Ok(())
@@ -138,7 +140,7 @@ impl Messages {
 }
 
 impl Write for Messages {
-    /// Takes whole lines. Bytes after the last newline are a line as well.
+    /// Sends whole lines. Bytes after the last newline are sent as a line too.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
@@ -167,7 +169,7 @@ impl Write for Messages {
 mod tests {
     use super::*;
 
-    fn messages(form: Form) -> Messages {
+    fn messages(form: MessageFormat) -> Messages {
         let (socket, _) = UnixDatagram::pair().unwrap();
         Messages {
             socket,
@@ -179,16 +181,16 @@ mod tests {
     }
 
     #[test]
-    fn each_form_has_its_header() {
+    fn message_header_depends_on_format() {
         let pid = std::process::id();
         let journal = "PRIORITY=6\nSYSLOG_FACILITY=16\nSYSLOG_IDENTIFIER=weir\nWEIR_SERVICE=web\nMESSAGE=a b\n";
         for (form, expected) in [
-            (Form::Rfc3164, format!("<134>weir[{pid}]: a b")),
+            (MessageFormat::Rfc3164, format!("<134>weir[{pid}]: a b")),
             (
-                Form::Rfc5424,
+                MessageFormat::Rfc5424,
                 format!("<134>1 1970-01-01T00:00:01.500Z h weir {pid} access - a b"),
             ),
-            (Form::Journal, journal.to_owned()),
+            (MessageFormat::Journal, journal.to_owned()),
         ] {
             let mut messages = messages(form);
             messages.format(b"a b", 1_500).unwrap();
@@ -197,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_a_datagram() {
+    fn each_line_is_sent_as_a_datagram() {
         let (socket, reader) = UnixDatagram::pair().unwrap();
         let mut messages = Messages {
             socket,
-            ..messages(Form::Rfc3164)
+            ..messages(MessageFormat::Rfc3164)
         };
         messages.write_all(b"\none\ntwo\n").unwrap();
         for expected in ["one", "two"] {

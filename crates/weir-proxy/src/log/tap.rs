@@ -1,7 +1,6 @@
-//! Live views of a service's exchanges: `weir tap`.
+//! Provides live views of a service's exchanges, for `weir tap`.
 //!
-//! A tap is a log that an API client reads instead of the log writer. Without taps, the cost per exchange is one
-//! atomic load.
+//! A tap is a log that an API client reads instead of the log writer. Without taps, an exchange costs one atomic load.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weir_http::access::Record;
 use weir_model::{AccessLog, LogFormat, ProxyProtocol};
 
-use super::{Log, Note, Outcome};
+use super::{Log, LogRecord, Outcome};
 
-/// Maximum number of taps of a service at the same time.
+/// Maximum number of concurrent taps of a service.
 pub const TAPS_MAX: usize = 4;
 
 /// Line format of a text tap.
 const LINE: &str = "{time} {client}:{port} {method} {host} {target} {status} {pool}/{server} {total_ms} ms {bytes_in}/\
                     {bytes_out} {end}";
 
-/// The taps of all services by name; services that were removed have no strong reference.
+/// The taps of all services, by name. Removed services have no strong reference.
 static SERVICES: Mutex<Option<HashMap<String, Weak<Taps>>>> = Mutex::new(None);
 
 /// The taps of a service.
@@ -30,7 +29,7 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    /// The taps of the service with this name.
+    /// Returns the taps of the service with this name.
     pub(crate) fn of(service: &str) -> Arc<Self> {
         let mut services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
         let services = services.get_or_insert_default();
@@ -43,16 +42,22 @@ impl Taps {
         taps
     }
 
-    /// Whether an exchange must be recorded.
+    /// Returns whether exchanges must be recorded.
     pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed) > 0
     }
 
     /// Adds a finished record to every tap.
-    pub(crate) fn put(&self, worker: usize, time_ms: u64, note: &Note, outcome: &Outcome<'_>) {
+    pub(crate) fn put(
+        &self,
+        worker: usize,
+        time_ms: u64,
+        record: &LogRecord,
+        outcome: &Outcome<'_>,
+    ) {
         let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
         for log in logs.iter().filter_map(Weak::upgrade) {
-            log.put(worker, time_ms, note, outcome);
+            log.put(worker, time_ms, record, outcome);
         }
     }
 }
@@ -66,12 +71,12 @@ pub enum TapError {
         /// The names of the proxy services, sorted.
         existing: Vec<String>,
     },
-    /// Too many taps of the service.
+    /// The service has the maximum number of taps.
     #[error("this service has {TAPS_MAX} taps already")]
     TooMany,
 }
 
-/// Most services that an error lists.
+/// Maximum number of services that an error message lists.
 const LISTED_MAX: usize = 8;
 
 fn listed(names: &[String]) -> String {
@@ -83,7 +88,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Names of the services that can be tapped, sorted.
+/// Returns the names of the services that can be tapped, sorted.
 fn service_names() -> Vec<String> {
     let services = SERVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let services = services.iter().flatten();
@@ -93,7 +98,7 @@ fn service_names() -> Vec<String> {
     names
 }
 
-/// A condition for the exchanges that a tap shows.
+/// A condition on the exchanges that a tap shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
     name: String,
@@ -101,10 +106,11 @@ pub struct Match {
 }
 
 impl Match {
-    /// `NAME=PATTERN`: a variable of the access log, `path` or `query`, and text with `*` for any characters.
+    /// Parses `NAME=PATTERN`. NAME is a variable of the access log, `path` or `query`; `*` in PATTERN matches any
+    /// characters.
     ///
     /// # Errors
-    /// The text has no `=`, or the name is unknown.
+    /// Returns a message if the text has no `=` or the name is unknown.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some((name, pattern)) = text.split_once('=') else {
             return Err(format!(
@@ -123,12 +129,12 @@ impl Match {
         })
     }
 
-    fn holds(&self, record: &Record<'_>) -> bool {
+    fn matches(&self, record: &Record<'_>) -> bool {
         record.matches(&self.name, self.pattern.as_bytes())
     }
 }
 
-/// An open tap. Workers stop recording when it is dropped.
+/// An open tap. Dropping it closes the tap.
 #[derive(Debug)]
 pub struct Tap {
     taps: Weak<Taps>,
@@ -139,7 +145,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Opens a tap of a service: lines are JSON objects, or text.
+    /// Opens a tap of a service. Lines are JSON objects if `json` is true, else text.
     ///
     /// # Errors
     /// See [`TapError`].
@@ -182,11 +188,11 @@ impl Tap {
         })
     }
 
-    /// Appends the lines since the last call, and a comment if lines were lost because the reader was too slow. `false`
-    /// = the service is gone.
+    /// Appends the lines since the last call to `out`, and a comment if lines were lost because the reader was too
+    /// slow. Returns false if the service was removed.
     pub fn read(&mut self, out: &mut Vec<u8>) -> bool {
         let matches = &self.matches;
-        let is_shown = |record: &Record<'_>| matches.iter().all(|it| it.holds(record));
+        let is_shown = |record: &Record<'_>| matches.iter().all(|it| it.matches(record));
         self.log.lines(&mut self.spare, out, is_shown);
         let dropped = self.log.dropped();
         if dropped > self.reported {
@@ -222,11 +228,11 @@ mod tests {
     }
 
     fn put(taps: &Taps, status: u16) {
-        let mut note = Note::default();
-        note.begin(0);
-        note.request([b"GET", b"/x", b"h", b"", b""], "HTTP/1.1");
-        note.status = status;
-        taps.put(0, 0, &note, &outcome());
+        let mut record = LogRecord::default();
+        record.begin(0);
+        record.set_request([b"GET", b"/x", b"h", b"", b""], "HTTP/1.1");
+        record.status = status;
+        taps.put(0, 0, &record, &outcome());
     }
 
     #[test]
@@ -253,10 +259,10 @@ mod tests {
         let seen = |conditions: &[&str], target: &[u8]| {
             let wanted = conditions.iter().map(|it| Match::parse(it).unwrap());
             let mut tap = Tap::open("parts", false, wanted.collect()).unwrap();
-            let mut note = Note::default();
-            note.begin(0);
-            note.request([b"GET", target, b"h", b"", b""], "HTTP/1.1");
-            taps.put(0, 0, &note, &outcome());
+            let mut record = LogRecord::default();
+            record.begin(0);
+            record.set_request([b"GET", target, b"h", b"", b""], "HTTP/1.1");
+            taps.put(0, 0, &record, &outcome());
             let mut out = Vec::new();
             tap.read(&mut out);
             !out.is_empty()
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_taps_is_limited_and_names_are_checked() {
+    fn too_many_taps_and_unknown_names_are_rejected() {
         let _taps = Taps::of("limited");
         let open = || Tap::open("limited", true, Vec::new());
         let all: Vec<_> = (0..TAPS_MAX).map(|_| open().unwrap()).collect();
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_reader_loses_lines_and_gets_their_number() {
+    fn number_of_lost_lines_is_reported_to_slow_reader() {
         let taps = Taps::of("slow");
         let mut tap = Tap::open("slow", false, Vec::new()).unwrap();
         for _ in 0..100_000 {

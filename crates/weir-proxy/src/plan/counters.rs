@@ -1,52 +1,53 @@
-//! The workers' counters. Each has one writing worker, so that adding is a plain store.
+//! Defines the workers' counters. Only one worker writes each of them, so adding is a plain store.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_select::Fault;
 
-/// Counters on cache lines that one thread writes.
+/// Counters on cache lines that only one thread writes.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Counters {
-    /// Connections of clients, or to a server.
+    /// Connections from clients, or to a server.
     pub(crate) connections: Count,
-    /// Requests; none for a TCP service.
+    /// Requests; 0 for a TCP service.
     pub(crate) requests: Count,
     /// Bytes from clients.
     pub(crate) bytes_in: Count,
     /// Bytes to clients.
     pub(crate) bytes_out: Count,
-    /// Final responses to clients, by the first digit of the status.
+    /// Final responses to clients by status class, 1xx to 5xx.
     pub(crate) responses: [Count; 5],
-    /// Responses by Weir in place of a server's.
+    /// Responses that Weir generated instead of a server.
     pub(crate) errors: Count,
     /// Retries at another server.
     pub(crate) retries: Count,
-    /// HTTP/2 streams that clients reset, or made Weir reset, before their response; and new streams that were refused
-    /// because of it.
+    /// HTTP/2 streams that clients reset before their response, or that a client's error caused to be reset.
     pub(crate) resets: Count,
+    /// HTTP/2 streams that were refused because the client had reset too many.
     pub(crate) refused: Count,
-    /// TLS handshakes with clients: completed, those of them that resumed a session, and failed.
+    /// TLS handshakes with clients: completed, resumed (a subset of completed), and failed.
     pub(crate) tls_done: Count,
     pub(crate) tls_resumed: Count,
     pub(crate) tls_failed: Count,
-    /// Idle clients that were closed to make room for others.
+    /// Idle clients that were closed to free descriptors.
     pub(crate) shed: Count,
-    /// Number of times clients were left in the backlog because descriptors were scarce.
+    /// How often accepting was paused because too few descriptors were free.
     pub(crate) pauses: Count,
-    /// Current connections of clients, or idle connections to a server.
+    /// Current connections from clients, or idle connections to a server.
     pub(crate) present: Count,
-    /// Of a server: successes, and faults by [`Fault`].
+    /// Successes of a server.
     pub(crate) well: Count,
+    /// Faults of a server, by [`Fault`].
     pub(crate) faults: [Count; Fault::COUNT],
 }
 
-/// Written by one thread, read by any.
+/// A counter that one thread writes and any thread reads.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Only the writing thread may call this: no other store can come between.
+    /// Adds `more`. Only the writing thread may call this: a concurrent store would be lost.
     pub(crate) fn add(&self, more: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_add(more),
@@ -54,6 +55,7 @@ impl Count {
         );
     }
 
+    /// Subtracts `less`; see [`Self::add`].
     pub(crate) fn sub(&self, less: u64) {
         self.0.store(
             self.0.load(Ordering::Relaxed).wrapping_sub(less),
@@ -61,7 +63,7 @@ impl Count {
         );
     }
 
-    /// Keeps the higher value; only the writing thread may call this.
+    /// Raises the value to `value` if it is lower. Only the writing thread may call this.
     pub(crate) fn raise(&self, value: u64) {
         if value > self.0.load(Ordering::Relaxed) {
             self.0.store(value, Ordering::Relaxed);
@@ -73,7 +75,7 @@ impl Count {
     }
 }
 
-/// One set of counters per worker, and one for the counts of former processes.
+/// A set of counters for each worker, and one for the counts of previous processes.
 #[derive(Debug)]
 pub(crate) struct Sharded(Box<[Counters]>);
 
@@ -82,20 +84,21 @@ impl Sharded {
         Self((0..=workers).map(|_| Counters::default()).collect())
     }
 
-    /// The counts of former processes; written by the control thread only.
+    /// Returns the counters of previous processes; only the control thread writes them.
     pub(crate) fn former(&self) -> &Counters {
         &self.0[self.0.len() - 1]
     }
 
-    /// A worker's own counters.
+    /// Returns a worker's counters.
     pub(crate) fn of(&self, worker: usize) -> &Counters {
         &self.0[worker]
     }
 
-    pub(crate) fn sum(&self, of: impl Fn(&Counters) -> &Count) -> u64 {
+    /// Returns the sum of one counter over all workers and previous processes.
+    pub(crate) fn sum(&self, counter: impl Fn(&Counters) -> &Count) -> u64 {
         self.0
             .iter()
-            .map(|counters| of(counters).get())
+            .map(|counters| counter(counters).get())
             .fold(0, u64::wrapping_add)
     }
 }

@@ -1,24 +1,25 @@
-//! Further numbers of a service: what its HTTP connections are made of, compression, splicing. One table names them in
-//! status and metrics.
+//! Defines a service's detail counters (HTTP/2, compression, splicing, mirrors) and their names.
+//!
+//! Status and metrics take names and descriptions from one table.
 
 use super::counters::Count;
 
-/// A number of a service since the process started, or its current value.
+/// A counter of a service since the process started, or a current value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// Requests in progress, over HTTP/1 and HTTP/2.
     Active,
-    /// HTTP/2 connections of clients.
+    /// Current HTTP/2 connections from clients.
     H2Clients,
-    /// HTTP/2 connections that clients opened.
+    /// HTTP/2 connections that clients have opened.
     H2Connections,
     /// Requests in progress over HTTP/2.
     H2Active,
     /// Requests over HTTP/2.
     H2Requests,
-    /// Bytes from and to clients over HTTP/2 connections: heads and bodies as HTTP/1 would transfer them.
+    /// Bytes from clients over HTTP/2 connections: heads and bodies as HTTP/1 would transfer them.
     H2BytesIn,
-    /// See [`Detail::H2BytesIn`].
+    /// Bytes to clients over HTTP/2 connections, counted as in [`Detail::H2BytesIn`].
     H2BytesOut,
     /// HEADERS frames from clients.
     H2Headers,
@@ -34,32 +35,32 @@ pub enum Detail {
     H2Errors,
     /// Responses that were compressed.
     Compressed,
-    /// Bytes before compression.
+    /// Bytes of responses before compression.
     CompressedIn,
-    /// Bytes after compression.
+    /// Bytes of responses after compression.
     CompressedOut,
-    /// Bytes from clients that did not pass user space.
+    /// Bytes from clients that were spliced: they did not pass through user space.
     SplicedIn,
-    /// Bytes to clients that did not pass user space.
+    /// Bytes to clients that were spliced.
     SplicedOut,
     /// Connections that ended with an internal error.
     InternalErrors,
     /// Copies of requests that were sent to a mirror.
     Mirrored,
-    /// Copies of requests to which no complete response arrived.
+    /// Copies of requests that received no complete response.
     MirrorFailed,
     /// Requests that were not copied because of a limit.
     MirrorSkipped,
-    /// Requests that the server of `forward_auth` admitted.
+    /// Requests that the server of `forward_auth` allowed.
     AuthAdmitted,
-    /// Requests that it refused.
+    /// Requests that the server of `forward_auth` rejected.
     AuthRefused,
-    /// Requests about which it did not decide.
+    /// Requests for which the server of `forward_auth` returned no decision.
     AuthFailed,
 }
 
 impl Detail {
-    /// All, in the order of their numbers.
+    /// All values, in the order of their discriminants.
     pub const ALL: [Self; 25] = [
         Self::Active,
         Self::H2Clients,
@@ -88,12 +89,12 @@ impl Detail {
         Self::AuthFailed,
     ];
 
-    /// Name in the status document; that of the metric follows from it.
+    /// Returns the name in the status document; the metric's name is derived from it.
     pub const fn as_str(self) -> &'static str {
         self.texts().0
     }
 
-    /// Description of the metric.
+    /// Returns the description of the metric.
     pub const fn help(self) -> &'static str {
         self.texts().1
     }
@@ -155,13 +156,13 @@ impl Detail {
         }
     }
 
-    /// Whether it is a current value.
+    /// Returns whether it is a current value, not a counter.
     pub const fn is_gauge(self) -> bool {
         matches!(self, Self::Active | Self::H2Clients | Self::H2Active)
     }
 }
 
-/// The numbers of a service in one worker, in the order of [`Detail::ALL`].
+/// A worker's detail counters of a service, in the order of [`Detail::ALL`].
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Details([Count; Detail::ALL.len()]);
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_in_the_order_of_the_table_and_names_unique() {
+    fn discriminants_follow_table_order_and_names_are_unique() {
         for (at, detail) in Detail::ALL.into_iter().enumerate() {
             assert_eq!(detail as usize, at);
             let same = Detail::ALL

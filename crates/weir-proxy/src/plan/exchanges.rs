@@ -1,7 +1,8 @@
-//! Numbers of finished exchanges: responses, errors, durations. Each worker has its own; the reader sums them up.
+//! Counts finished exchanges: responses, errors, durations. Each worker has its own counters; readers sum them up.
 //!
-//! Durations come from a clock that a worker reads once per wake-up, in microseconds. What begins and ends within one
-//! wake-up takes 0. Nothing here allocates, locks or makes a system call while requests are served.
+//! Durations are differences of a clock that a worker reads once per wake-up, in microseconds. An exchange that begins
+//! and ends within one wake-up has duration 0. Nothing here allocates, locks or makes a system call while requests are
+//! served.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,15 +11,15 @@ use super::detail::Details;
 use super::rate_peaks::RatePeaks;
 use crate::times::{BOUNDS_US, Durations, ErrorKind, Quantiles, Recent, Results, Stage};
 
-/// Microseconds since a fixed time after which recent durations count half.
+/// Half-life of recent durations, in microseconds: their counts are halved this often.
 const HALF_LIFE_US: u64 = 60_000_000;
-/// Recent durations older than this many half-lives are forgotten.
-const FORGOTTEN: u32 = 10;
+/// Age in half-lives from which recent durations are ignored.
+const MAX_AGE_HALF_LIVES: u32 = 10;
 
-/// Durations by upper bound.
+/// A histogram of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// One for each bound, and one for longer durations; not cumulative.
+    /// One count per upper bound, and one for longer durations; not cumulative.
     counts: [Count; BOUNDS_US.len() + 1],
     sum_us: Count,
     max_us: Count,
@@ -47,26 +48,26 @@ impl Histogram {
 #[repr(align(64))]
 pub(crate) struct Exchanges {
     ended: Count,
-    /// Final responses to clients, by the first digit of the status.
+    /// Final responses to clients by status class, 1xx to 5xx.
     responses: [Count; 5],
     errors: [Count; ErrorKind::ALL.len()],
     stages: [Histogram; Stage::ALL.len()],
-    /// Attempts at another server, and further attempts at this one.
+    /// Attempts at another server, and further attempts at the same server.
     pub(crate) redispatches: Count,
     pub(crate) repetitions: Count,
-    /// When the last one ended, microseconds of the workers' clock.
+    /// When the last exchange ended, in microseconds of the workers' clock.
     last_us: Count,
 }
 
 /// A finished exchange.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Finished {
-    /// Of the response that the client received; 0 = none.
+    /// Status of the response that the client received; 0 = none.
     pub(crate) status: u16,
     pub(crate) error: Option<ErrorKind>,
-    /// Microseconds of each stage; `None` = it was not reached, or was interrupted.
+    /// Duration of each stage, in microseconds; `None` = the stage was not reached or was interrupted.
     pub(crate) stages: [Option<u32>; Stage::ALL.len()],
-    /// When it ended, microseconds of the workers' clock.
+    /// When the exchange ended, in microseconds of the workers' clock.
     pub(crate) at_us: u64,
 }
 
@@ -106,13 +107,13 @@ impl Exchanges {
     }
 }
 
-/// Recent response times of a server in one worker: a histogram with four buckets per doubling, whose counts are halved
-/// once a minute.
+/// A server's recent response times in one worker: a histogram with four buckets per doubling, whose counts are halved
+/// every [`HALF_LIFE_US`].
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RecentTimes {
     counts: [AtomicU32; Recent::BUCKETS],
-    /// Number of the half-life in which it was last written.
+    /// Index of the half-life in which a duration was last recorded.
     period: AtomicU32,
 }
 
@@ -130,7 +131,7 @@ const fn period(now_us: u64) -> u32 {
 }
 
 impl RecentTimes {
-    /// Only the worker that owns it may call this.
+    /// Records a duration. Only the worker that owns the histogram may call this.
     #[inline]
     pub(crate) fn record(&self, us: u64, now_us: u64) {
         let now = period(now_us);
@@ -156,7 +157,7 @@ impl RecentTimes {
 
     fn add_to(&self, sum: &mut Recent, now_us: u64) {
         let age = period(now_us).wrapping_sub(self.period.load(Ordering::Relaxed));
-        if age < FORGOTTEN {
+        if age < MAX_AGE_HALF_LIVES {
             for (sum, count) in sum.counts.iter_mut().zip(&self.counts) {
                 *sum += u64::from(count.load(Ordering::Relaxed) >> age);
             }
@@ -164,45 +165,45 @@ impl RecentTimes {
     }
 }
 
-/// One value per worker.
+/// A value for each worker, and peaks over all workers.
 #[derive(Debug)]
 pub(crate) struct PerWorker<T> {
-    each: Box<[T]>,
-    /// Of a service: the highest number of clients of all workers.
+    values: Box<[T]>,
+    /// For a service: the peak number of clients of all workers.
     pub(crate) peak: AtomicU32,
-    /// Of a service or a server: the highest rates.
+    /// For a service or a server: the peak rates.
     pub(crate) rates: RatePeaks,
 }
 
 impl<T: Default> PerWorker<T> {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
-            each: (0..workers).map(|_| T::default()).collect(),
+            values: (0..workers).map(|_| T::default()).collect(),
             peak: AtomicU32::new(0),
             rates: RatePeaks::default(),
         }
     }
 
-    /// A worker's own.
+    /// Returns a worker's value.
     #[inline]
     pub(crate) fn of(&self, worker: usize) -> &T {
-        &self.each[worker]
+        &self.values[worker]
     }
 }
 
 impl PerWorker<Details> {
-    pub(crate) fn sum(&self, of: impl Fn(&Details) -> &Count) -> u64 {
-        let each = self.each.iter().map(|details| of(details).get());
-        // One worker may have counted an end before another counts the beginning.
-        each.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
+    pub(crate) fn sum(&self, counter: impl Fn(&Details) -> &Count) -> u64 {
+        let counts = self.values.iter().map(|details| counter(details).get());
+        // One worker may have counted the end of an interval before another counts its start.
+        counts.fold(0, u64::wrapping_add).cast_signed().max(0) as u64
     }
 }
 
 impl PerWorker<Exchanges> {
     pub(crate) fn results(&self) -> Results {
         let mut sum = Results::default();
-        for one in &self.each {
-            one.add_to(&mut sum);
+        for exchanges in &self.values {
+            exchanges.add_to(&mut sum);
         }
         sum
     }
@@ -211,8 +212,8 @@ impl PerWorker<Exchanges> {
 impl PerWorker<RecentTimes> {
     pub(crate) fn quantiles(&self, now_us: u64) -> Option<Quantiles> {
         let mut sum = Recent::default();
-        for one in &self.each {
-            one.add_to(&mut sum, now_us);
+        for times in &self.values {
+            times.add_to(&mut sum, now_us);
         }
         sum.quantiles()
     }
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_are_summed_up() {
+    fn results_of_all_workers_are_summed() {
         let all = PerWorker::<Exchanges>::new(2);
         let done = Finished {
             status: 204,
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_on_a_bound_is_below_it() {
+    fn duration_equal_to_bound_counts_below_it() {
         let histogram = Histogram::default();
         for bound in BOUNDS_US {
             histogram.record(bound);
@@ -279,12 +280,12 @@ mod tests {
             all.of(0).record(1_000, minute(6));
         }
         let fast = all.quantiles(minute(6)).unwrap();
-        assert_eq!(fast.samples, 1031, "1000 of now, 1000 / 32 of then");
-        assert!((750..1_250).contains(&fast.p50_us), "{fast:?}");
-        assert!(
-            fast.p99_us > 75_000,
-            "three in a hundred are slow: {fast:?}"
+        assert_eq!(
+            fast.samples, 1031,
+            "1000 now, and 1000 / 32 from five half-lives ago"
         );
-        assert!(all.quantiles(minute(17)).is_none(), "no request for long");
+        assert!((750..1_250).contains(&fast.p50_us), "{fast:?}");
+        assert!(fast.p99_us > 75_000, "about 3% are slow: {fast:?}");
+        assert!(all.quantiles(minute(17)).is_none(), "no recent requests");
     }
 }

@@ -1,21 +1,22 @@
-//! The highest rates of connections and requests, from totals that the control thread reads once per second.
+//! Records the peak rates of connections and requests, from totals that the control thread samples once per second.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Minimum time between two samples, milliseconds: rates over shorter times would be noise.
+/// Minimum time between two samples, in milliseconds: rates over shorter times would be noise.
 const INTERVAL_MS: u64 = 900;
 
-/// Written by the control thread only.
+/// Peak rates. Only the control thread writes them.
 #[derive(Debug, Default)]
 pub(crate) struct RatePeaks {
-    /// Totals of connections and requests at the last sample, and its time.
+    /// Totals of connections and requests at the last sample.
     last: [AtomicU64; 2],
+    /// Time of the last sample; 0 = none.
     at_ms: AtomicU64,
     peaks: [AtomicU32; 2],
 }
 
 impl RatePeaks {
-    /// Compares totals of connections and requests with those of the last sample.
+    /// Updates the peaks from the totals of connections and requests.
     pub(crate) fn sample(&self, totals: [u64; 2], now_ms: u64) {
         let before = self.at_ms.load(Ordering::Relaxed);
         let elapsed = now_ms.saturating_sub(before);
@@ -25,7 +26,7 @@ impl RatePeaks {
         self.at_ms.store(now_ms, Ordering::Relaxed);
         for ((last, peak), total) in self.last.iter().zip(&self.peaks).zip(totals) {
             let more = total.saturating_sub(last.swap(total, Ordering::Relaxed));
-            // The first sample has no time to compare with.
+            // There is no previous sample to compare the first one with.
             if before > 0 {
                 let rate = u32::try_from(more * 1_000 / elapsed).unwrap_or(u32::MAX);
                 peak.fetch_max(rate, Ordering::Relaxed);
@@ -33,7 +34,7 @@ impl RatePeaks {
         }
     }
 
-    /// Peak number of connections, and requests, per second.
+    /// Returns the peak numbers of connections and of requests, per second.
     pub(crate) fn get(&self) -> [u64; 2] {
         self.peaks
             .each_ref()
@@ -52,7 +53,7 @@ mod tests {
         assert_eq!(
             rates.get(),
             [0, 0],
-            "totals of a former process are no rate"
+            "totals of a previous process do not count as a rate"
         );
         rates.sample([1_050, 5_300], 11_000);
         assert_eq!(rates.get(), [50, 300]);

@@ -1,4 +1,4 @@
-//! State shared by control and workers: the active plan, and requests to all workers.
+//! Holds the state that the control thread shares with the workers: the active plan, and requests to all workers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -8,42 +8,43 @@ use super::Plan;
 use crate::handover::{Handed, Inbox};
 use crate::idle_pool::IdlePool;
 
-/// The state that control and workers share.
+/// The state that the control thread and the workers share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     plan: Mutex<Arc<Plan>>,
-    /// Changes with every plan; workers compare it when they wake up.
+    /// Incremented with every plan; workers compare it when they wake up.
     pub(crate) generation: AtomicU64,
-    /// Changes when a server is withdrawn: idle connections to it are closed.
+    /// Incremented when a server is withdrawn: workers then close idle connections to it.
     pub(crate) withdrawals: AtomicU64,
-    /// No new clients, no further requests.
+    /// Whether workers accept no new clients and no further requests.
     pub(crate) draining: AtomicBool,
-    /// Stop at once.
+    /// Whether workers stop at once.
     pub(crate) stop: AtomicBool,
-    /// Clients are handed over to another process, through the outlet.
-    pub(crate) handing: AtomicBool,
+    /// Whether clients are handed over to another process, through `outlet`.
+    pub(crate) handing_over: AtomicBool,
     outlet: Mutex<Option<Sender<Handed>>>,
-    /// Connections from another process, and a number that changes with each.
+    /// Connections from another process.
     pub(crate) inbox: Inbox,
+    /// Incremented with every connection that is added to `inbox`.
     pub(crate) arrivals: AtomicU64,
-    /// Connections to servers that no worker needs at present.
+    /// Idle connections to servers that any worker may take.
     pub(crate) idle_pool: Arc<IdlePool>,
 }
 
 impl Shared {
-    /// Makes every worker hand its clients over.
+    /// Makes every worker hand over its clients.
     pub(crate) fn hand_over(&self, outlet: Sender<Handed>) {
         *lock(&self.outlet) = Some(outlet);
-        let _none_comes_in = self.inbox.lock();
-        self.handing.store(true, Ordering::Release);
+        let _no_arrivals = self.inbox.lock();
+        self.handing_over.store(true, Ordering::Release);
     }
 
-    /// The channel to the other process, for one worker.
+    /// Returns the channel to the other process.
     pub(crate) fn outlet(&self) -> Option<Sender<Handed>> {
         lock(&self.outlet).clone()
     }
 
-    /// No further worker needs the channel.
+    /// Closes the channel to the other process, once no worker needs it.
     pub(crate) fn close_outlet(&self) {
         *lock(&self.outlet) = None;
     }
@@ -52,16 +53,17 @@ impl Shared {
         Arc::clone(&lock(&self.plan))
     }
 
+    /// Replaces the plan.
     pub(crate) fn publish(&self, plan: Plan) {
         let former = std::mem::replace(&mut *lock(&self.plan), Arc::new(plan));
-        // After the plan: a worker that sees the number finds the plan.
+        // Incremented after the plan is replaced, so that a worker that sees the new value finds the new plan.
         self.generation.fetch_add(1, Ordering::Release);
-        // Outside the lock, for which the workers are waiting.
+        // Dropped outside the lock, because workers wait for the lock.
         drop(former);
     }
 }
 
-/// No code that holds one of these locks can fail half-way.
+/// Locks a mutex, ignoring poison: no code that holds one of these locks can leave the state inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Builds the plan's services from the configuration's: known state is kept, the rest is created.
+//! Builds the services of a plan from the configuration. Keeps the state of known services and creates the rest.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -26,16 +26,17 @@ use crate::plan::{
 use crate::trace::Tracer;
 use crate::{Error, Result, file_root, socket, tls};
 
+/// Builds one service. Returns it with the names in its certificates and its listeners.
 #[expect(clippy::too_many_lines, reason = "one step for each group of keys")]
 pub(super) fn service(
     known: &mut Known,
-    left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
+    inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
     pools: &[&Pool],
     tracer: Option<&Arc<Tracer>>,
 ) -> Result<(Service, Option<Names>, Vec<Arc<Listeners>>)> {
-    let listen = listeners(known, left, workers, proxy)?;
+    let listen = listeners(known, inherited, workers, proxy)?;
     let (counters, clients) = known
         .counters
         .entry(proxy.name.clone())
@@ -93,7 +94,7 @@ pub(super) fn service(
         timeouts: (&proxy.timeouts).into(),
         head: HeadLimits::from(proxy),
         limits: Limits {
-            // A route may allow more, so that the limit applies after the route is known.
+            // A route may have a higher limit, so the limit is applied after the route is known.
             body_bytes: match has_body_limits {
                 true => 0,
                 false => u64::from(limits.body),
@@ -146,8 +147,8 @@ pub(super) fn service(
             .routes
             .iter()
             .map(|route| {
-                let of = format!("route {route}");
-                (format!("{route:#}"), exchanges(known, workers, proxy, of))
+                let part = format!("route {route}");
+                (format!("{route:#}"), exchanges(known, workers, proxy, part))
             })
             .collect(),
         clients,
@@ -155,7 +156,7 @@ pub(super) fn service(
     Ok((service, names, listen))
 }
 
-/// By route, what replaces the service's settings; empty if no route has any.
+/// Returns, for each route, the settings that override the service's; empty if no route has any.
 fn options(
     known: &mut Known,
     proxy: &weir_model::Proxy,
@@ -164,7 +165,7 @@ fn options(
     if proxy.routes.iter().all(|route| route.options.is_none()) {
         return Vec::new();
     }
-    let mut own = |route: &weir_model::Route| {
+    let mut route_options = |route: &weir_model::Route| {
         let options = route.options.as_deref()?;
         let retries = options.retries.unwrap_or(proxy.limits.retries);
         Some(Box::new(RouteOptions {
@@ -187,10 +188,10 @@ fn options(
             forward_auth: forward_auth(proxy, route, pools),
         }))
     };
-    proxy.routes.iter().map(&mut own).collect()
+    proxy.routes.iter().map(&mut route_options).collect()
 }
 
-/// The copies of a route's requests; those in progress count on if their limit is the same.
+/// Returns the mirrors of a route. A known counter of copies in progress is kept if its limit is the same.
 fn mirrors(
     known: &mut Known,
     proxy: &weir_model::Proxy,
@@ -204,13 +205,13 @@ fn mirrors(
     let timeouts = route.options.as_deref().map_or(proxy.timeouts, |options| {
         options.timeouts.over(&proxy.timeouts)
     });
-    let mut one = |(at, wanted): (usize, &weir_model::Mirror)| {
-        let of = match at {
+    let mut mirror = |(at, wanted): (usize, &weir_model::Mirror)| {
+        let name = match at {
             0 => route.to_string(),
             _ => format!("{route} mirror {at}"),
         };
-        let of = (proxy.name.clone(), of, wanted.concurrent);
-        let concurrent = known.mirrors.entry(of);
+        let key = (proxy.name.clone(), name, wanted.concurrent);
+        let concurrent = known.mirrors.entry(key);
         let concurrent = concurrent.or_insert_with(|| Arc::new(Concurrent::one(wanted.concurrent)));
         Some(Arc::new(Mirror {
             pool: pools.iter().position(|pool| pool.name == wanted.pool)?,
@@ -224,10 +225,10 @@ fn mirrors(
         }))
     };
     let wanted = route.mirrors().iter().enumerate();
-    wanted.filter_map(&mut one).collect()
+    wanted.filter_map(&mut mirror).collect()
 }
 
-/// The server that decides about a route's requests.
+/// Returns the `forward_auth` settings of a route.
 fn forward_auth(
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
@@ -244,8 +245,8 @@ fn forward_auth(
     };
     Some(Arc::new(ForwardAuth {
         rules: rules.clone(),
-        way: Arc::new(Mirror {
-            // Without its pool every request is answered with 503.
+        mirror: Arc::new(Mirror {
+            // If the pool does not exist, every request is answered with 503.
             pool: pools
                 .iter()
                 .position(|pool| pool.name == rules.pool)
@@ -261,7 +262,7 @@ fn forward_auth(
     }))
 }
 
-/// The limits of a route for each client: the former ones if they are the same.
+/// Returns the limits of a route for each client. Known tables are kept if the limits are the same.
 fn route_limits(
     known: &mut Known,
     proxy: &weir_model::Proxy,
@@ -271,8 +272,8 @@ fn route_limits(
     if limits.per_minute == 0 && limits.concurrent == 0 {
         return None;
     }
-    let of = (proxy.name.clone(), route.to_string(), limits.clone());
-    let (rate, concurrent) = known.route_limits.entry(of).or_insert_with(|| {
+    let key = (proxy.name.clone(), route.to_string(), limits.clone());
+    let (rate, concurrent) = known.route_limits.entry(key).or_insert_with(|| {
         let rate = Rate::of_route(limits.per_minute, limits.burst());
         let concurrent = Concurrent::of_route(limits.concurrent);
         (
@@ -288,49 +289,49 @@ fn route_limits(
     })
 }
 
-/// The counter of a route's requests in progress: the former one if its limit is the same.
+/// Returns the counter of a route's requests in progress. A known counter is kept if its limit is the same.
 fn all_clients(
     known: &mut Known,
     proxy: &weir_model::Proxy,
     route: &weir_model::Route,
     limit: u32,
 ) -> Option<Arc<Concurrent>> {
-    let of = (proxy.name.clone(), route.to_string(), limit);
+    let key = (proxy.name.clone(), route.to_string(), limit);
     (limit > 0).then(|| {
-        let known = known.all_clients.entry(of);
+        let known = known.all_clients.entry(key);
         Arc::clone(known.or_insert_with(|| Arc::new(Concurrent::one(limit))))
     })
 }
 
-/// The users of a service and of its routes.
+/// Returns the users of a service and of its routes; `None` = `basic_auth` is not used.
 fn auths(proxy: &weir_model::Proxy) -> Option<Auths> {
     let of_route = |route: &weir_model::Route| route.options.as_ref()?.basic_auth.clone();
     let routes: Vec<_> = proxy.routes.iter().map(of_route).collect();
     let any = proxy.basic_auth.is_some() || routes.iter().any(Option::is_some);
     any.then(|| Auths {
-        own: proxy.basic_auth.clone(),
+        service: proxy.basic_auth.clone(),
         routes,
     })
 }
 
-/// Sets which requests of each service are misdirected: that depends on the TLS requirements of the other services.
-/// `parts` are in the order of `services`.
+/// Sets which requests of each service are rejected as misdirected, which depends on the TLS settings of the other
+/// services. `parts` has the order of `services`.
 pub(super) fn misdirect(services: &mut [Service], parts: Vec<(&weir_model::Proxy, Option<Names>)>) {
     let parts: Vec<_> = parts
         .into_iter()
         .map(|(proxy, names)| proxy.tls.as_ref().zip(names.map(Arc::new)))
         .collect();
     for (at, service) in services.iter_mut().enumerate() {
-        let Some(Some((tls, own))) = parts.get(at) else {
+        let Some(Some((tls, own_names))) = parts.get(at) else {
             continue;
         };
         let all = parts.iter().enumerate().filter(|(other, _)| *other != at);
         let others = all.filter_map(|(_, part)| part.as_ref().map(|(tls, names)| (*tls, names)));
-        service.misdirect = Misdirect::new(tls, own, others);
+        service.misdirect = Misdirect::new(tls, own_names, others);
     }
 }
 
-/// TLS with a service's clients, from the current certificate files.
+/// Builds the TLS configuration of a service from the current certificate files.
 fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Secured>> {
     let Some(wanted) = &proxy.tls else {
         return Ok(None);
@@ -341,7 +342,7 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Se
     };
     let same = |tickets: &&Tickets| {
         let (ca, auth) = (&tickets.client_ca, tickets.client_auth);
-        ca == &wanted.client_ca && auth == wanted.client_auth && !tickets.keys.are_given()
+        ca == &wanted.client_ca && auth == wanted.client_auth && !tickets.keys.are_configured()
     };
     let keys = match known.tickets.get(&proxy.name).filter(same) {
         Some(tickets) if wanted.ticket_keys.is_empty() => Arc::clone(&tickets.keys),
@@ -370,7 +371,7 @@ fn secure(known: &mut Known, proxy: &weir_model::Proxy) -> Result<Option<tls::Se
     Ok(Some(secured))
 }
 
-/// The servers of a pool for a service: the known ones, as far as their settings are the same.
+/// Builds a pool for a service. Known servers are kept if their settings are the same.
 fn targets(
     known: &mut Known,
     workers: usize,
@@ -390,13 +391,13 @@ fn targets(
     });
     let queue = Arc::clone(known.queues.entry(pool.name.clone()).or_default());
     let by_backup = |backup: bool| pool.servers.iter().filter(move |it| it.backup == backup);
-    let own = by_backup(false).count();
+    let regular_count = by_backup(false).count();
     let servers = by_backup(false).chain(by_backup(true)).chain(&pool.sorry);
     let list: Vec<Arc<Target>> = servers
         .map(|server| target(known, workers, &proxy.name, pool, server))
         .collect();
     let sticky = pool.sticky.as_ref().map(|kind| Stickiness {
-        signs: list
+        cookie_values: list
             .iter()
             .map(|target| {
                 let secret = kind.secret.as_ref().or(known.cookie_key.as_ref());
@@ -408,7 +409,7 @@ fn targets(
     });
     Ok(Targets {
         list,
-        tiers: [own, pool.servers.len()],
+        tiers: [regular_count, pool.servers.len()],
         hash_key: pool.hash_key.clone(),
         sticky,
         host: pool.host.clone(),
@@ -427,8 +428,8 @@ fn targets(
     })
 }
 
-/// The target for a server. A known one is kept, unless its TLS or HTTP/2 settings have changed: then a new one
-/// continues its numbers.
+/// Returns the target for a server. A known target is kept, unless its TLS or HTTP/2 settings have changed; then a new
+/// target with the same counters replaces it.
 fn target(
     known: &mut Known,
     workers: usize,
@@ -479,21 +480,21 @@ fn target(
     target
 }
 
-/// The numbers of a service, or of a part of it: the former ones if there are any.
+/// Returns the counters of a service, or of `part` of it. Known counters are kept.
 fn exchanges(
     known: &mut Known,
     workers: usize,
     proxy: &weir_model::Proxy,
-    of: String,
+    part: String,
 ) -> Arc<PerWorker<Exchanges>> {
-    let known = known.exchanges.entry((proxy.name.clone(), of));
+    let known = known.exchanges.entry((proxy.name.clone(), part));
     Arc::clone(known.or_insert_with(|| Arc::new(PerWorker::new(workers))))
 }
 
-/// The listeners of a service: the known ones, those that another process left, and new ones.
+/// Returns the listeners of a service: known ones, ones with inherited sockets, or new ones.
 fn listeners(
     known: &mut Known,
-    left: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
+    inherited: &mut HashMap<SocketAddr, Vec<OwnedFd>>,
     workers: usize,
     proxy: &weir_model::Proxy,
 ) -> Result<Vec<Arc<Listeners>>> {
@@ -503,7 +504,7 @@ fn listeners(
             all.push(Arc::clone(listeners));
             continue;
         }
-        let mut sockets = left.remove(address).unwrap_or_default();
+        let mut sockets = inherited.remove(address).unwrap_or_default();
         while sockets.len() < workers {
             let socket = socket::listen(*address).map_err(|source| Error::Listen {
                 service: proxy.name.clone(),
@@ -523,7 +524,7 @@ fn listeners(
     Ok(all)
 }
 
-/// The tables that limit a service's clients: the former ones if the limits are the same.
+/// Returns the tables that limit a service's clients. Known tables are kept if the limits are the same.
 fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     let limits = &proxy.limits;
     let burst = limits.burst();
@@ -552,7 +553,7 @@ fn tables(known: &mut Known, proxy: &weir_model::Proxy) -> Tables {
     tables.clone()
 }
 
-/// The changes to requests, the field of their identifiers included.
+/// Returns the changes to the header of requests, including the request identifier.
 fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
     let mut edits = proxy.request_header.clone();
     if let Some(name) = &proxy.request_id {
@@ -565,7 +566,7 @@ fn request_header(proxy: &weir_model::Proxy) -> HeaderEdits {
     edits
 }
 
-/// The log of a service: the former one if it is the same.
+/// Returns the log of a service. A known log is kept if its settings are the same.
 fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<Arc<Log>> {
     let kind = proxy.access_log.as_ref()?;
     let former = known.logs.get(&proxy.name);
@@ -578,8 +579,8 @@ fn log(known: &mut Known, workers: usize, proxy: &weir_model::Proxy) -> Option<A
     Some(log)
 }
 
-/// Drops what no service uses; its sockets close when the last worker has released them.
-pub(super) fn forget(
+/// Drops the state that no service uses. Listening sockets close when the last worker has released them.
+pub(super) fn drop_unused(
     known: &mut Known,
     services: &[Arc<Service>],
     listen: &[(Arc<Listeners>, Arc<Service>)],
@@ -591,13 +592,13 @@ pub(super) fn forget(
     known
         .counters
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    known.exchanges.retain(|(name, of), _| {
+    known.exchanges.retain(|(name, part), _| {
         let mut services = services.iter();
         services.any(|service| {
-            let pool = |pool: &Targets| of.strip_prefix("pool ") == Some(&pool.pool);
-            let route = |(label, _): &(String, _)| of.strip_prefix("route ") == Some(label);
+            let pool = |pool: &Targets| part.strip_prefix("pool ") == Some(&pool.pool);
+            let route = |(label, _): &(String, _)| part.strip_prefix("route ") == Some(label);
             service.name == *name
-                && (of.is_empty()
+                && (part.is_empty()
                     || service.pools.iter().any(pool)
                     || service.route_exchanges.iter().any(route))
         })
@@ -616,15 +617,17 @@ pub(super) fn forget(
     known
         .tables
         .retain(|name, _| services.iter().any(|service| service.name == *name));
-    // What no plan uses.
+    // Drop the tables that only `known` refers to.
     known.route_limits.retain(|_, (rate, concurrent)| {
-        let rate = rate.as_ref().is_some_and(|one| Arc::strong_count(one) > 1);
+        let rate = rate
+            .as_ref()
+            .is_some_and(|table| Arc::strong_count(table) > 1);
         rate || concurrent
             .as_ref()
-            .is_some_and(|one| Arc::strong_count(one) > 1)
+            .is_some_and(|table| Arc::strong_count(table) > 1)
     });
     for known in [&mut known.all_clients, &mut known.mirrors] {
-        known.retain(|_, one| Arc::strong_count(one) > 1);
+        known.retain(|_, table| Arc::strong_count(table) > 1);
     }
     known.queues.retain(|pool, _| {
         services

@@ -1,4 +1,4 @@
-//! Whether a request may be answered: the user of `basic_auth`, and the limits of the route.
+//! Decides whether a request is admitted: verifies the user of `basic_auth`, and applies the limits of the route.
 
 use weir_http::{Field, Request};
 use weir_model::BasicAuth;
@@ -16,9 +16,9 @@ use crate::plan::Service;
 use crate::slab::Key;
 
 impl Session {
-    /// Verifies the user of a request whose head begins `bytes`. `None`: the password is verified by another thread,
-    /// and the head is handled again afterwards. The limits are checked before that, because verifying a password is
-    /// expensive: the second value is set if they have admitted the request.
+    /// Verifies the user of the request whose head is at the start of `bytes`. Returns `None` if another thread
+    /// verifies the password; the head is then handled again. Limits are applied before that, because verifying a
+    /// password is expensive: the second value is set if they have admitted the request.
     pub(super) fn verify_user(
         &mut self,
         key: Key,
@@ -32,16 +32,16 @@ impl Session {
             None => (None, None),
         };
         let head = &bytes[..request.len];
-        let mut room = std::mem::take(&mut cx.path);
+        let mut path_buffer = std::mem::take(&mut cx.path);
         let tls = self.tls_details(service);
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let rooms = (&mut room, &mut restarted);
-        let of = (
+        let buffers = (&mut path_buffer, &mut restarted);
+        let tls_facts = (
             tls.as_deref().map(|it| it.facts()).unwrap_or_default(),
             secure,
         );
-        let target = self.target(service, (head, request), &cx.fields, of, rooms);
+        let target = self.target(service, (head, request), &cx.fields, tls_facts, buffers);
         let facts = target.as_ref().ok().map(|target| Facts {
             client: self.peer,
             head,
@@ -66,7 +66,7 @@ impl Session {
                 Some(Err(rejected)) => Err((rejected, None)),
             },
         };
-        cx.path = room;
+        cx.path = path_buffer;
         let (job, admitted) = match job {
             Ok(job) => job,
             Err(known) => return Some(known),
@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Handles the result of a job.
-    pub(crate) fn handle_done(
+    pub(crate) fn handle_job_result(
         &mut self,
         ticket: Ticket,
         done: JobResult,
@@ -109,13 +109,13 @@ impl Session {
             (Phase::File(transfer), done) if transfer.expects(ticket) => {
                 self.handle_file(done, key, cx)
             }
-            // Of a request that has ended.
+            // The request has ended already.
             _ => Step::Continue,
         };
         self.run(step, key, cx)
     }
 
-    /// Answers a request that its route does not admit. `None`: it is admitted.
+    /// Answers the request if its route does not admit it. Returns `None` if the request is admitted.
     pub(super) fn refuse(
         &mut self,
         key: Key,
@@ -129,13 +129,13 @@ impl Session {
             }
             Gate::Open => None,
             Gate::Busy => Some(self.fail(key, cx, 503)),
-            Gate::Rejected { rejection, .. } => Some(self.fail_limited(key, cx, rejection)),
+            Gate::Rejected { rejection, .. } => Some(self.fail_with_rejection(key, cx, rejection)),
             Gate::Closed => {
                 self.request.route = route;
                 let realm = service.auth_of(route).map_or("", |auth| &auth.realm);
                 let field =
                     format!("WWW-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n");
-                Some(self.answer_with(key, cx, 401, field.as_bytes()))
+                Some(self.answer_with_fields(key, cx, 401, field.as_bytes()))
             }
         }
     }
@@ -145,14 +145,14 @@ impl Session {
 struct PasswordJob {
     hash: String,
     secret: Vec<u8>,
-    /// Whether the user exists: otherwise another user's hash is compared, so that both take as long.
+    /// Whether the user exists. If not, another user's hash is compared, so that both cases take equally long.
     is_known: bool,
 }
 
-/// The password of a request that has to be verified. `verified` is the result, if it was.
+/// Returns the password that must be verified for a request. `verified` is the result, if it was verified already.
 ///
 /// # Errors
-/// What is known of the user without that.
+/// The gate for the request, if no password must be verified.
 fn password_job(
     auth: Option<&BasicAuth>,
     head: &[u8],
@@ -163,13 +163,13 @@ fn password_job(
     let (user, secret) = authorization(head, fields).ok_or(Gate::Closed)?;
     let known = auth.hash_of(&user);
     let is_known = known.is_some();
-    let hash = known.or_else(|| auth.any_hash(password::number_of(&user)));
+    let hash = known.or_else(|| auth.any_hash(password::user_hash(&user)));
     let hash = hash.ok_or(Gate::Closed)?;
     if is_known && password::is_remembered(hash, &secret) {
         return Err(Gate::Open);
     }
     match verified {
-        // A valid password is remembered, unless many others were verified since.
+        // A valid password is remembered, unless many others were verified since then.
         Some(true) => Err(Gate::Busy),
         Some(false) => Err(Gate::Closed),
         None => Ok(PasswordJob {
@@ -180,10 +180,10 @@ fn password_job(
     }
 }
 
-/// Applies the limits of a service and of a route to a request whose password is not verified yet.
+/// Applies the limits of a service and a route to a request whose password is not verified yet.
 ///
 /// # Errors
-/// What follows for a request that exceeds one.
+/// The gate for a request that exceeds a limit.
 pub(super) fn admit(
     facts: &Facts<'_>,
     service: &Service,
@@ -208,10 +208,10 @@ pub(super) fn admit(
     })
 }
 
-/// Applies the limits of a route. Returns the request's slots.
+/// Applies the limits of a route. Returns the slots that the request takes.
 ///
 /// # Errors
-/// The response to a request that exceeds one.
+/// The response to a request that exceeds a limit.
 pub(super) fn limit(
     facts: &Facts<'_>,
     service: &Service,
@@ -232,13 +232,13 @@ pub(super) fn limit(
     Ok([of_client, of_all])
 }
 
-/// Name and password of a request.
+/// Returns the user and password of a request.
 fn authorization(head: &[u8], fields: &[Field]) -> Option<(String, Vec<u8>)> {
     let mut values = fields
         .iter()
         .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"authorization"));
     let value = values.next()?.value_in(head);
-    // Servers could read another one of them.
+    // With several fields, a server could use another one.
     values
         .next()
         .is_none()

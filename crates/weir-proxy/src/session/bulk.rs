@@ -1,4 +1,4 @@
-//! Large bodies and tunnels with much data: through a pipe in the kernel, as long as no byte has to be looked at.
+//! Forwards large bodies and busy tunnels through a pipe in the kernel, if their bytes need no processing.
 
 use super::{Session, Step};
 use crate::context::Context;
@@ -7,10 +7,10 @@ use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
-/// After a read of this size in a tunnel, more is expected; after a smaller read through the pipe, nothing is.
-const BULK: usize = 64 << 10;
+/// Size in bytes. A larger read in a tunnel switches to the pipe; a smaller read through the pipe switches back.
+const BULK_BYTES: usize = 64 << 10;
 
-/// Which directions of a tunnel go through pipes.
+/// Which directions of a tunnel use pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Bulk {
     pub(super) up: bool,
@@ -18,9 +18,9 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// Whether the next read should use a pipe, after a read of this size.
+    /// Returns whether the next read should use a pipe, given the size of the last read.
     pub(super) const fn after(bytes: usize) -> bool {
-        bytes >= BULK
+        bytes >= BULK_BYTES
     }
 }
 
@@ -32,7 +32,8 @@ fn release_if_empty(pipe: &mut Option<Pipe>, cx: &mut Context) {
 }
 
 impl Session {
-    /// Sends what the pipe to the client contains. `None`: the client's connection is broken.
+    /// Sends the content of the pipe to the client. Returns whether the pipe is empty, or `None` if the client's
+    /// connection is broken.
     pub(super) fn flush_pipe(&mut self, cx: &mut Context) -> Option<bool> {
         let Some(pipe) = &mut self.down else {
             return Some(true);
@@ -41,7 +42,7 @@ impl Session {
             if !self.ready.writable {
                 return Some(false);
             }
-            match pipe.drain(self.transport.bare()?) {
+            match pipe.drain(self.transport.plain_socket()?) {
                 Written::Broken => return None,
                 Written::Some(bytes) => self.made_progress |= bytes > 0,
             }
@@ -56,7 +57,8 @@ impl Session {
         Some(true)
     }
 
-    /// Forwards a part of the response's body through a pipe; `None` if a pipe would not pay off.
+    /// Forwards part of the response's body through a pipe. Returns `None` if a pipe is not available or not
+    /// worthwhile.
     pub(super) fn splice_response(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let left = self.request.exchange.response_remaining()?;
         if self.down.is_none() && left < SPLICE_MIN {
@@ -86,7 +88,7 @@ impl Session {
         })
     }
 
-    /// Whether no bytes follow the response: the size of a read into a pipe does not show this.
+    /// Returns whether no bytes follow the response, which the size of a read into a pipe does not show.
     fn has_no_excess(&self, cx: &mut Context) -> bool {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return false;
@@ -97,15 +99,15 @@ impl Session {
         !upstream.ready.readable
     }
 
-    /// Fills the pipe to the client from the server; `None` without a pipe or a server.
-    fn fill_down(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
-        self.transport.bare()?;
+    /// Fills the pipe to the client from the server. Returns `None` without a pipe or a server.
+    fn fill_down(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
+        self.transport.plain_socket()?;
         let upstream = cx.upstreams.get_mut(self.server)?;
-        let from = upstream.transport.bare()?;
+        let from = upstream.transport.plain_socket()?;
         if self.down.is_none() {
             self.down = cx.pipes.take();
         }
-        let found = self.down.as_mut()?.fill(from, most);
+        let found = self.down.as_mut()?.fill(from, max);
         match found {
             Read::Some(bytes) => {
                 let target = upstream.target.counters.of(cx.worker);
@@ -124,7 +126,8 @@ impl Session {
         Some(found)
     }
 
-    /// Sends what the pipe to the server contains; `None`: the server's connection is broken.
+    /// Sends the content of the pipe to the server. Returns whether the pipe is empty, or `None` if the server's
+    /// connection is broken.
     pub(super) fn flush_up(&mut self, cx: &mut Context) -> Option<bool> {
         let Some(pipe) = &mut self.up else {
             return Some(true);
@@ -134,7 +137,7 @@ impl Session {
             if !upstream.ready.writable {
                 return Some(false);
             }
-            match pipe.drain(upstream.transport.bare()?) {
+            match pipe.drain(upstream.transport.plain_socket()?) {
                 Written::Broken => return None,
                 Written::Some(bytes) => self.made_progress |= bytes > 0,
             }
@@ -155,7 +158,7 @@ impl Session {
         Some(true)
     }
 
-    /// Forwards a part of the request's body through a pipe; `None` if a pipe would not pay off.
+    /// Forwards part of the request's body through a pipe. Returns `None` if a pipe is not available or not worthwhile.
     pub(super) fn splice_request(&mut self, key: Key, cx: &mut Context) -> Option<Step> {
         let left = self.request.exchange.request_remaining()?;
         if self.up.is_none() && left < SPLICE_MIN {
@@ -180,25 +183,26 @@ impl Session {
         })
     }
 
-    /// Whether the server has sent bytes that are not read yet: a response may explain why it accepts no more.
+    /// Returns whether the server has sent bytes that are not read yet. They may be a response that explains why the
+    /// server accepts no more.
     pub(super) fn has_response_bytes(&mut self, cx: &Context) -> bool {
-        let speaks = cx
+        let has_bytes = cx
             .upstreams
             .get(self.server)
             .is_some_and(|upstream| upstream.ready.readable);
-        if speaks {
+        if has_bytes {
             self.up = None;
         }
-        speaks
+        has_bytes
     }
 
-    fn fill_up(&mut self, cx: &mut Context, most: u64) -> Option<Read> {
-        let from = self.transport.bare()?;
-        cx.upstreams.get(self.server)?.transport.bare()?;
+    fn fill_up(&mut self, cx: &mut Context, max: u64) -> Option<Read> {
+        let from = self.transport.plain_socket()?;
+        cx.upstreams.get(self.server)?.transport.plain_socket()?;
         if self.up.is_none() {
             self.up = cx.pipes.take();
         }
-        let found = self.up.as_mut()?.fill(from, most);
+        let found = self.up.as_mut()?.fill(from, max);
         match found {
             Read::Some(bytes) => {
                 if let Some(upstream) = cx.upstreams.get(self.server) {
@@ -219,7 +223,7 @@ impl Session {
         Some(found)
     }
 
-    /// Forwards bytes to the server through the pipe; `None` without a pipe.
+    /// Forwards bytes to the server through the pipe. Returns `None` without a pipe.
     pub(super) fn splice_up(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_up(cx, u64::MAX)?;
         if let Read::Some(bytes) = found {
@@ -228,7 +232,7 @@ impl Session {
         Some(found)
     }
 
-    /// Forwards bytes to the client through the pipe; `None` without a pipe.
+    /// Forwards bytes to the client through the pipe. Returns `None` without a pipe.
     pub(super) fn splice_down(&mut self, cx: &mut Context) -> Option<Read> {
         let found = self.fill_down(cx, u64::MAX)?;
         if let Read::Some(bytes) = found {
@@ -238,7 +242,7 @@ impl Session {
     }
 }
 
-/// Whether there is something in it.
-pub(super) fn holds(pipe: &Option<Pipe>) -> bool {
+/// Returns whether the pipe contains bytes.
+pub(super) fn has_content(pipe: &Option<Pipe>) -> bool {
     pipe.as_ref().is_some_and(|pipe| !pipe.is_empty())
 }

@@ -1,24 +1,24 @@
-//! A request's body before a server is selected, so that a client that sends it slowly occupies no connection to a
+//! Receives a request's body before a server is selected, so that a slow client does not occupy a connection to a
 //! server.
 //!
-//! Only a body of known length is collected: other bodies may be half of a conversation in which each side waits for
-//! the other. What is kept is bounded; the rest of a longer body is forwarded as it arrives.
+//! Only bodies of known length are collected: other bodies may belong to a dialogue in which each side waits for the
+//! other. Only the start of a long body is collected; the rest is forwarded as it arrives.
 
 use weir_http::Request;
 use weir_select::Replay;
 
-use super::record::Part;
+use super::record::Timer;
 use super::state::Phase;
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::slab::Key;
 use crate::socket::Read;
 
-/// Bytes of the body after which a server is selected although there are more to come.
+/// Number of body bytes after which a server is selected although more bytes follow.
 const COLLECTED_MAX: u64 = 16 << 10;
 
 impl Session {
-    /// Connects to a server, at once or when the body was received.
+    /// Connects to a server, at once or after the body was received.
     pub(super) fn collect_or_connect(
         &mut self,
         key: Key,
@@ -45,7 +45,7 @@ impl Session {
         });
     }
 
-    /// Whether the client sends its body without waiting for the server.
+    /// Returns whether the body may be collected: the client sends it without waiting for the server.
     fn may_collect(&self, request: &Request) -> bool {
         self.local.service.request_buffering
             && self.request.exchange.request_remaining().is_some()
@@ -57,7 +57,7 @@ impl Session {
             || self.request.exchange.request_content() >= COLLECTED_MAX
     }
 
-    /// Reads the body until there is enough of it.
+    /// Reads the body until enough of it was received.
     pub(super) fn collect(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
             return Step::Pending;
@@ -65,7 +65,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
         let step = match found {
             Read::Some(bytes) => self.add_content(key, cx, &scratch[..bytes]),
             Read::Blocked => Step::Pending,
@@ -89,7 +89,7 @@ impl Session {
             if !self.request.exchange.request_done() {
                 self.request.selection.set_replay(Replay::Forbidden);
             }
-            self.end_part(Part::Request);
+            self.stop_timer(Timer::Request);
             return self.connect(key, cx);
         }
         let ms = self.timeouts().client;

@@ -1,4 +1,4 @@
-//! From a request to a connection: executes what the [`Selection`] decides, and reports the result.
+//! Connects a request to a server: executes the decisions of the [`Selection`], and reports the results to it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_select::{
 };
 use weir_sys::{Clock, now_ns};
 
-use super::record::Part;
+use super::record::Timer;
 use super::state::{Phase, Tunnel};
 use super::{Session, Step};
 use crate::context::Context;
@@ -28,7 +28,7 @@ impl Session {
         self.execute(output, key, cx)
     }
 
-    /// Calls the selection with everything that it depends on.
+    /// Calls the selection with everything that its decision depends on.
     pub(super) fn decide<T>(
         &mut self,
         cx: &mut Context,
@@ -56,7 +56,7 @@ impl Session {
         input(&mut self.request.selection, &mut env)
     }
 
-    /// Executes a decision.
+    /// Executes a decision of the selection.
     pub(super) fn execute(&mut self, output: Output, key: Key, cx: &mut Context) -> Step {
         let mut output = output;
         loop {
@@ -65,10 +65,12 @@ impl Session {
                     server,
                     connections,
                 } => (server, connections),
-                // A copy that has to wait is not worth a slot.
+                // Copies do not wait in the queue.
                 Output::Queue if self.is_copy() => return self.fail(key, cx, 503),
                 Output::Queue => return self.enter_queue(key, cx),
-                Output::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+                Output::Answer { status, reason } => {
+                    return self.fail_with_reason(key, cx, status, reason);
+                }
                 Output::Close { reason } => {
                     self.count_error(cx);
                     self.set_termination_for_reason(reason);
@@ -93,7 +95,9 @@ impl Session {
                     self.count_retry(cx, Some(&target), counted);
                     output = self.decide(cx, Selection::select);
                 }
-                Next::Answer { status, reason } => return self.fail_for(key, cx, status, reason),
+                Next::Answer { status, reason } => {
+                    return self.fail_with_reason(key, cx, status, reason);
+                }
             }
         }
     }
@@ -111,7 +115,7 @@ impl Session {
         let pool = &service.pools[self.request.pool];
         let target = &pool.list[server];
         if matches!(self.phase, Phase::Queue(_)) {
-            self.end_part(Part::Queue);
+            self.stop_timer(Timer::Queue);
             self.request.times.end(Stage::Queue, cx.now_us);
         }
         self.request.times.mark(cx.now_us);
@@ -149,7 +153,7 @@ impl Session {
             Err(Errno::MFILE | Errno::NFILE) => Err(ConnectError::NoDescriptors),
             Err(error) => {
                 self.phase = Phase::Connect;
-                Err(if socket::is_answer(error) {
+                Err(if socket::is_peer_error(error) {
                     ConnectError::Rejected
                 } else {
                     ConnectError::Local
@@ -158,9 +162,9 @@ impl Session {
         }
     }
 
-    /// The server's connection is established: the request is sent.
+    /// Starts the exchange, once there is a connection to the server.
     fn send_request(&mut self, key: Key, cx: &mut Context) {
-        self.end_part(Part::Connect);
+        self.stop_timer(Timer::Connect);
         if matches!(self.phase, Phase::Connect) {
             self.request.times.end(Stage::Connect, cx.now_us);
         }
@@ -168,20 +172,25 @@ impl Session {
         self.trace_connected(!matches!(self.phase, Phase::Connect));
         self.phase = Phase::Exchange;
         let service = &self.local.service;
-        let learns = service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
-        self.request.sent_ns = if learns { now_ns(Clock::Monotonic) } else { 0 };
+        let needs_latency =
+            service.pools[self.request.pool].scheduler.kind == SchedulerKind::LeastTime;
+        self.request.sent_ns = if needs_latency {
+            now_ns(Clock::Monotonic)
+        } else {
+            0
+        };
         let ms = self.timeouts().response;
         self.set_deadline(key, cx, ms);
     }
 
-    /// Records the result of the server of the current request: success, or its fault.
+    /// Records a result of the current request's server: a fault, or a success if `fault` is `None`.
     pub(super) fn record_result(&self, cx: &Context, fault: Option<Fault>) {
         if let Some(upstream) = cx.upstreams.get(self.server) {
             upstream.target.record_result(cx.worker, fault);
         }
     }
 
-    /// Counts a further attempt after one at `target`.
+    /// Counts a further attempt after a failed one at `target`.
     fn count_retry(&self, cx: &Context, target: Option<&Target>, counted: Counted) {
         let service = &self.local.service;
         if counted == Counted::Retry {
@@ -201,13 +210,13 @@ impl Session {
         }
     }
 
-    /// Reports a failure of the server; the request goes to another one, or is answered.
+    /// Reports a failure of the server to the selection. The request is then sent to another server, or answered.
     pub(super) fn fail_server(&mut self, key: Key, cx: &mut Context, failure: Failure) -> Step {
         let verdict = self.decide(cx, |selection, env| selection.handle_failure(failure, env));
         self.apply(key, cx, verdict)
     }
 
-    /// Leaves the server and executes the verdict.
+    /// Releases the server, and executes the verdict.
     pub(super) fn apply(&mut self, key: Key, cx: &mut Context, verdict: Verdict) -> Step {
         if let Some(fault) = verdict.fault {
             self.record_result(cx, Some(fault));
@@ -222,11 +231,11 @@ impl Session {
                 self.leave_server(cx, false);
                 self.connect(key, cx)
             }
-            Next::Answer { status, reason } => self.fail_for(key, cx, status, reason),
+            Next::Answer { status, reason } => self.fail_with_reason(key, cx, status, reason),
         }
     }
 
-    /// Handles an event of a connection that is being established.
+    /// Continues a connection attempt after an event.
     pub(super) fn handle_connect_event(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
@@ -256,7 +265,7 @@ impl Session {
             Handshake::Failed => return self.fail_tls(key, cx),
         }
         if self.local.service.protocol == ProxyProtocol::Tcp {
-            self.end_part(Part::Connect);
+            self.stop_timer(Timer::Connect);
             self.request.times.end(Stage::Connect, cx.now_us);
             self.record_result(cx, None);
             self.phase = Phase::Tunnel(Tunnel::default());

@@ -1,4 +1,4 @@
-//! Modifications of heads by services and routes, and texts that they generate for a request.
+//! Modifies heads according to services and routes, and generates their texts for a request.
 
 use std::borrow::Cow;
 
@@ -10,13 +10,13 @@ use weir_model::{HeaderEdit, HeaderEdits, Pool, Route, SplitMix64};
 use super::Session;
 use crate::plan::{Service, Targets};
 
-/// A random identifier of a request. The next identifier cannot be predicted from it.
+/// Returns a random request identifier, from which later ones cannot be predicted.
 pub(super) fn random_id(random: &mut SplitMix64) -> u128 {
     let key = (random.next_u64(), random.next_u64());
     u128::from(siphash(key, b"1")) << 64 | u128::from(siphash(key, b"2"))
 }
 
-/// The texts of a response, which its edit refers to.
+/// The texts to which the edit of a response refers.
 #[derive(Debug, Default)]
 pub(super) struct ResponseTexts<'a> {
     add: Vec<u8>,
@@ -25,7 +25,7 @@ pub(super) struct ResponseTexts<'a> {
 }
 
 impl Session {
-    /// The values of variables for a request.
+    /// Returns the values of variables for a request.
     pub(super) fn surroundings<'a>(
         &mut self,
         facts: RequestFacts<'a>,
@@ -48,7 +48,8 @@ impl Session {
         }
     }
 
-    /// `Host` of a request to the servers of a pool; `None` = the requested host, also if the text gives no valid host.
+    /// Returns the `Host` field of a request to the servers of a pool. Returns `None` if the requested host is used:
+    /// none is configured, or the configured text yields no valid host.
     pub(super) fn server_host<'t>(
         &mut self,
         targets: &'t Targets,
@@ -69,7 +70,7 @@ impl Session {
         is_valid.then_some(Cow::Owned(host))
     }
 
-    /// The request's identifier: that of a trusted client, or a random one.
+    /// Returns the request's identifier: the one that a trusted client sent, or a random one.
     fn request_id(&mut self, facts: &RequestFacts<'_>, random: &mut SplitMix64) -> RequestId {
         if let Some(id) = self.request.id {
             return id;
@@ -91,8 +92,8 @@ impl Session {
         id
     }
 
-    /// Applies the changes of the service and of the route to a request: new fields are appended to `add`, and the
-    /// values of response fields are kept. Returns the path if it is rewritten.
+    /// Applies the changes of the service and the route to a request. Appends new fields to `add`, and stores the
+    /// values of response fields that depend on the request. Returns the rewritten path, if any.
     pub(super) fn edit_request(
         &mut self,
         service: &Service,
@@ -101,7 +102,7 @@ impl Session {
     ) -> Option<Vec<u8>> {
         let edits = from.route.map(|route| &route.edits);
         for field in service.request_header.fields() {
-            // What the route sets replaces what the service sets.
+            // A field that the route sets replaces the service's.
             let replaced = edits.is_some_and(|edits| edits.request.replaces(field.name.as_bytes()));
             if !replaced {
                 write(field, from, add);
@@ -123,13 +124,13 @@ impl Session {
         route::rewritten(edits?.path.as_ref()?, from)
     }
 
-    /// Writes the texts of a response.
+    /// Generates the texts of a response.
     pub(super) fn response_texts<'a>(&self, service: &'a Service) -> ResponseTexts<'a> {
         let mut texts = ResponseTexts::default();
         let route = self.request.route.and_then(|at| service.routes.get(at));
-        let of_route = route.map(|route| &route.edits.response);
-        let own = &service.response_header;
-        if own.is_empty() && of_route.is_none_or(HeaderEdits::is_empty) {
+        let route_edits = route.map(|route| &route.edits.response);
+        let service_edits = &service.response_header;
+        if service_edits.is_empty() && route_edits.is_none_or(HeaderEdits::is_empty) {
             return texts;
         }
         let mut values = self.request.response_values.iter();
@@ -139,7 +140,7 @@ impl Session {
             .zip(server)
             .and_then(|(targets, at)| targets.list.get(at));
         let server = server.map_or("", |target| target.name.as_str());
-        for edits in [Some(own), of_route].into_iter().flatten() {
+        for edits in [Some(service_edits), route_edits].into_iter().flatten() {
             texts.remove.extend(edits.remove.iter().cloned());
             for (at, field) in edits.fields().enumerate() {
                 let mut line = [field.name.as_bytes(), b": "].concat();
@@ -152,9 +153,9 @@ impl Session {
                     ),
                 }
                 line.extend_from_slice(b"\r\n");
-                let replaced = std::ptr::eq(edits, own)
+                let replaced = std::ptr::eq(edits, service_edits)
                     && field.statuses.is_empty()
-                    && of_route.is_some_and(|other| {
+                    && route_edits.is_some_and(|other| {
                         let mut sets = other.set.iter().filter(|set| set.statuses.is_empty());
                         sets.any(|set| set.name.eq_ignore_ascii_case(&field.name))
                             || other
@@ -184,8 +185,8 @@ impl Session {
         texts
     }
 
-    /// Returns the changes to a response's head: those of the service and of the route, and the cookie. `head` begins
-    /// with the head as received.
+    /// Returns the changes to a response's head: those of the service and the route, and the sticky cookie. `head`
+    /// starts with the head as received.
     pub(super) fn response_edit<'a>(
         &self,
         service: &'a Service,
@@ -204,22 +205,22 @@ impl Session {
     }
 }
 
-/// What a route changes in a response that Weir makes itself.
+/// Fields that a route changes in a response that Weir generates.
 #[derive(Debug, Default)]
 pub(super) struct AnswerFields {
-    /// The content type in place of Weir's.
+    /// Content type instead of Weir's.
     pub(super) kind: Option<String>,
-    /// Further fields, as whole lines.
+    /// Further fields, as complete lines.
     pub(super) lines: Vec<u8>,
 }
 
-/// Returns the fields that a route writes in its own response.
+/// Returns the fields that a route adds to a generated response with this status.
 pub(super) fn answer_fields(
     edits: &HeaderEdits,
     status: u16,
     from: &Surroundings<'_>,
 ) -> AnswerFields {
-    let mut own = AnswerFields::default();
+    let mut added = AnswerFields::default();
     for (at, field) in edits.fields().enumerate() {
         let mut statuses = field.statuses.iter();
         let applies = |(from, to): &(u16, u16)| (*from..=*to).contains(&status);
@@ -231,18 +232,18 @@ pub(super) fn answer_fields(
         with_server(&filled, "", &mut value);
         let is_set = at < edits.set.len();
         if is_set && field.name.eq_ignore_ascii_case("Content-Type") {
-            own.kind = Some(String::from_utf8_lossy(&value).into_owned());
+            added.kind = Some(String::from_utf8_lossy(&value).into_owned());
             continue;
         }
-        own.lines.extend_from_slice(field.name.as_bytes());
-        own.lines.extend_from_slice(b": ");
-        own.lines.extend_from_slice(&value);
-        own.lines.extend_from_slice(b"\r\n");
+        added.lines.extend_from_slice(field.name.as_bytes());
+        added.lines.extend_from_slice(b": ");
+        added.lines.extend_from_slice(&value);
+        added.lines.extend_from_slice(b"\r\n");
     }
-    own
+    added
 }
 
-/// Marks the fields of a request that are removed or replaced.
+/// Marks the request fields that are removed or replaced.
 pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields: &mut [Field]) {
     for edits in edits
         .into_iter()
@@ -259,9 +260,9 @@ fn response_fields<'a>(
     service: &'a Service,
     route: Option<&'a Route>,
 ) -> impl Iterator<Item = &'a HeaderEdit> {
-    let of_route = route.map(|route| &route.edits.response);
+    let route_edits = route.map(|route| &route.edits.response);
     std::iter::once(&service.response_header)
-        .chain(of_route)
+        .chain(route_edits)
         .flat_map(HeaderEdits::fields)
 }
 
@@ -272,7 +273,7 @@ fn write(field: &HeaderEdit, from: &Surroundings<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a value with the name of the server at its position.
+/// Appends a value, with the server's name inserted at its position.
 fn with_server(value: &[u8], server: &str, out: &mut Vec<u8>) {
     for (at, part) in value.split(|byte| *byte == SERVER_MARK).enumerate() {
         if at > 0 {

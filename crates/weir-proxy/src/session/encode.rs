@@ -1,4 +1,4 @@
-//! Compression of responses.
+//! Compresses the bodies of a session's responses, according to the rules of the route or service.
 
 use weir_http::{Encoding, Step};
 use weir_model::Compression;
@@ -9,7 +9,7 @@ use crate::encoder::Encoder;
 use crate::plan::Detail;
 use crate::plan::Service;
 
-/// The rules of a route, or of the service.
+/// Returns the compression rules of a route, or those of the service if the route has no options.
 pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Compression> {
     let options = route.and_then(|at| service.options.get(at)?.as_deref());
     match options {
@@ -19,7 +19,7 @@ pub(super) fn compression(service: &Service, route: Option<usize>) -> Option<&Co
 }
 
 impl Session {
-    /// The rules by which the current response may be compressed.
+    /// Returns the rules and the negotiated coding for compressing the current response.
     pub(super) fn encoding<'a>(&self, service: &'a Service) -> Option<Encoding<'a>> {
         compression(service, self.request.route).map(|rules| Encoding {
             rules,
@@ -27,7 +27,7 @@ impl Session {
         })
     }
 
-    /// Compresses the body that follows the head in `out`. Returns false if that failed.
+    /// Compresses the body that follows the head in `out`. Returns false if compression failed.
     pub(super) fn encode(&mut self, cx: &Context, step: &Step, out: &mut Vec<u8>) -> bool {
         let Some(coding) = self
             .request
@@ -46,7 +46,7 @@ impl Session {
             service.detail(cx.worker, Detail::Compressed).add(1);
         }
         let done = self.request.exchange.response_done();
-        // If the server pauses, the client should not wait for more.
+        // While the server sends nothing, the client receives everything that was compressed so far.
         let pauses = cx
             .upstreams
             .get(self.server)
@@ -61,15 +61,17 @@ impl Session {
         encoder.take(out);
         let service = &self.local.service;
         service.detail(cx.worker, Detail::CompressedIn).add(content);
-        let made = (out.len() - step.content) as u64;
-        service.detail(cx.worker, Detail::CompressedOut).add(made);
+        let output_bytes = (out.len() - step.content) as u64;
+        service
+            .detail(cx.worker, Detail::CompressedOut)
+            .add(output_bytes);
         if done {
             return written.is_ok() && self.end_encoding(cx, out);
         }
         written.is_ok()
     }
 
-    /// Appends the end of a compressed body, if there is one. Returns false if that failed.
+    /// Appends the end of a compressed body to `out`, if the body is compressed. Returns false if compression failed.
     pub(super) fn end_encoding(&mut self, cx: &Context, out: &mut Vec<u8>) -> bool {
         let Some(encoder) = self.request.encoder.take() else {
             return true;
@@ -77,8 +79,8 @@ impl Session {
         let before = out.len();
         let is_done = encoder.finish(out).is_ok();
         let service = &self.local.service;
-        let made = service.detail(cx.worker, Detail::CompressedOut);
-        made.add((out.len() - before) as u64);
+        let counter = service.detail(cx.worker, Detail::CompressedOut);
+        counter.add((out.len() - before) as u64);
         is_done
     }
 }

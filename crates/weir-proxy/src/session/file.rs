@@ -1,4 +1,4 @@
-//! Sending files: the file is opened and read by other threads, part by part, while the client takes what was read.
+//! Sends static files: other threads open and read a file in parts, as fast as the client receives them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::plan::Service;
 use crate::slab::Key;
 use crate::static_file::{self, Found, PART_MAX, Query, Response};
 
-/// What a request asks for, and how it is answered.
+/// Returns the query for the file of a request, and the state of its transfer.
 pub(super) fn file_request(
     service: &Service,
     files: &Arc<StaticFiles>,
@@ -43,18 +43,18 @@ pub(super) fn file_request(
         if_none_match: field("if-none-match"),
         if_modified_since: field("if-modified-since"),
         if_unmodified_since: field("if-unmodified-since"),
-        // Only GET has ranges (RFC 9110 section 14.2).
+        // Ranges are defined only for GET (RFC 9110 section 14.2).
         range: field("range").filter(|_| !to_head),
         if_range: field("if-range"),
     };
-    let of_route = from.route.map(|route| &route.edits.response);
+    let route_edits = from.route.map(|route| &route.edits.response);
     let (mut edits, mut removed) = (Vec::new(), Vec::new());
-    for own in [Some(&service.response_header), of_route]
+    for header_edits in [Some(&service.response_header), route_edits]
         .into_iter()
         .flatten()
     {
-        add_edits(own, from, &mut edits);
-        removed.extend(own.remove.iter().cloned());
+        add_edits(header_edits, from, &mut edits);
+        removed.extend(header_edits.remove.iter().cloned());
     }
     let transfer = Transfer {
         awaited: None,
@@ -70,7 +70,7 @@ pub(super) fn file_request(
 }
 
 impl Session {
-    /// Looks for the file of a request.
+    /// Starts looking for the file of a request.
     pub(super) fn begin_file(
         &mut self,
         key: Key,
@@ -141,7 +141,7 @@ impl Session {
             Found::Response(response) => self.send_file_head(response, key, cx),
             Found::Directory => {
                 let target = std::mem::take(&mut transfer.target);
-                // Two slashes at the beginning would name a host.
+                // A location that starts with two slashes would name a host.
                 let slashes = target
                     .iter()
                     .take_while(|byte| matches!(byte, b'/' | b'\\'))
@@ -151,7 +151,7 @@ impl Session {
                 self.answer_route(key, cx, 301, Some(&location), &[], &fields)
             }
             Found::Missing | Found::Unlisted => {
-                // As other web servers respond for a directory that they do not list.
+                // Other web servers also respond with 403 for a directory that they do not list.
                 let status = match (&found, transfer.missing) {
                     (Found::Unlisted, 404) => 403,
                     (_, status) => status,
@@ -164,9 +164,9 @@ impl Session {
                 self.answer_route(key, cx, 403, None, &[], &fields)
             }
             Found::Error(error) => {
-                if cx.complains() {
+                if cx.may_warn() {
                     let service = &self.local.service.name;
-                    tracing::warn!(service, %error, "cannot read a file");
+                    tracing::warn!(service, %error, "failed to read a file");
                 }
                 self.fail(key, cx, 500)
             }
@@ -196,11 +196,15 @@ impl Session {
             left: response.left,
             stays,
         });
-        let there = self.send(cx, &mut out, &response.first);
+        let is_connected = self.send(cx, &mut out, &response.first);
         cx.out = out;
         let ms = self.timeouts().client;
         self.set_deadline(key, cx, ms);
-        if there { Step::Continue } else { Step::Close }
+        if is_connected {
+            Step::Continue
+        } else {
+            Step::Close
+        }
     }
 
     fn handle_part(&mut self, bytes: &[u8], cx: &mut Context) -> Step {
@@ -210,7 +214,7 @@ impl Session {
         let Some(sent) = &mut transfer.sent else {
             return Step::Close;
         };
-        // The file has become shorter than announced.
+        // The file is now shorter than the announced length.
         if bytes.is_empty() {
             self.set_termination(*b"IL");
             return Step::Close;
@@ -223,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Continues after the client took some bytes: reads the next part, or ends the response.
+    /// Continues after the client has received some bytes: reads the next part, or ends the response.
     pub(super) fn run_file(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,
@@ -271,7 +275,7 @@ fn add_edits(edits: &HeaderEdits, from: &Surroundings<'_>, lines: &mut Vec<Line>
     for (at, field) in edits.fields().enumerate() {
         let mut value = Vec::new();
         route::fill(&field.value, Target::Field, from, &mut value);
-        // No server sends the file.
+        // There is no server whose name could be inserted.
         value.retain(|byte| *byte != route::SERVER_MARK);
         lines.push(Line {
             name: field.name.clone(),
@@ -282,7 +286,7 @@ fn add_edits(edits: &HeaderEdits, from: &Surroundings<'_>, lines: &mut Vec<Line>
     }
 }
 
-/// Status line and fields, without `Connection` and the empty line.
+/// Writes the status line and the fields, without `Connection` and the empty line.
 fn write_head(response: &Response, transfer: &Transfer, out: &mut Vec<u8>) {
     let status = response.status;
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", reason(status)).as_bytes());

@@ -1,4 +1,4 @@
-//! The state of a file that is sent to the client.
+//! Holds the state of a file transfer to a client.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -8,37 +8,40 @@ use weir_http::Request;
 use super::edit::AnswerFields;
 use crate::job_result::Ticket;
 
-/// A file on its way to the client.
+/// The transfer of a file to a client.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// The job that is awaited.
+    /// The job whose result is awaited.
     pub(super) awaited: Option<Ticket>,
-    /// Path and query, for a redirect.
+    /// Path and query of the request, for a redirect.
     pub(super) target: Vec<u8>,
+    /// Status of the response if there is no file.
     pub(super) missing: u16,
     /// The request that is sent to a server if there is no file.
     pub(super) fallback: Option<Box<Request>>,
-    /// Whether the method is one that files have.
+    /// Whether the method is allowed for files.
     pub(super) is_allowed: bool,
     /// Fields that the configuration adds.
     pub(super) edits: Vec<Line>,
+    /// Names of fields that the configuration removes.
     pub(super) removed: Vec<String>,
-    /// Once the head was sent.
+    /// Progress of the response; `None` until its head was sent.
     pub(super) sent: Option<Sent>,
 }
 
-/// What was sent of a file, and what follows.
+/// Progress of a response with a file.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) status: u16,
     pub(super) file: Arc<File>,
+    /// Offset of the next byte to read, and number of bytes that are not read yet.
     pub(super) next: u64,
     pub(super) left: u64,
-    /// Whether the connection persists.
+    /// Whether the connection persists after the response.
     pub(super) stays: bool,
 }
 
-/// A field that the configuration adds to responses with some statuses.
+/// A field that the configuration adds to responses with these statuses.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: String,
@@ -56,7 +59,7 @@ impl Line {
     }
 }
 
-/// Whether one of these lines replaces the fields of that name.
+/// Returns whether one of the lines replaces the fields with this name.
 pub(super) fn is_replaced(name: &str, lines: &[&Line]) -> bool {
     let mut lines = lines.iter();
     lines.any(|line| line.replaces && line.name.eq_ignore_ascii_case(name))
@@ -67,12 +70,12 @@ impl Transfer {
         self.awaited == Some(ticket)
     }
 
-    /// Whether the client received the beginning of the response.
+    /// Returns whether the head of the response was sent.
     pub(super) const fn is_answered(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// The fields that the configuration adds to a response with this status.
+    /// Returns the fields that the configuration adds to a response with this status.
     pub(super) fn lines(&self, status: u16) -> Vec<&Line> {
         let is_of = |line: &&Line| {
             let mut ranges = line.statuses.iter();
@@ -84,7 +87,7 @@ impl Transfer {
         kept.map(|(_, line)| *line).collect()
     }
 
-    /// The same for a response that has no file.
+    /// Returns the fields that the configuration adds to a response without a file.
     pub(super) fn answer_fields(&self, status: u16) -> AnswerFields {
         let mut fields = AnswerFields::default();
         for line in self.lines(status) {
@@ -97,7 +100,7 @@ impl Transfer {
         fields
     }
 
-    /// The status that the client received; 0 = none.
+    /// Returns the status that the client received; 0 = none.
     pub(super) fn status(&self) -> u16 {
         self.sent.as_ref().map_or(0, |sent| sent.status)
     }

@@ -1,12 +1,12 @@
-//! `forward_auth`: another server decides whether a request may be answered.
+//! Implements `forward_auth`: another server decides whether a request is allowed.
 //!
-//! The authorization request has no body. It is sent by a session without a client, as copies for a mirror are, and
-//! therefore uses the selection, the connections, TLS and HTTP/2 of all requests. It goes to a pool and not through the
-//! routes, so it causes no further one. The client's request waits with its head unprocessed; when the verdict is
-//! there, the head is handled again.
+//! The authorization request has no body. Like a copy for a mirror, it is sent by a session without a client, and so
+//! uses the selection, connections, TLS and HTTP/2 of all requests. It is sent to a pool directly, not through the
+//! routes, so it cannot cause another authorization request. Meanwhile the client's request waits with its head
+//! unprocessed. When the verdict arrives, the head is handled again.
 //!
-//! Whatever goes wrong, the request is not admitted: [`Session::refuse_unadmitted`] requires a verdict of the same
-//! rules for every request of such a route.
+//! If anything fails, the request is rejected: [`Session::refuse_unadmitted`] requires, for every request of such a
+//! route, a verdict under the same rules.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,11 +31,12 @@ use crate::slab::Key;
 use crate::tls::TlsDetails;
 use crate::verdict::{AuthRequest, Verdict};
 
-/// How much longer a request waits than its authorization request may take, so that the latter ends first.
+/// How much longer a request waits than its authorization request may take, in milliseconds, so that the latter ends
+/// first.
 const GRACE_MS: u64 = 1_000;
 
-/// Fields of a refusing response that the client receives.
-const RETURNED: [&str; 7] = [
+/// Fields of a rejecting response that are sent to the client.
+const RETURNED_FIELDS: [&str; 7] = [
     "Location",
     "WWW-Authenticate",
     "Set-Cookie",
@@ -45,8 +46,8 @@ const RETURNED: [&str; 7] = [
     "Vary",
 ];
 
-/// Fields of the client's request that are about its body, ranges and conditions.
-const LEFT_OUT: [&str; 12] = [
+/// Fields of the client's request about its body, ranges and conditions, which the authorization request omits.
+const OMITTED_FIELDS: [&str; 12] = [
     "content-type",
     "content-encoding",
     "content-md5",
@@ -62,9 +63,9 @@ const LEFT_OUT: [&str; 12] = [
 ];
 
 impl Session {
-    /// Sends an authorization request for the request whose head begins `bytes`, if its route has `forward_auth` and
-    /// there is no verdict yet. `None`: the session waits for the verdict, and the head is handled again afterwards.
-    /// `known` is what is known of its user.
+    /// Sends an authorization request for the request whose head is at the start of `bytes`, if its route has
+    /// `forward_auth` and there is no verdict yet. Returns `None` if the session waits for the verdict; the head is
+    /// then handled again. `known` is the result of [`Session::verify_user`].
     pub(super) fn request_authorization(
         &mut self,
         key: Key,
@@ -80,26 +81,26 @@ impl Session {
             return Some((gate, admitted));
         }
         let head = &bytes[..request.len];
-        let mut room = std::mem::take(&mut cx.path);
+        let mut path_buffer = std::mem::take(&mut cx.path);
         let fields = std::mem::take(&mut cx.fields);
         let mut restarted = Vec::new();
         let tls = self.tls_details(service);
-        let of = (
+        let tls_facts = (
             tls.as_deref().map(TlsDetails::facts).unwrap_or_default(),
             self.is_client_secure(head, &fields),
         );
-        let rooms = (&mut room, &mut restarted);
-        let target = self.target(service, (head, request), &fields, of, rooms);
+        let buffers = (&mut path_buffer, &mut restarted);
+        let target = self.target(service, (head, request), &fields, tls_facts, buffers);
         let authorization = match &target {
             Ok(target) => {
                 let request_facts = (head, request, fields.as_slice(), target);
                 self.authorize(key, cx, service, request_facts, admitted)
             }
-            // Rejected later.
+            // An invalid path is rejected later.
             Err(_) => Authorization::Known(Gate::Open, admitted),
         };
         cx.fields = fields;
-        cx.path = room;
+        cx.path = path_buffer;
         let (ticket, timeout_ms, admitted) = match authorization {
             Authorization::Known(gate, admitted) => return Some((gate, admitted)),
             Authorization::Waits {
@@ -150,7 +151,7 @@ impl Session {
             return Authorization::Known(Gate::Open, admitted.or(slots));
         }
         self.auth_result = None;
-        // The limits come first: an authorization request is expensive.
+        // Limits are applied first, because an authorization request is expensive.
         let admitted = match admitted {
             Some(admitted) => admitted,
             None => match admit(&facts, service, route) {
@@ -170,7 +171,7 @@ impl Session {
             return Authorization::Known(Gate::Open, Some(admitted));
         };
         let ticket = cx.ticket();
-        let timeout_ms = rules.way.timeouts.total;
+        let timeout_ms = rules.mirror.timeouts.total;
         copy.auth_request = Some(AuthRequest {
             session: key,
             ticket,
@@ -184,7 +185,7 @@ impl Session {
         }
     }
 
-    /// Writes the request for the server that decides. `None` = too many are in progress, or it cannot be written.
+    /// Builds the authorization request. Returns `None` if too many are in progress, or if it cannot be written.
     fn build_auth_request(
         &mut self,
         cx: &mut Context,
@@ -193,8 +194,8 @@ impl Session {
         facts: RequestFacts<'_>,
         route: Option<usize>,
     ) -> Option<MirrorCopy> {
-        let targets = service.pools.get(rules.way.pool)?;
-        let Admission::Counted(slot) = rules.way.concurrent.admit(0) else {
+        let targets = service.pools.get(rules.mirror.pool)?;
+        let Admission::Counted(slot) = rules.mirror.concurrent.admit(0) else {
             return None;
         };
         let host = self.default_host(facts.head, facts.request, facts.fields);
@@ -246,7 +247,7 @@ impl Session {
         exchange.client_data(&[]).ok()?;
         Some(MirrorCopy {
             local: Rc::clone(&self.local),
-            mirror: Arc::clone(&rules.way),
+            mirror: Arc::clone(&rules.mirror),
             pool: targets.pool.clone(),
             peer: self.peer,
             port: self.port,
@@ -259,7 +260,7 @@ impl Session {
         })
     }
 
-    /// Handles a verdict.
+    /// Handles the verdict on the client's request.
     pub(crate) fn handle_verdict(
         &mut self,
         auth_request: AuthRequest,
@@ -280,7 +281,8 @@ impl Session {
         self.run(Step::Continue, key, cx)
     }
 
-    /// Answers a request of a route with `forward_auth` that was not admitted. `None`: it was.
+    /// Answers a request of a route with `forward_auth` if it was not allowed. Returns `None` if it was, or if the
+    /// route has no `forward_auth`.
     pub(super) fn refuse_unadmitted(
         &mut self,
         key: Key,
@@ -302,7 +304,7 @@ impl Session {
             Verdict::Admitted(_) => None,
             Verdict::Refused { status, lines } => {
                 self.request.route = route;
-                Some(self.answer_with(key, cx, status, &lines))
+                Some(self.answer_with_fields(key, cx, status, &lines))
             }
             Verdict::Failed => {
                 self.request.route = route;
@@ -311,12 +313,13 @@ impl Session {
         }
     }
 
-    /// Whether it sends another session's authorization request and has no verdict yet.
+    /// Returns whether the session sends another session's authorization request and has no verdict yet.
     pub(crate) const fn is_auth_request(&self) -> bool {
         self.auth_request.is_some()
     }
 
-    /// Sends the verdict in the head of a response, which begins `bytes` or follows interim ones there.
+    /// Sends the verdict that follows from a response. `bytes` starts with the response's head, or with interim heads
+    /// before it.
     pub(super) fn send_verdict(&mut self, cx: &mut Context, bytes: &[u8]) {
         let status = self.request.exchange.status();
         if let Some(auth_request) = self.auth_request.take() {
@@ -325,7 +328,7 @@ impl Session {
         }
     }
 
-    /// The authorization request ends without a response.
+    /// Ends the authorization request without a decision, if there is no verdict yet.
     pub(super) fn end_auth_request(&mut self, cx: &mut Context) {
         if let Some(auth_request) = self.auth_request.take() {
             cx.verdicts.push((*auth_request, Verdict::Failed));
@@ -333,11 +336,11 @@ impl Session {
     }
 }
 
-/// What follows for a request whose route may have `forward_auth`.
+/// What happens to a request whose route may have `forward_auth`.
 enum Authorization {
-    /// It is handled further.
+    /// The request is handled further.
     Known(Gate, Option<Box<Admitted>>),
-    /// The verdict follows.
+    /// The request waits for the verdict.
     Waits {
         ticket: Ticket,
         timeout_ms: u64,
@@ -345,11 +348,11 @@ enum Authorization {
     },
 }
 
-/// The fields by which the server that decides knows the client's request.
+/// Writes the fields that describe the client's request to the server that decides.
 fn write_forwarded(
     facts: RequestFacts<'_>,
     host: &[u8],
-    own: Option<&ClientEdit<'_>>,
+    client_edit: Option<&ClientEdit<'_>>,
     add: &mut Vec<u8>,
 ) {
     let head = facts.head;
@@ -361,14 +364,15 @@ fn write_forwarded(
     };
     write(b"X-Forwarded-Method", facts.request.method_in(head));
     write(b"X-Forwarded-Uri", facts.request.path_in(head));
-    let is_written = own.is_some_and(|own| own.rules.rule(ClientField::Host).is_some());
+    let is_written =
+        client_edit.is_some_and(|client_edit| client_edit.rules.rule(ClientField::Host).is_some());
     if !is_written {
         write(b"X-Forwarded-Host", host);
     }
 }
 
-/// The request for the server that decides, as if the client had sent it: a GET request with the fields of the client's
-/// that are not replaced by `add`.
+/// Returns the text of the authorization request, as if the client had sent it: a GET request with those fields of the
+/// client's request that `add` does not replace.
 fn auth_request_text(
     facts: RequestFacts<'_>,
     rules: &weir_model::ForwardAuth,
@@ -387,7 +391,7 @@ fn auth_request_text(
     }
     for field in facts.fields {
         let name = field.name_in(head);
-        let is_left_out = field.dropped
+        let is_omitted = field.dropped
             || match field.name {
                 Name::Connection
                 | Name::ContentLength
@@ -398,10 +402,10 @@ fn auth_request_text(
                 Name::Host => is_absolute,
                 Name::ForwardedFor | Name::Forwarded | Name::Other => {
                     let is = |known: &&str| name.eq_ignore_ascii_case(known.as_bytes());
-                    LEFT_OUT.iter().any(is) || is_in(name, add)
+                    OMITTED_FIELDS.iter().any(is) || has_line(name, add)
                 }
             };
-        if !is_left_out {
+        if !is_omitted {
             text.extend_from_slice(&head[field.line()]);
         }
     }
@@ -409,8 +413,8 @@ fn auth_request_text(
     text
 }
 
-/// Whether one of these lines has the name.
-fn is_in(name: &[u8], lines: &[u8]) -> bool {
+/// Returns whether one of these lines has the name.
+fn has_line(name: &[u8], lines: &[u8]) -> bool {
     let mut lines = lines.split(|byte| *byte == b'\n');
     lines.any(|line| {
         let found = line.split(|byte| *byte == b':').next();
@@ -418,7 +422,7 @@ fn is_in(name: &[u8], lines: &[u8]) -> bool {
     })
 }
 
-/// The head of the final response.
+/// Returns the head of the final response.
 fn final_head(bytes: &[u8]) -> &[u8] {
     let mut rest = bytes;
     while let Ok(Some(end)) = head_end(rest, 0) {
@@ -431,7 +435,7 @@ fn final_head(bytes: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Lines of a head that has been parsed, with their names and values.
+/// Returns the names and values of the lines of a head that has been parsed.
 fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     lines.filter_map(|line| {
@@ -461,7 +465,7 @@ fn verdict(rules: &weir_model::ForwardAuth, status: u16, head: &[u8]) -> Verdict
         401 | 403 | 301 | 302 | 303 | 307 | 308 => {
             for (name, value) in lines(head) {
                 let is = |known: &&&str| known.as_bytes().eq_ignore_ascii_case(name);
-                if let Some(known) = RETURNED.iter().find(is) {
+                if let Some(known) = RETURNED_FIELDS.iter().find(is) {
                     write(known, value);
                 }
             }
@@ -491,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_fields_are_copied_and_others_decide_nothing() {
+    fn only_listed_fields_are_copied_and_other_statuses_decide_nothing() {
         let head = b"HTTP/1.1 200 OK\r\nx-user:  a\r\nX-Auth-Mail: m\r\nX-User: b\r\nX-Mail: n\r\nLocation: /\r\n\r\n";
         assert_eq!(
             verdict(&rules(), 200, head),

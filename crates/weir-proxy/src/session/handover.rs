@@ -1,4 +1,4 @@
-//! Handing a session over to another process, and taking one over.
+//! Converts a session to a [`Handed`] connection for another process, and back.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use crate::slab::Key;
 use crate::transport::Transport;
 
 impl Session {
-    /// Whether another process can continue it in its current state.
-    pub(crate) fn can_be_handed(&self, cx: &Context) -> bool {
-        if self.transport.bare().is_none() {
+    /// Returns whether another process can continue the session in its current phase.
+    pub(crate) fn can_be_handed_over(&self, cx: &Context) -> bool {
+        if self.transport.plain_socket().is_none() {
             return false;
         }
         match self.phase {
             Phase::Head => !self.has_unsent() && self.input.len() <= HANDOVER_BUFFER_MAX,
             Phase::Tunnel(_) => {
                 let upstream = cx.upstreams.get(self.server);
-                let along = self.to_server.unsent().len() + self.to_client.unsent().len();
-                upstream.is_some_and(|upstream| upstream.transport.bare().is_some())
-                    && along <= HANDOVER_BUFFER_MAX
-                    && !bulk::holds(&self.up)
-                    && !bulk::holds(&self.down)
+                let unsent_bytes = self.to_server.unsent().len() + self.to_client.unsent().len();
+                upstream.is_some_and(|upstream| upstream.transport.plain_socket().is_some())
+                    && unsent_bytes <= HANDOVER_BUFFER_MAX
+                    && !bulk::has_content(&self.up)
+                    && !bulk::has_content(&self.down)
             }
             _ => false,
         }
     }
 
-    /// Whether its service is among these, and its tunnel's server among the service's.
-    pub(crate) fn is_in(&self, services: &[Arc<Service>], cx: &Context) -> bool {
-        let own = &self.local.service;
-        let Some(service) = services.iter().find(|service| service.name == own.name) else {
+    /// Returns whether `services` contains the session's service and, for a tunnel, its server.
+    pub(crate) fn is_served_by(&self, services: &[Arc<Service>], cx: &Context) -> bool {
+        let current = &self.local.service;
+        let Some(service) = services.iter().find(|service| service.name == current.name) else {
             return false;
         };
         if !matches!(self.phase, Phase::Tunnel(_)) {
             return true;
         }
         let (Some(pool), Some(upstream)) = (
-            own.pools.get(self.request.pool),
+            current.pools.get(self.request.pool),
             cx.upstreams.get(self.server),
         ) else {
             return false;
@@ -56,11 +56,12 @@ impl Session {
         })
     }
 
-    /// Converts it for the other process; `None` if that is not possible after all, which ends it.
-    pub(crate) fn hand(mut self, cx: &mut Context) -> Option<Handed> {
-        if let Some(note) = self.log_record.take() {
-            // The other process logs it.
-            cx.forget(note);
+    /// Converts the session for the other process. Returns `None`, which closes the connections, if that is not
+    /// possible.
+    pub(crate) fn into_handed(mut self, cx: &mut Context) -> Option<Handed> {
+        if let Some(record) = self.log_record.take() {
+            // The other process logs the exchange.
+            cx.recycle_log_record(record);
         }
         cx.pipes.give(self.up.take());
         cx.pipes.give(self.down.take());
@@ -102,8 +103,9 @@ impl Session {
         })
     }
 
-    /// A session of another process; its tunnel, if it has one, is connected to `server` of the pool with index `pool`.
-    pub(crate) fn handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
+    /// Creates a session from a connection that another process handed over. If it has a tunnel, `server` is the
+    /// tunnel's server connection and `pool` the index of its pool.
+    pub(crate) fn from_handed(handed: Handed, local: Rc<Local>, server: Key, pool: usize) -> Self {
         let transport = Transport::plain(handed.client).counted(Use::Client);
         let mut session = Self::new(transport, handed.peer, handed.port, local);
         session.destination = handed.destination;
@@ -123,7 +125,7 @@ impl Session {
         session
     }
 
-    /// Continues it in this process.
+    /// Continues a session from another process.
     pub(crate) fn resume(&mut self, key: Key, cx: &mut Context) -> Outcome {
         if matches!(self.phase, Phase::Tunnel(_)) {
             self.begin_log_record(cx);

@@ -1,20 +1,20 @@
-//! TLS with the client, TLS failures of servers, and the server name of TCP services.
+//! Handles TLS handshakes with clients, TLS failures of servers, and the server name of TCP connections.
 
 use weir_http::hello::{self, Hello};
 use weir_model::ProxyProtocol;
 use weir_select::Failure;
 
-use super::record::Part;
+use super::record::Timer;
 use super::state::{Linger, Phase};
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::SWITCHING;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::tls::{Handshake, Peer, describe_error};
 
 impl Session {
-    /// Continues the client's handshake; then its service begins.
+    /// Continues the TLS handshake with the client, and starts serving it when the handshake is complete.
     pub(super) fn handshake(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.transport.handshake(&mut self.ready) {
             Handshake::Waits => return Step::Pending,
@@ -52,12 +52,12 @@ impl Session {
         Step::Continue
     }
 
-    /// Whether the client may switch to HTTP/2 without TLS.
+    /// Returns whether the client may switch to HTTP/2 without TLS.
     pub(super) fn may_upgrade_to_h2(&self) -> bool {
         self.local.service.http2 && !self.transport.is_secure() && !self.is_stream()
     }
 
-    /// Switches to HTTP/2 with the request as its first stream; `rest` followed it.
+    /// Switches to HTTP/2, with the request as the first stream. `rest` contains the bytes after the request.
     pub(super) fn upgrade_to_h2(&mut self, first: Vec<u8>, rest: &[u8]) -> Step {
         match self.transport.write(SWITCHING) {
             Written::Some(bytes) if bytes == SWITCHING.len() => {
@@ -65,19 +65,19 @@ impl Session {
                 self.input = rest.to_vec();
                 Step::Http2
             }
-            // A client that has not read former responses reads no further one.
+            // The client has not received earlier responses, and would not receive this one.
             _ => Step::Close,
         }
     }
 
-    /// Whether the service has routes for connections that need the TLS server name.
+    /// Returns whether the routes of a TCP service depend on the TLS server name.
     pub(super) fn needs_server_name(&self) -> bool {
         let service = &self.local.service;
         service.protocol == ProxyProtocol::Tcp && service.routes.need_server_name()
     }
 
-    /// Reads until the client's TLS server name is known, or that there is none. A client that waits for the server's
-    /// first bytes is treated like one without a name after the timeout.
+    /// Reads until the client's TLS server name is known, or it is known that there is none. A client that waits for
+    /// the server's first bytes is handled after the timeout like one without a name.
     pub(super) fn peek_sni(&mut self, key: Key, cx: &mut Context) -> Step {
         if !self.ready.readable {
             return Step::Pending;
@@ -85,7 +85,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM]);
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES]);
         if let Read::Some(bytes) = found {
             self.input.extend_from_slice(&scratch[..bytes]);
         }
@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Connects to the pool for the server name; what was read is sent first.
+    /// Connects to the pool for the server name. The bytes that were read are sent first.
     pub(super) fn connect_by_server_name(
         &mut self,
         key: Key,
@@ -122,13 +122,14 @@ impl Session {
         let bytes = self.to_server.bytes.len();
         service.counters.of(cx.worker).bytes_in.add(bytes as u64);
         self.count_in(bytes);
-        self.end_part(Part::Request);
+        self.stop_timer(Timer::Request);
         self.connect(key, cx)
     }
 
-    /// The TLS handshake with the server failed, or its certificate was rejected: the server counts as unreachable.
+    /// Handles a failed TLS handshake with a server, including a rejected certificate: the server counts as
+    /// unreachable.
     pub(super) fn fail_tls(&mut self, key: Key, cx: &mut Context) -> Step {
-        let due = cx.complains();
+        let due = cx.may_warn();
         if let Some(upstream) = cx.upstreams.get(self.server)
             && due
         {

@@ -1,4 +1,4 @@
-//! Whether a connection may be used for a request's host.
+//! Checks a request's host against the TLS server name, by the rules of [`crate::misdirect`].
 
 use weir_http::{Field, Method, Request, route};
 use weir_select::route::HostCheck;
@@ -6,12 +6,12 @@ use weir_select::route::HostCheck;
 use super::Session;
 
 impl Session {
-    /// Checks the request's host against the server name of the TLS connection.
+    /// Returns whether the request's host is allowed on this connection.
     pub(super) fn check_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> HostCheck {
         let Some(rule) = &self.local.service.misdirect else {
             return HostCheck::Allowed;
         };
-        // The target of CONNECT is not a host that is served here.
+        // The target of CONNECT is not a host of this service.
         if !self.transport.is_secure() || request.method == Method::Connect {
             return HostCheck::Allowed;
         }

@@ -1,8 +1,8 @@
-//! Copies of requests for the pool of a route's `mirror`.
+//! Sends copies of requests to the pool of a route's `mirror`.
 //!
-//! A copy is collected while its request is received. When the request is complete, the copy becomes a session of its
-//! own, without a client: what a server responds is discarded. It therefore uses the selection, the connections,
-//! TLS and HTTP/2 of all requests, and can neither delay nor change the response to the client.
+//! A copy is collected while its request is received. When the request is complete, a separate session without a client
+//! sends the copy, and discards the response. A copy therefore uses the selection, connections, TLS and HTTP/2 of all
+//! requests, and can neither delay nor change the response to the client.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::plan::{Detail, Mirror, Service};
 use crate::slab::Key;
 use crate::transport::Transport;
 
-/// Bytes of the framing of a chunked body that are kept in addition to twice the limit.
+/// Maximum number of framing bytes of a chunked body that are kept in addition to twice the body limit.
 const FRAMING_ROOM: usize = 4 << 10;
 
 impl Session {
-    /// Begins the copies of a request for the mirrors of its route. `edit` is that of the request to its own server.
+    /// Starts the copies of a request for the mirrors of its route. `edit` is the edit of the original request.
     #[inline]
     pub(super) fn begin_copies(
         &mut self,
@@ -45,7 +45,7 @@ impl Session {
         }
     }
 
-    /// Begins a copy for one mirror, if the request is in the share that is copied.
+    /// Starts a copy for one mirror, if the request is in the share that is copied.
     fn begin_copy(
         &mut self,
         cx: &mut Context,
@@ -65,9 +65,9 @@ impl Session {
         if is_tunnel || !chosen {
             return;
         }
-        let most = mirror.body_bytes as u64;
+        let limit = mirror.body_bytes as u64;
         let too_long =
-            matches!(request.framing, Framing::Length(bytes) if most > 0 && bytes > most);
+            matches!(request.framing, Framing::Length(bytes) if limit > 0 && bytes > limit);
         let slot = match mirror.concurrent.admit(0) {
             Admission::Counted(slot) if !too_long && !cx.draining => slot,
             _ => return service.detail(cx.worker, Detail::MirrorSkipped).add(1),
@@ -124,12 +124,12 @@ impl Session {
         });
     }
 
-    /// Whether the body of the request must pass through this process because it is copied.
+    /// Returns whether the request is copied, so that its body must not be spliced.
     pub(super) const fn is_copied(&self) -> bool {
         !self.request.copies.is_empty()
     }
 
-    /// Adds received parts of the request's body to its copies, and sends each copy that is complete.
+    /// Adds received parts of the request's body to its copies, and sends complete copies.
     #[inline]
     pub(super) fn copy_content(&mut self, cx: &mut Context, parts: [&[u8]; 2]) {
         if self.is_copied() {
@@ -143,18 +143,18 @@ impl Session {
             self.request.exchange.request_done(),
         );
         for mut copy in std::mem::take(&mut self.request.copies) {
-            let most = copy.mirror.body_bytes;
-            if most > 0 {
+            let limit = copy.mirror.body_bytes;
+            if limit > 0 {
                 parts
                     .iter()
                     .for_each(|part| copy.bytes.extend_from_slice(part));
                 let framed = copy.bytes.len() - copy.head;
-                if content > most as u64 || framed > 2 * most + FRAMING_ROOM {
+                if content > limit as u64 || framed > 2 * limit + FRAMING_ROOM {
                     self.count_copy(cx, Detail::MirrorSkipped);
                     continue;
                 }
             }
-            if is_done || most == 0 {
+            if is_done || limit == 0 {
                 self.send_copy(cx, copy);
             } else {
                 self.request.copies.push(copy);
@@ -164,22 +164,22 @@ impl Session {
 
     fn send_copy(&mut self, cx: &mut Context, mut copy: MirrorCopy) {
         let body = &copy.bytes[copy.head..];
-        let whole = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
+        let is_complete = copy.exchange.client_data(body).is_ok() && copy.exchange.request_done();
         // A new configuration may have removed the pool.
         copy.local = Rc::clone(&self.local);
         let mut pools = self.local.service.pools.iter();
-        if !whole || cx.draining || !pools.any(|pool| pool.pool == copy.pool) {
+        if !is_complete || cx.draining || !pools.any(|pool| pool.pool == copy.pool) {
             self.count_copy(cx, Detail::MirrorSkipped);
             return;
         }
         cx.copies.push(copy);
     }
 
-    /// The session that sends a copy.
+    /// Creates the session that sends a copy.
     pub(crate) fn of_copy(copy: MirrorCopy) -> Self {
         let mut pools = copy.local.service.pools.iter();
         let pool = pools.position(|pool| pool.pool == copy.pool);
-        let mut session = Self::new(Transport::nowhere(), copy.peer, copy.port, copy.local);
+        let mut session = Self::new(Transport::null(), copy.peer, copy.port, copy.local);
         session.request = state::Request::new(copy.exchange);
         session.request.pool = pool.unwrap_or(0);
         session.request.slot = Some(copy.slot);
@@ -197,7 +197,7 @@ impl Session {
         self.local.service.detail(cx.worker, detail).add(1);
     }
 
-    /// Whether it sends a copy of another session's request.
+    /// Returns whether the session sends a copy of another session's request.
     pub(crate) const fn is_copy(&self) -> bool {
         self.mirror.is_some()
     }
@@ -221,7 +221,7 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// The copy was answered with this status, or failed (0): the session ends.
+    /// Ends the session of a copy. `status` is the status of the response; 0 = the copy failed.
     pub(super) fn end_copy(&mut self, cx: &mut Context, status: u16) -> Step {
         self.end_auth_request(cx);
         self.leave_server(cx, false);
@@ -230,7 +230,7 @@ impl Session {
         Step::Close
     }
 
-    /// Records the end of a copy for its pool and server only.
+    /// Records the end of a copy, only for its pool and server.
     pub(super) fn record_copy(&mut self, cx: &Context, status: u16) {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
         let is_auth_request = self

@@ -1,9 +1,8 @@
-//! One client's connection, from accept to close: a sequence of requests, each with a connection to a server, or a
-//! tunnel.
+//! Serves one client connection, from accept to close: a sequence of requests, or a tunnel.
 //!
-//! [`Session::drive`] is called when either socket may have an event, and does everything that needs no waiting. A
-//! session owns memory only while it is needed: for an incomplete head, for a request that may have to be sent again,
-//! or for what one side does not take as fast as the other side sends.
+//! [`Session::drive`] is called when one of the sockets may have an event, and does everything that is possible without
+//! waiting. A session owns buffers only while it needs them: for an incomplete head, for a request that may have to be
+//! sent again, or for data that one side has not accepted yet.
 
 mod admission;
 mod bulk;
@@ -40,9 +39,9 @@ use weir_model::ProxyProtocol;
 use weir_select::{RetryPolicy, Selection, key::hash_of_client};
 
 use self::state::{AuthResult, Outgoing, Phase, Request, Times, Verified, Watch};
-use crate::context::{BODY_ROOM, Context, HEAD_ROOM, Local, Ready, token};
+use crate::context::{BODY_BUFFER_BYTES, Context, HEAD_BUFFER_BYTES, Local, Ready, token};
 use crate::h2::Upgrade;
-use crate::log::Note;
+use crate::log::LogRecord;
 use crate::pipe::Pipe;
 use crate::plan::{Millis, Mirror, RouteOptions};
 use crate::slab::Key;
@@ -51,40 +50,40 @@ use crate::transport::Transport;
 use crate::verdict::AuthRequest;
 use crate::wheel::Deadline;
 
-/// Steps before other sessions get their turn.
-const TURNS: usize = 16;
-/// How long a client that has not sent a request is kept when descriptors are short.
-const FIRST_MS: u64 = 1_000;
-/// How long a client may still send after the end of its connection was announced.
+/// Maximum number of steps before other sessions get their turn.
+const STEPS_MAX: usize = 16;
+/// Time for which a client that has not sent a request is kept when descriptors are scarce, in milliseconds.
+const FIRST_REQUEST_MS: u64 = 1_000;
+/// Time for which the client may still send after its connection was shut down, in milliseconds.
 const LINGER_MS: u64 = 2_000;
 
-/// Result of a session's turn.
+/// The result of a session's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It waits for an event or its deadline.
+    /// The session waits for an event or its deadline.
     Waits,
-    /// It can continue, after other sessions had their turn.
+    /// The session can continue, after other sessions had their turn.
     Again,
-    /// It is finished.
+    /// The session is finished.
     Ends,
-    /// The client speaks HTTP/2.
+    /// The client uses HTTP/2.
     Http2,
 }
 
-/// Result of a step.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The next step can be taken at once.
+    /// The next step can follow at once.
     Continue,
-    /// An event or a deadline has to come first.
+    /// The next step follows after an event or a deadline.
     Pending,
     /// The session ends.
     Close,
-    /// The client speaks HTTP/2.
+    /// The client uses HTTP/2.
     Http2,
 }
 
-/// One client's connection, or one stream of an HTTP/2 connection.
+/// A client connection, or a stream of an HTTP/2 connection.
 #[derive(Debug)]
 pub(crate) struct Session {
     transport: Transport,
@@ -99,33 +98,33 @@ pub(crate) struct Session {
     pub(crate) local: Rc<Local>,
     /// The current request.
     request: Request,
-    /// The connection to its server.
+    /// The connection to the server of the current request.
     server: Key,
     /// Whether a peer has accepted bytes since the flag was last cleared.
     made_progress: bool,
     /// The address to which the client connected, according to the PROXY protocol.
     pub(crate) destination: Option<SocketAddr>,
-    /// Of an HTTP/2 stream: the connection's TLS.
+    /// For an HTTP/2 stream: details of the connection's TLS.
     pub(crate) stream_tls: Option<Rc<TlsDetails>>,
-    /// Of a session that sends a copy of a request: the mirror.
+    /// For a session that sends a copy of a request: the mirror.
     mirror: Option<Arc<Mirror>>,
-    /// Of a session that sends the authorization request of another one.
+    /// For a session that sends an authorization request for another session.
     auth_request: Option<Box<AuthRequest>>,
-    /// The verdict about the request at the beginning of `input`, once it is known.
+    /// The verdict on the request at the start of `input`, once it is known.
     auth_result: Option<Box<AuthResult>>,
-    log_record: Option<Box<Note>>,
-    /// Bytes from the client that are not processed yet; the first `scanned` of them contain no end of a head.
+    log_record: Option<Box<LogRecord>>,
+    /// Bytes from the client that are not processed yet. The first `scanned` bytes contain no end of a head.
     input: Vec<u8>,
     scanned: usize,
-    /// The result for the password of the request at the beginning of `input`, once it is known.
+    /// The result of verifying the password of the request at the start of `input`, once it is known.
     verified: Option<Verified>,
     to_server: Outgoing,
     to_client: Outgoing,
-    /// Bodies on their way through the kernel, to the server and to the client.
+    /// Kernel pipes for body bytes to the server and to the client.
     up: Option<Pipe>,
     down: Option<Pipe>,
-    /// How much is read from the server at once: less while the client takes less, because what it does not take is
-    /// copied.
+    /// Maximum size of the next read from the server, in bytes. Reduced while the client is slow, because bytes that it
+    /// does not accept are copied.
     read_size: usize,
     pub(crate) deadline: Deadline,
 }
@@ -133,9 +132,9 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn new(transport: Transport, peer: SocketAddr, port: u16, local: Rc<Local>) -> Self {
         let read_size = if transport.is_stream() {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         } else {
-            BODY_ROOM
+            BODY_BUFFER_BYTES
         };
         Self {
             transport,
@@ -201,14 +200,14 @@ impl Session {
         Step::Continue
     }
 
-    /// Does everything that needs no waiting.
+    /// Does everything that is possible without waiting.
     pub(crate) fn drive(&mut self, key: Key, cx: &mut Context) -> Outcome {
         self.run(Step::Continue, key, cx)
     }
 
     fn run(&mut self, first: Step, key: Key, cx: &mut Context) -> Outcome {
         let mut step = first;
-        for _ in 0..TURNS {
+        for _ in 0..STEPS_MAX {
             if matches!(step, Step::Continue | Step::Pending) && self.is_abandoned() {
                 return Outcome::Ends;
             }
@@ -246,11 +245,11 @@ impl Session {
         }
     }
 
-    /// Whether the client of a queued request, or of one that a server is processing, has closed its connection: by a
-    /// reset, or by the end of its direction if the service is configured for that.
+    /// Returns whether the client of a request that is queued or being processed has disconnected: by a reset, or, with
+    /// `abort_on_close`, by closing its direction.
     fn is_abandoned(&mut self) -> bool {
         match &self.phase {
-            // No response could be sent.
+            // No response can be sent.
             Phase::Head | Phase::Collect => return self.ready.broken && self.is_stream(),
             Phase::Verify(..) | Phase::File(_) => return self.ready.broken,
             Phase::Queue(_) | Phase::Connect | Phase::Exchange => {}
@@ -263,9 +262,9 @@ impl Session {
                         && self.transport.is_closed(&mut self.ready))
     }
 
-    /// Adds the client's socket to epoll if the session waits for the client. While a server is working, only the
-    /// client's end matters: the socket is added at the next tick, so that a client that connects, is answered and
-    /// leaves costs no system call for it.
+    /// Registers the client's socket with epoll if the session waits for the client. While a server is processing a
+    /// request, only a disconnection matters. The socket is then registered at the next tick, so that a client that
+    /// connects, receives a response and disconnects costs no system call for it.
     fn watch_client(&mut self, key: Key, cx: &mut Context) {
         let for_client = match &self.phase {
             Phase::Preamble
@@ -293,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Adds the client's socket to epoll.
+    /// Registers the client's socket with epoll.
     pub(crate) fn watch_now(&mut self, key: Key, cx: &Context) {
         if self.watch == Watch::Yes {
             return;
@@ -304,7 +303,7 @@ impl Session {
         self.watch = if added.is_ok() { Watch::Yes } else { Watch::No };
     }
 
-    /// Whether it waits for the first byte of a request, so that closing it loses nothing.
+    /// Returns whether the session waits for the first byte of another request, so that it can be closed without loss.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Head)
             && self.served
@@ -312,8 +311,8 @@ impl Session {
             && !self.has_unsent()
     }
 
-    /// Since when a client that may be closed to make room for others has been idle: between two requests, or longer
-    /// than a first request takes to arrive.
+    /// Returns since when the client is idle, if it may be closed to make room for others: it is between two requests,
+    /// or has not sent its first request for longer than [`FIRST_REQUEST_MS`].
     pub(crate) fn idle_since(&self, now: u64) -> Option<u64> {
         let waits = matches!(self.phase, Phase::Head)
             && self.input.is_empty()
@@ -324,24 +323,25 @@ impl Session {
         let since = |ms| self.deadline.at_ms.saturating_sub(ms);
         match waits {
             true if self.served => Some(since(timeouts.idle)),
-            true => Some(since(timeouts.request)).filter(|since| since + FIRST_MS <= now),
+            true => Some(since(timeouts.request)).filter(|since| since + FIRST_REQUEST_MS <= now),
             false => None,
         }
     }
 
-    /// What the route of the current request has in place of the service's settings.
+    /// Returns the settings of the current request's route that override the service's.
     fn options(&self) -> Option<&RouteOptions> {
         let options = self.local.service.options.get(self.request.route?)?;
         options.as_deref()
     }
 
-    /// Maximum size of the current request's body, in bytes; 0 = no limit, or the service's limit is checked elsewhere.
+    /// Returns the maximum body size of the current request, in bytes; 0 = no limit, or only the service's limit
+    /// applies.
     fn body_limit(&self) -> u64 {
         let options = self.options();
         options.map_or(self.local.service.body_bytes, |options| options.body_bytes)
     }
 
-    /// When the current request is retried.
+    /// Returns under which conditions the current request is retried.
     fn retry_policy(&self) -> &RetryPolicy {
         if let Some(mirror) = &self.mirror {
             return &mirror.retry;
@@ -350,7 +350,7 @@ impl Session {
         options.map_or(&self.local.service.retry, |options| &options.retry)
     }
 
-    /// The timeouts of the current request.
+    /// Returns the timeouts of the current request.
     fn timeouts(&self) -> Millis {
         if let Some(mirror) = &self.mirror {
             return mirror.timeouts;
@@ -359,17 +359,18 @@ impl Session {
         options.map_or(self.local.service.timeouts, |options| options.timeouts)
     }
 
-    /// How much may be read from the server at once: the unsent bytes of many streams would add up.
+    /// Returns the maximum size of a read from the server. It is smaller for streams, because a connection may have
+    /// many.
     const fn max_read_size(&self) -> usize {
         if self.is_stream() {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         } else {
-            BODY_ROOM
+            BODY_BUFFER_BYTES
         }
     }
 
-    /// Its service has a new configuration. A request in progress keeps its server connection; only the indices of pool
-    /// and server change.
+    /// Applies a new configuration of the service. A request in progress keeps its server connection; only the indices
+    /// of its pool and server change.
     pub(crate) fn apply_service(&mut self, local: &Rc<Local>) {
         if Rc::ptr_eq(&self.local, local) {
             return;
@@ -402,19 +403,19 @@ impl Session {
         self.local = Rc::clone(local);
     }
 
-    /// Whether the current response must be the last one.
+    /// Returns whether the connection must be closed after the current response.
     fn is_last(&self, cx: &Context) -> bool {
         // A client that can be handed over continues in the other process.
-        let goes = cx.handing && self.transport.bare().is_some();
-        cx.draining && !goes || self.local.gone
+        let continues = cx.handing_over && self.transport.plain_socket().is_some();
+        cx.draining && !continues || self.local.is_removed
     }
 
-    /// Whether it serves a stream of an HTTP/2 connection.
+    /// Returns whether the session serves a stream of an HTTP/2 connection.
     pub(crate) const fn is_stream(&self) -> bool {
         self.transport.is_stream()
     }
 
-    /// Converts it for an HTTP/2 connection.
+    /// Converts the session's state for an HTTP/2 connection.
     pub(crate) fn into_upgrade(self) -> Upgrade {
         Upgrade {
             destination: self.destination,
@@ -430,8 +431,8 @@ impl Session {
     }
 
     /// Sends the end of the TLS session to a client that is closed while idle.
-    pub(crate) fn part(&mut self) {
-        self.transport.part();
+    pub(crate) fn notify_close(&mut self) {
+        self.transport.notify_close();
     }
 
     /// Ends the session and releases everything that it holds.
@@ -452,9 +453,9 @@ impl Session {
         let key = std::mem::replace(&mut self.server, Key::NONE);
         if !key.is_none() {
             let service = &self.local.service;
-            let most = service.server_requests;
+            let limit = service.server_requests;
             let serves = cx.upstreams.get(key).is_some_and(|upstream| {
-                !upstream.dedicated && (most == 0 || upstream.served + 1 < most)
+                !upstream.dedicated && (limit == 0 || upstream.served + 1 < limit)
             });
             let stays = stays && serves;
             cx.release(key, stays, service.idle_servers, service.timeouts.idle);

@@ -1,4 +1,4 @@
-//! The PROXY protocol: from clients that are proxies, and to servers that expect it.
+//! Handles PROXY protocol headers: reads them from clients that are proxies, and sends them to servers.
 
 use std::net::SocketAddr;
 
@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::slab::Key;
 use crate::socket::{self, Read, Written};
 
-/// Buffer size for a header.
-const ROOM: usize = 4096 + 16;
+/// Buffer size for a header, in bytes.
+const HEADER_BYTES_MAX: usize = 4096 + 16;
 
 impl Session {
-    /// Whether this client must send a PROXY protocol header.
+    /// Returns whether this client must send a PROXY protocol header.
     pub(super) fn expects_preamble(&self) -> bool {
         let service = &self.local.service;
         let trusted = &service.trusted;
@@ -25,12 +25,12 @@ impl Session {
         service.preamble && !self.is_stream() && (trusted.is_empty() || is_trusted())
     }
 
-    /// Reads the header and nothing after it, because TLS may follow.
+    /// Reads the header and no byte after it, because a TLS handshake may follow.
     pub(super) fn read_preamble(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(socket) = self.transport.socket() else {
             return self.start(key, cx);
         };
-        let found = match socket::peek(socket, &mut cx.scratch[..ROOM]) {
+        let found = match socket::peek(socket, &mut cx.scratch[..HEADER_BYTES_MAX]) {
             Read::Some(bytes) => preamble::read(&cx.scratch[..bytes]),
             Read::Blocked => {
                 self.ready.readable = false;
@@ -40,7 +40,7 @@ impl Session {
         };
         let preamble = match found {
             Ok(Some(preamble)) => preamble,
-            // More bytes cause an event, because none were consumed.
+            // Further bytes cause an event, even though the present ones were not consumed.
             Ok(None) if self.ready.ended => return Step::Close,
             Ok(None) => {
                 self.ready.readable = false;
@@ -77,7 +77,7 @@ impl Session {
         }
         let to = self
             .destination
-            .or_else(|| socket::own_address(self.transport.socket()?))
+            .or_else(|| socket::local_address(self.transport.socket()?))
             .unwrap_or(SocketAddr::new(self.peer.ip(), self.port));
         let mut header = Vec::new();
         preamble::write(version, self.peer, to, &mut header);

@@ -1,45 +1,45 @@
-//! Waiting in the queue of a pool whose servers are full.
+//! Lets a session wait in the queue of a pool whose servers are full.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use weir_select::Selection;
 
-use super::state::{Phase, Ticket};
+use super::state::{Phase, QueueEntry};
 use super::{Outcome, Session, Step};
 use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Whether it is in a pool's queue.
+    /// Returns whether the session is in a pool's queue.
     pub(crate) fn is_queued(&self) -> bool {
         matches!(self.phase, Phase::Queue(_))
     }
 
-    /// Enters the queue, at its end or, after a call in vain, at its former position.
+    /// Enters the queue: at its end, or at the former position if the session was called but found no free server.
     pub(super) fn enter_queue(&mut self, key: Key, cx: &mut Context) -> Step {
         let local = Rc::clone(&self.local);
         let targets = &local.service.pools[self.request.pool];
         let former = match &self.phase {
-            Phase::Queue(ticket) => Some(ticket.number),
+            Phase::Queue(entry) => Some(entry.number),
             _ => None,
         };
         let number = targets.queue.enter(former, key, &cx.inbox);
-        self.phase = Phase::Queue(Ticket {
+        self.phase = Phase::Queue(QueueEntry {
             number,
             queue: Arc::clone(&targets.queue),
         });
         if former.is_none() {
             self.set_deadline(key, cx, targets.queue_ms);
         }
-        // A slot that became free before this entry has called no session.
+        // A slot that became free before this session entered the queue has called no session.
         if targets.view().has_usable() {
             targets.queue.call(1);
         }
         Step::Pending
     }
 
-    /// The queue calls it.
+    /// Handles the session's turn in the queue.
     pub(crate) fn handle_queue_turn(&mut self, key: Key, cx: &mut Context) -> Outcome {
         let output = self.decide(cx, Selection::handle_queue_turn);
         let step = match output {
@@ -49,10 +49,10 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Leaves the queue, if it is in one.
+    /// Leaves the queue, if the session is in one.
     pub(super) fn leave_queue(&mut self) {
-        if let Phase::Queue(ticket) = &self.phase {
-            ticket.queue.leave(ticket.number);
+        if let Phase::Queue(entry) = &self.phase {
+            entry.queue.leave(entry.number);
         }
     }
 }

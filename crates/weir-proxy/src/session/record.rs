@@ -1,4 +1,4 @@
-//! Records a finished exchange: counters and the access log.
+//! Records exchanges: updates the counters, and writes to the access log.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -17,19 +17,20 @@ use crate::plan::Detail;
 use crate::plan::Finished;
 use crate::times::{ErrorKind, Stage};
 
-/// Termination flags of a normal end.
+/// Termination flags of an exchange that ended normally.
 pub(super) const NORMAL_END: [u8; 2] = *b"--";
 
-/// The parts of an exchange whose durations are logged.
+/// The timers of an exchange in the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Timer {
     Request = 0,
     Queue = 1,
     Connect = 2,
     Response = 3,
 }
 
-/// The first field with a name in a complete head, without the spaces around its value.
+/// Returns the value of the first field with this name in a complete head, without surrounding spaces. Empty if there
+/// is none.
 fn field_of<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.take_while(|line| !line.is_empty() && *line != b"\r");
@@ -42,16 +43,16 @@ fn field_of<'a>(head: &'a [u8], name: &[u8]) -> &'a [u8] {
 }
 
 impl Session {
-    /// Starts a log record, if there is a log.
+    /// Starts a log record, if a log or a tap needs one.
     pub(super) fn begin_log_record(&mut self, cx: &mut Context) {
         let service = &self.local.service;
         let is_recorded = service.log.is_some() || service.taps.is_active();
         if self.log_record.is_none() && is_recorded {
-            self.log_record = Some(cx.note());
+            self.log_record = Some(cx.new_log_record());
         }
     }
 
-    /// Records the request.
+    /// Adds the request to the log record.
     pub(super) fn log_request(
         &mut self,
         cx: &mut Context,
@@ -65,7 +66,7 @@ impl Session {
             "2" => "HTTP/2.0",
             _ => "HTTP/1.1",
         };
-        let Some(note) = &mut self.log_record else {
+        let Some(record) = &mut self.log_record else {
             return;
         };
         let value = |name: &[u8]| {
@@ -77,7 +78,7 @@ impl Session {
                 .find(is)
                 .map_or(&b""[..], |field| field.value_in(head))
         };
-        note.request(
+        record.set_request(
             [
                 request.method_in(head),
                 request.target_in(head),
@@ -87,11 +88,11 @@ impl Session {
             ],
             version,
         );
-        note.bytes_in = (head.len() + body) as u64;
-        self.end_part(Part::Request);
+        record.bytes_in = (head.len() + body) as u64;
+        self.stop_timer(Timer::Request);
     }
 
-    /// Records the variables of the request that the log's format contains.
+    /// Adds the request's values of the log format's variables to the log record.
     pub(super) fn log_variables(
         &mut self,
         facts: RequestFacts<'_>,
@@ -101,7 +102,7 @@ impl Session {
         let Some(log) = self.local.service.log.clone() else {
             return;
         };
-        if log.more.is_empty() || self.log_record.is_none() {
+        if log.variables.is_empty() || self.log_record.is_none() {
             return;
         }
         let from = self.surroundings(facts, host, "", None, random);
@@ -111,11 +112,11 @@ impl Session {
             let map = maps.iter().find(|map| map.name == name)?;
             Some(map.value(&map_key(map, &from)).as_bytes().to_vec())
         };
-        let Some(note) = &mut self.log_record else {
+        let Some(record) = &mut self.log_record else {
             return;
         };
-        note.more = log
-            .more
+        record.values = log
+            .variables
             .iter()
             .map(|name| {
                 let variable = Variable::named(name).map(|variable| from.text(&variable));
@@ -124,66 +125,66 @@ impl Session {
             .collect();
     }
 
-    /// Records the fields of the response that the log's format contains; `head` begins with the response.
+    /// Adds the response fields in the log format to the log record. `head` starts with the response's head.
     pub(super) fn log_response_fields(&mut self, head: &[u8]) {
-        let (Some(note), Some(log)) = (&mut self.log_record, &self.local.service.log) else {
+        let (Some(record), Some(log)) = (&mut self.log_record, &self.local.service.log) else {
             return;
         };
-        for (at, name) in log.more.iter().enumerate() {
+        for (at, name) in log.variables.iter().enumerate() {
             let Some(field) = name.strip_prefix("response.") else {
                 continue;
             };
-            if note.more.len() <= at {
-                note.more.resize(log.more.len(), Vec::new());
+            if record.values.len() <= at {
+                record.values.resize(log.variables.len(), Vec::new());
             }
-            note.more[at] = field_of(head, field.as_bytes()).to_vec();
+            record.values[at] = field_of(head, field.as_bytes()).to_vec();
         }
     }
 
-    /// Records the end of a part.
-    pub(super) fn end_part(&mut self, part: Part) {
-        if let Some(note) = &mut self.log_record {
+    /// Adds the time since the last call to a timer of the log record.
+    pub(super) fn stop_timer(&mut self, timer: Timer) {
+        if let Some(record) = &mut self.log_record {
             let now = now_ns(Clock::Monotonic);
-            note.spent_us[part as usize] += (now - note.part_began) / 1_000;
-            note.part_began = now;
+            record.spent_us[timer as usize] += (now - record.timer_started) / 1_000;
+            record.timer_started = now;
         }
     }
 
-    /// Records the current part, which is interrupted.
+    /// Stops the timer of the current phase, which is interrupted.
     fn mark_unfinished(&mut self) {
         match self.phase {
-            Phase::Collect => self.end_part(Part::Request),
-            Phase::Queue(_) => self.end_part(Part::Queue),
-            Phase::Connect => self.end_part(Part::Connect),
+            Phase::Collect => self.stop_timer(Timer::Request),
+            Phase::Queue(_) => self.stop_timer(Timer::Queue),
+            Phase::Connect => self.stop_timer(Timer::Connect),
             Phase::Exchange if !self.request.exchange.is_answered() => {
-                self.end_part(Part::Response)
+                self.stop_timer(Timer::Response)
             }
             _ => {}
         }
     }
 
-    /// Counts bytes from the client.
+    /// Adds bytes from the client to the log record.
     pub(super) fn count_in(&mut self, bytes: usize) {
-        if let Some(note) = &mut self.log_record {
-            note.bytes_in += bytes as u64;
+        if let Some(record) = &mut self.log_record {
+            record.bytes_in += bytes as u64;
         }
     }
 
-    /// Counts bytes to the client.
+    /// Adds bytes to the client to the log record.
     pub(super) fn count_out(&mut self, bytes: usize) {
-        if let Some(note) = &mut self.log_record {
-            note.bytes_out += bytes as u64;
+        if let Some(record) = &mut self.log_record {
+            record.bytes_out += bytes as u64;
         }
     }
 
-    /// Sets the termination flags, which are HAProxy's; the first ones are kept.
+    /// Sets the termination flags, as defined by HAProxy. Flags that were set before are kept.
     pub(super) fn set_termination(&mut self, end: [u8; 2]) {
         if self.request.termination == NORMAL_END {
             self.request.termination = end;
         }
     }
 
-    /// Sets the termination flags of a request that no server answers.
+    /// Sets the termination flags of a request that no server answered.
     pub(super) fn set_termination_for_reason(&mut self, reason: Reason) {
         self.mark_unfinished();
         self.set_termination(match reason {
@@ -195,7 +196,7 @@ impl Session {
         });
     }
 
-    /// Sets the termination flags of a response by Weir itself.
+    /// Sets the termination flags of a response that Weir generated.
     pub(super) fn set_termination_for_status(&mut self, status: u16) {
         self.mark_unfinished();
         self.set_termination(match (&self.phase, status) {
@@ -210,7 +211,7 @@ impl Session {
         });
     }
 
-    /// Records the end of an exchange; `status` is what the client received, 0 = nothing.
+    /// Records the end of an exchange. `status` is the status that the client received; 0 = none.
     pub(super) fn record(&mut self, cx: &mut Context, status: u16) {
         self.request.slot = None;
         self.request.more_slots = Vec::new();
@@ -225,14 +226,14 @@ impl Session {
         let end = std::mem::replace(&mut self.request.termination, NORMAL_END);
         self.end_trace(cx, status, end);
         self.count_exchange(cx, status, end);
-        let Some(mut note) = self.log_record.take() else {
+        let Some(mut record) = self.log_record.take() else {
             return;
         };
         let service = &self.local.service;
         let logged = self.options().is_none_or(|options| options.logged);
         {
-            note.status = status;
-            note.spent_us[4] = (now_ns(Clock::Monotonic) - note.began) / 1_000;
+            record.status = status;
+            record.spent_us[4] = (now_ns(Clock::Monotonic) - record.began) / 1_000;
             let pool = service
                 .pools
                 .get(self.request.pool)
@@ -251,23 +252,23 @@ impl Session {
             let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let time_ms = u64::try_from(since.as_millis()).unwrap_or(0);
             if let Some(log) = service.log.as_ref().filter(|_| logged) {
-                log.put(cx.worker, time_ms, &note, &outcome);
+                log.put(cx.worker, time_ms, &record, &outcome);
             }
             if service.taps.is_active() {
-                service.taps.put(cx.worker, time_ms, &note, &outcome);
+                service.taps.put(cx.worker, time_ms, &record, &outcome);
             }
         }
-        cx.forget(note);
+        cx.recycle_log_record(record);
     }
 
-    /// Counts a response that the client did not get from a server.
+    /// Counts a response that the client did not receive from a server.
     pub(super) fn count_error(&self, cx: &Context) {
         if !self.is_copy() {
             self.local.service.counters.of(cx.worker).errors.add(1);
         }
     }
 
-    /// Counts a request that begins, and its first bytes.
+    /// Counts the start of a request, and its first bytes.
     pub(super) fn count_begin(&self, cx: &Context, bytes: usize) {
         if cfg!(without_metrics) {
             return;
@@ -281,7 +282,7 @@ impl Session {
         }
     }
 
-    /// Counts bytes of a request or of a response over HTTP/2.
+    /// Counts bytes of a request or response over HTTP/2.
     pub(super) fn count_h2_bytes(&self, cx: &Context, detail: Detail, bytes: usize) {
         if self.is_stream() {
             let service = &self.local.service;
@@ -318,7 +319,7 @@ impl Session {
         self.count_for_server(cx, &done);
     }
 
-    /// What is counted of an exchange that ends.
+    /// Returns the data to count for an exchange that ends.
     pub(super) fn finished(&mut self, cx: &Context, status: u16, end: [u8; 2]) -> Finished {
         let service = &self.local.service;
         let times = std::mem::take(&mut self.request.times);
@@ -328,7 +329,7 @@ impl Session {
             stages: times.stages,
             at_us: cx.now_us,
         };
-        // A tunnel of an HTTP service lasts as long as its client wants.
+        // The duration of a tunnel of an HTTP service depends only on its client, so it is not counted.
         let is_tunnel = matches!(self.phase, Phase::Tunnel(_));
         if times.began_us > 0 && !(is_tunnel && service.protocol == ProxyProtocol::Http) {
             let us = u32::try_from(cx.now_us - times.began_us).unwrap_or(u32::MAX);
@@ -356,7 +357,7 @@ impl Session {
         }
     }
 
-    /// Records an exchange that the session's end interrupts.
+    /// Records an exchange that the end of the session interrupts.
     pub(super) fn record_abandoned(&mut self, cx: &mut Context) {
         let status = self.request.exchange.status();
         self.mark_unfinished();
@@ -367,7 +368,7 @@ impl Session {
             }
             Phase::File(ref transfer) => {
                 let status = transfer.status();
-                // Replaces the mark of a response by Weir itself.
+                // Replaces the flags of a response that Weir generated.
                 self.request.termination = NORMAL_END;
                 self.set_termination(*b"CD");
                 self.record(cx, status);

@@ -1,4 +1,4 @@
-//! Sends to the client: the server's response, Weir's own responses, and the end of the connection.
+//! Sends to the client: a server's response, responses that Weir generates, and the end of the connection.
 
 use std::rc::Rc;
 
@@ -10,16 +10,16 @@ use weir_select::route::Rejection;
 use super::edit::AnswerFields;
 use super::state::{Linger, Phase, Watch};
 use super::{LINGER_MS, Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::page::Page;
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 impl Session {
-    /// Sends what the client did not take. `None`: its connection is broken.
+    /// Sends the buffered bytes to the client. Returns whether all were sent, or `None` if the connection is broken.
     pub(super) fn flush(&mut self, cx: &mut Context) -> Option<bool> {
-        if self.to_client.bytes.is_empty() && !self.transport.holds() {
+        if self.to_client.bytes.is_empty() && !self.transport.has_unsent() {
             return self.flush_pipe(cx);
         }
         if !self.ready.writable {
@@ -33,7 +33,7 @@ impl Session {
                 if self.to_client.is_sent() {
                     // Memory is kept only while it is needed.
                     cx.recycle(self.to_client.take());
-                    if !self.transport.holds() {
+                    if !self.transport.has_unsent() {
                         return self.flush_pipe(cx);
                     }
                 }
@@ -43,9 +43,10 @@ impl Session {
         }
     }
 
-    /// Sends head and body to the client; what it does not take is kept. Returns false if the connection is broken.
+    /// Sends head and body to the client, and buffers what the client does not accept yet. Returns false if the
+    /// connection is broken.
     pub(super) fn send(&mut self, cx: &mut Context, head: &mut Vec<u8>, body: &[u8]) -> bool {
-        /// Up to this size a copy is cheaper than a vectored write.
+        /// Maximum size in bytes at which copying the body behind the head is cheaper than a vectored write.
         const JOINED_MAX: usize = 4096;
         let total = head.len() + body.len();
         if total == 0 {
@@ -88,12 +89,12 @@ impl Session {
         match written {
             Written::Broken => false,
             Written::Some(bytes) => {
-                if bytes == total && !self.transport.holds() {
+                if bytes == total && !self.transport.has_unsent() {
                     self.read_size = (self.read_size * 2).min(self.max_read_size());
                     return true;
                 }
                 self.ready.writable = false;
-                self.read_size = (self.read_size / 2).max(HEAD_ROOM);
+                self.read_size = (self.read_size / 2).max(HEAD_BUFFER_BYTES);
                 if bytes < total {
                     self.to_client = cx.large().into();
                     let in_head = bytes.min(head.len());
@@ -107,14 +108,14 @@ impl Session {
         }
     }
 
-    /// Responds to an invalid request. The start of the next one is unknown.
+    /// Responds to an invalid request, and closes the connection, because the start of the next request is unknown.
     pub(super) fn reject(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
         self.request.exchange = Exchange::idle();
         self.fail(key, cx, status)
     }
 
-    /// Responds to a request that no server has answered, with the termination state of `reason`.
-    pub(super) fn fail_for(
+    /// Responds to a request that no server has answered, with the termination flags of `reason`.
+    pub(super) fn fail_with_reason(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -125,13 +126,13 @@ impl Session {
         self.fail(key, cx, status)
     }
 
-    /// Responds in place of the server, or closes if that is not possible.
+    /// Responds instead of the server, or closes the connection if part of a response was sent.
     pub(super) fn fail(&mut self, key: Key, cx: &mut Context, status: u16) -> Step {
-        self.fail_limited(key, cx, Rejection::new(status))
+        self.fail_with_rejection(key, cx, Rejection::new(status))
     }
 
-    /// As [`fail`](Self::fail), with the time after which the client may retry.
-    pub(super) fn fail_limited(
+    /// Responds like [`fail`](Self::fail), with the time after which the client may retry.
+    pub(super) fn fail_with_rejection(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -152,12 +153,12 @@ impl Session {
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
             retry_after: rejection.retry_after_s,
-            ..self.own_answer(cx, status, page)
+            ..self.generated_answer(cx, status, page)
         };
         self.send_answer(key, cx, &answer)
     }
 
-    /// Sends the response of a route.
+    /// Sends the response that a route defines.
     pub(super) fn answer_route(
         &mut self,
         key: Key,
@@ -165,25 +166,25 @@ impl Session {
         status: u16,
         location: Option<&[u8]>,
         body: &[u8],
-        own: &AnswerFields,
+        route_fields: &AnswerFields,
     ) -> Step {
         self.set_termination(*b"LR");
         let local = Rc::clone(&self.local);
         let page = Page::of(&local.service.pages, status).filter(|_| body.is_empty());
         let text = (!body.is_empty()).then_some(body);
-        let answer = self.own_answer(cx, status, page);
+        let answer = self.generated_answer(cx, status, page);
         let answer = Answer {
             location,
             body: text.or(answer.body),
-            kind: own.kind.as_deref().unwrap_or(answer.kind),
-            fields: &own.lines,
+            kind: route_fields.kind.as_deref().unwrap_or(answer.kind),
+            fields: &route_fields.lines,
             ..answer
         };
         self.send_answer(key, cx, &answer)
     }
 
-    /// Sends a response of Weir itself with further fields, which are whole lines.
-    pub(super) fn answer_with(
+    /// Sends a generated response with further fields, which are complete lines.
+    pub(super) fn answer_with_fields(
         &mut self,
         key: Key,
         cx: &mut Context,
@@ -195,13 +196,19 @@ impl Session {
         let page = Page::of(&local.service.pages, status);
         let answer = Answer {
             fields,
-            ..self.own_answer(cx, status, page)
+            ..self.generated_answer(cx, status, page)
         };
         self.send_answer(key, cx, &answer)
     }
 
-    /// A response of Weir itself, with the page of its status; keeps the connection if the client could.
-    fn own_answer<'a>(&self, cx: &Context, status: u16, page: Option<&'a Page>) -> Answer<'a> {
+    /// Returns a response that Weir generates, with the error page for its status. The connection persists if the
+    /// client allows it.
+    fn generated_answer<'a>(
+        &self,
+        cx: &Context,
+        status: u16,
+        page: Option<&'a Page>,
+    ) -> Answer<'a> {
         let exchange = &self.request.exchange;
         Answer {
             body: page.map(|page| page.body.as_slice()),
@@ -227,7 +234,7 @@ impl Session {
         }
     }
 
-    /// The response is sent, or kept for a slow client: prepares for the next request, or for the end.
+    /// Prepares for the next request, or for the end of the connection, after the response was sent or buffered.
     pub(super) fn after_response(&mut self, key: Key, cx: &mut Context, stays: bool) -> Step {
         if self.is_copy() {
             self.phase = Phase::Linger(Linger::Discard);
@@ -252,8 +259,8 @@ impl Session {
         Step::Continue
     }
 
-    /// Sends the rest, then closes so that the client can read all of it: closing with unread input would cause a
-    /// reset.
+    /// Sends the remaining bytes, then closes so that the client can read all of them: closing with unread input would
+    /// cause a reset.
     pub(super) fn linger(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,
@@ -263,7 +270,7 @@ impl Session {
         if matches!(self.phase, Phase::Linger(Linger::Flush)) {
             let quiet = self.request.exchange.request_done() && self.request.exchange.is_answered();
             if quiet && self.input.is_empty() && !self.ready.readable {
-                self.transport.part();
+                self.transport.notify_close();
                 return Step::Close;
             }
             self.phase = Phase::Linger(Linger::Discard);

@@ -1,4 +1,4 @@
-//! Request heads: reads and routes them, and writes the head that the server receives.
+//! Reads and routes request heads, and writes the head for the server.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -20,23 +20,23 @@ use super::encode::compression;
 use super::file::file_request;
 use super::state::{Admitted, AuthResult, Gate};
 use super::{Session, Step, state};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::h2::{PREFACE, first_stream};
 use crate::plan::Service;
 use crate::slab::Key;
 use crate::socket::{self, Read};
 use crate::tls::TlsDetails;
 
-/// A request after its head was parsed.
+/// A request whose head was parsed.
 #[derive(Clone, Copy)]
 pub(super) struct Incoming<'a> {
     pub(super) head: &'a [u8],
     pub(super) request: &'a Request,
-    /// The path in the form in which it is compared.
+    /// The path in the form that routes are compared with.
     pub(super) target: &'a RequestPath<'a>,
-    /// The client's TLS connection, if routes or texts need to know it.
+    /// Data of the client's TLS connection, if routes or texts use it.
     tls: TlsFacts<'a>,
-    /// Whether the client used TLS, to Weir or to a trusted proxy.
+    /// Whether the client uses TLS, either to Weir or to a trusted proxy.
     secure: bool,
 }
 
@@ -62,8 +62,8 @@ impl Session {
             Some(false) => return Step::Pending,
             Some(true) => {}
         }
-        // A client that cannot be handed over, or whose service was removed, is closed after a response, not before.
-        if cx.draining && !cx.handing && self.served && self.input.is_empty() {
+        // A client that cannot be handed over, or whose service was removed, is only closed after a response.
+        if cx.draining && !cx.handing_over && self.served && self.input.is_empty() {
             return Step::Close;
         }
         if self.scanned < self.input.len() {
@@ -75,7 +75,7 @@ impl Session {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let step = match self
             .transport
-            .read(&mut self.ready, &mut scratch[..HEAD_ROOM])
+            .read(&mut self.ready, &mut scratch[..HEAD_BUFFER_BYTES])
         {
             Read::Some(bytes) => {
                 if self.input.is_empty() {
@@ -112,7 +112,7 @@ impl Session {
         }
     }
 
-    /// Handles input that starts with a complete head, and continues with a server.
+    /// Handles input that starts with a complete head, up to the connection to a server.
     fn handle_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Step {
         let local = Rc::clone(&self.local);
         let service = &local.service;
@@ -161,9 +161,9 @@ impl Session {
         }
         self.begin_trace(cx, head, &request);
         self.keep_input(cx, &rest[body..]);
-        let mut room = std::mem::take(&mut cx.path);
-        let ended = self.route(key, cx, service, head, &request, &mut room);
-        cx.path = room;
+        let mut path_buffer = std::mem::take(&mut cx.path);
+        let ended = self.route(key, cx, service, head, &request, &mut path_buffer);
+        cx.path = path_buffer;
         if let Some(step) = ended {
             return step;
         }
@@ -178,7 +178,7 @@ impl Session {
         self.collect_or_connect(key, cx, &request)
     }
 
-    /// Parses the head at the start of the input, or handles an incomplete or invalid one.
+    /// Parses the head at the start of the input. Returns the next step if it is incomplete or invalid.
     #[inline]
     fn parse_head(&mut self, key: Key, cx: &mut Context, bytes: &[u8]) -> Result<Request, Step> {
         let service = &self.local.service;
@@ -207,8 +207,8 @@ impl Session {
         }
     }
 
-    /// Returns what is known of the user of a request, and the slots that it has taken already. `None`: the session
-    /// waits for a password to be verified, or for the verdict of `forward_auth`.
+    /// Returns the gate for a request, and the slots that it holds already. Returns `None` if the session waits for a
+    /// password to be verified or for the verdict of `forward_auth`.
     #[inline]
     fn check_user(
         &mut self,
@@ -231,7 +231,7 @@ impl Session {
         }
     }
 
-    /// Logs dropped fields, so that operators can find the cause.
+    /// Logs that fields were dropped, so that operators can find out why.
     #[cold]
     fn log_underscores(&self, request: &Request) {
         let service = &self.local.service.name;
@@ -239,8 +239,8 @@ impl Session {
         tracing::debug!(service, peer = %self.peer, count, "dropped fields with underscores in their names");
     }
 
-    /// Finds the request's pool and writes the request for the server. `Some` if the request needs no server. `room` is
-    /// a buffer for a normalized path.
+    /// Routes the request, and writes it for the server. Returns `Some` if the request needs no server. `path_buffer`
+    /// is a buffer for a normalized path.
     #[inline]
     fn route(
         &mut self,
@@ -249,15 +249,15 @@ impl Session {
         service: &Service,
         head: &[u8],
         request: &Request,
-        room: &mut Vec<u8>,
+        path_buffer: &mut Vec<u8>,
     ) -> Option<Step> {
         let tls = self.tls_details(service);
         let tls = tls.as_deref().map(TlsDetails::facts).unwrap_or_default();
         let secure = self.is_client_secure(head, &cx.fields);
         let mut restarted = Vec::new();
-        let rooms = (room, &mut restarted);
-        let of = (tls, secure);
-        let target = match self.target(service, (head, request), &cx.fields, of, rooms) {
+        let buffers = (path_buffer, &mut restarted);
+        let tls_facts = (tls, secure);
+        let target = match self.target(service, (head, request), &cx.fields, tls_facts, buffers) {
             Ok(target) => target,
             Err(refusal) => return Some(self.fail(key, cx, refusal.request_status())),
         };
@@ -268,7 +268,11 @@ impl Session {
             tls,
             secure,
         };
-        if service.log.as_ref().is_some_and(|log| !log.more.is_empty()) {
+        if service
+            .log
+            .as_ref()
+            .is_some_and(|log| !log.variables.is_empty())
+        {
             let host = self.default_host(head, request, &cx.fields);
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
             self.log_variables(request_facts, host.as_bytes(), &mut cx.random);
@@ -284,18 +288,18 @@ impl Session {
         None
     }
 
-    /// The path for which a route is chosen: normalized, and rewritten by routes with `restart`. `normal` and
+    /// Returns the path by which a route is selected: normalized, and rewritten by routes with `restart`. `normal` and
     /// `rewritten` are buffers for these forms.
     ///
     /// # Errors
-    /// The path has no valid form.
+    /// The path cannot be normalized.
     #[inline]
     pub(super) fn target<'a>(
         &self,
         service: &Service,
         (head, request): (&'a [u8], &Request),
         fields: &[Field],
-        of: (TlsFacts<'_>, bool),
+        tls_facts: (TlsFacts<'_>, bool),
         (normal, rewritten): (&'a mut Vec<u8>, &'a mut Vec<u8>),
     ) -> Result<RequestPath<'a>, Refusal> {
         let received = request.path_in(head);
@@ -304,11 +308,12 @@ impl Session {
             Some(rules) => path::normalize(received, rules, normal)?,
         };
         let received = (&target, head, request);
-        let found = self.restarted(service, received, fields, of, rewritten)?;
+        let found = self.restarted(service, received, fields, tls_facts, rewritten)?;
         Ok(found.map_or(target, |found| found.target(target, rewritten)))
     }
 
-    /// The path after the routes that rewrite it and choose again; `None` = there are no such routes.
+    /// Applies the routes that rewrite the path and restart the route selection. Returns `None` if there are no such
+    /// routes.
     #[inline]
     fn restarted(
         &self,
@@ -316,7 +321,7 @@ impl Session {
         (target, head, request): (&RequestPath<'_>, &[u8], &Request),
         fields: &[Field],
         (tls, secure): (TlsFacts<'_>, bool),
-        room: &mut Vec<u8>,
+        path_buffer: &mut Vec<u8>,
     ) -> Result<Option<Restarted>, Refusal> {
         if !service.routes.restarts() {
             return Ok(None);
@@ -331,31 +336,34 @@ impl Session {
             secure,
         };
         let rules = service.normalize_path.as_ref();
-        service.routes.restarted(&facts, rules, room).map(Some)
+        service
+            .routes
+            .restarted(&facts, rules, path_buffer)
+            .map(Some)
     }
 
-    /// Whether the client used TLS: to Weir, or to a trusted proxy that reports it.
+    /// Returns whether the client uses TLS: to Weir, or to a trusted proxy that reports it.
     pub(super) fn is_client_secure(&self, head: &[u8], fields: &[Field]) -> bool {
-        let own = self.transport.is_secure();
+        let uses_tls = self.transport.is_secure();
         let trusted = &self.local.service.trusted;
         let address = self.peer.ip();
         if !trusted.iter().any(|network| network.contains(address)) {
-            return own;
+            return uses_tls;
         }
         let forwarded = route::forwarded_scheme(head, fields);
-        forwarded.map_or(own, |scheme| scheme == Scheme::Https)
+        forwarded.map_or(uses_tls, |scheme| scheme == Scheme::Https)
     }
 
-    /// The client's TLS connection, if routes or texts need to know it.
+    /// Returns the client's TLS details, if routes or texts use them.
     pub(super) fn tls_details(&self, service: &Service) -> Option<Rc<TlsDetails>> {
         if !service.needs_tls {
             return None;
         }
-        let own = || self.transport.tls_details().map(Rc::new);
-        self.stream_tls.clone().or_else(own)
+        let connection_details = || self.transport.tls_details().map(Rc::new);
+        self.stream_tls.clone().or_else(connection_details)
     }
 
-    /// Applies the settings of the request's route. `Some` if its body is too long.
+    /// Applies the settings of the request's route. Returns `Some` if the body is too long.
     #[inline]
     fn apply_options(&mut self, key: Key, cx: &mut Context, request: &Request) -> Option<Step> {
         if self.local.service.options.is_empty() {
@@ -365,17 +373,17 @@ impl Session {
         if total > 0 {
             self.request.deadline_ms = cx.now + total;
         }
-        let most = self.body_limit();
+        let limit = self.body_limit();
         let length = match request.framing {
             Framing::Length(bytes) => bytes,
             Framing::None | Framing::Chunked | Framing::UntilClose => {
                 self.request.exchange.request_content()
             }
         };
-        (most > 0 && length > most).then(|| self.fail(key, cx, 413))
+        (limit > 0 && length > limit).then(|| self.fail(key, cx, 413))
     }
 
-    /// Finds the request's pool. `Some` if the request needs no server.
+    /// Finds the request's pool. Returns `Some` if the request needs no server.
     #[inline]
     fn find_pool(
         &mut self,
@@ -405,7 +413,7 @@ impl Session {
         };
         if let Gate::Rejected { rejection, route } = self.request.gate {
             self.request.route = route;
-            return Some(self.fail_limited(key, cx, rejection));
+            return Some(self.fail_with_rejection(key, cx, rejection));
         }
         let now_ns = if service.limits.needs_time() {
             now_ns(Clock::Monotonic)
@@ -418,7 +426,9 @@ impl Session {
             self.request.slot = slot;
         }
         let route = match decided {
-            Decision::Reject(rejection) => return Some(self.fail_limited(key, cx, rejection)),
+            Decision::Reject(rejection) => {
+                return Some(self.fail_with_rejection(key, cx, rejection));
+            }
             Decision::Forward { route, .. } => route,
             Decision::Redirect { route }
             | Decision::Answer { route }
@@ -434,7 +444,7 @@ impl Session {
                 Ok(slots) => self.request.more_slots.extend(slots.into_iter().flatten()),
                 Err(rejection) => {
                     self.request.route = Some(route);
-                    return Some(self.fail_limited(key, cx, rejection));
+                    return Some(self.fail_with_rejection(key, cx, rejection));
                 }
             }
         }
@@ -452,7 +462,7 @@ impl Session {
         self.follow_route(key, cx, service, incoming, route)
     }
 
-    /// Applies a route that does not name its pool. `Some` if the request needs no server.
+    /// Applies a route whose action is not a fixed pool. Returns `Some` if the request needs no server.
     fn follow_route(
         &mut self,
         key: Key,
@@ -477,14 +487,14 @@ impl Session {
         match &route.action {
             RouteAction::Redirect { to, status } => {
                 let location = route::location(to, &from);
-                let own = answer_fields(&route.edits.response, *status, &from);
-                Some(self.answer_route(key, cx, *status, Some(&location), &[], &own))
+                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, Some(&location), &[], &route_fields))
             }
             RouteAction::Answer { status, body } => {
                 let mut text = Vec::new();
                 route::fill(body, Target::Body, &from, &mut text);
-                let own = answer_fields(&route.edits.response, *status, &from);
-                Some(self.answer_route(key, cx, *status, None, &text, &own))
+                let route_fields = answer_fields(&route.edits.response, *status, &from);
+                Some(self.answer_route(key, cx, *status, None, &text, &route_fields))
             }
             RouteAction::Close => {
                 self.set_termination(*b"LR");
@@ -521,7 +531,7 @@ impl Session {
         }
     }
 
-    /// Writes the request for the server, and sets what its selection depends on.
+    /// Writes the request for the server, and sets the inputs of the server selection.
     #[inline]
     fn write_request(&mut self, cx: &mut Context, service: &Service, incoming: Incoming<'_>) {
         let Incoming {
@@ -595,17 +605,17 @@ impl Session {
         self.begin_copies(cx, service, incoming, &edit);
     }
 
-    /// The host of a request without one: the address to which the client connected.
+    /// Returns the host of a request without one: the address to which the client connected.
     pub(super) fn default_host(&self, head: &[u8], request: &Request, fields: &[Field]) -> String {
         if !request.http10 || request.host_in(head, fields).is_some() {
             return String::new();
         }
-        let own = || socket::own_address(self.transport.socket()?);
-        let address = self.destination.or_else(own);
+        let local_address = || socket::local_address(self.transport.socket()?);
+        let address = self.destination.or_else(local_address);
         address.map_or_else(|| self.local.service.host.clone(), |it| it.to_string())
     }
 
-    /// Returns the client data for the forwarding fields.
+    /// Returns the data about the client for forwarding fields, unless they are disabled.
     pub(super) fn forwarded_client(&self) -> Option<Client> {
         let service = &self.local.service;
         let address = self.peer.ip();
@@ -620,18 +630,18 @@ impl Session {
         })
     }
 
-    /// The port to which the client connected, before a proxy that sends the PROXY protocol.
+    /// Returns the port to which the client connected: the listener's, or the one in its PROXY protocol header.
     pub(super) fn listen_port(&self) -> u16 {
         self.destination.map_or(self.port, |address| address.port())
     }
 
-    /// Returns the rules of the route or the service for fields about the client.
+    /// Returns the route's or the service's rules for fields about the client, if they apply to this client.
     pub(super) fn client_edit<'a>(&self, service: &'a Service) -> Option<ClientEdit<'a>> {
         let address = self.peer.ip();
         let options = self.request.route.and_then(|at| service.options.get(at));
-        let own = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
-        let (rules, except) = match own {
-            Some(own) => (&own.rules, &own.except),
+        let route_rules = options.and_then(|options| options.as_ref()?.x_forwarded.as_ref());
+        let (rules, except) = match route_rules {
+            Some(route_rules) => (&route_rules.rules, &route_rules.except),
             None => (&service.x_forwarded, &service.x_forwarded_except),
         };
         let excepted = || except.iter().any(|network| network.contains(address));
@@ -644,7 +654,7 @@ impl Session {
         })
     }
 
-    /// The client's HTTP version, for `Via`.
+    /// Returns the client's HTTP version, for `Via`.
     pub(super) const fn version(&self, request: &Request) -> &'static str {
         match request.http10 {
             _ if self.is_stream() => "2",
@@ -653,7 +663,7 @@ impl Session {
         }
     }
 
-    /// Keeps the bytes of a later request.
+    /// Buffers the bytes of later requests.
     pub(super) fn keep_input(&mut self, cx: &mut Context, bytes: &[u8]) {
         self.scanned = 0;
         if bytes.is_empty() {
@@ -666,11 +676,11 @@ impl Session {
     }
 }
 
-/// Whether the decoded path matches another route. That route could require authentication or reject the request, so
-/// the file must not be sent for this spelling of the path.
+/// Returns whether the decoded path matches another route. That route could require authentication or reject the
+/// request, so the file must not be sent for this spelling of the path.
 fn has_other_route(service: &Service, request_facts: &RequestFacts<'_>, route: usize) -> bool {
-    let mut room = Vec::new();
-    let Some(target) = path::literal(request_facts.target, &mut room) else {
+    let mut buffer = Vec::new();
+    let Some(target) = path::literal(request_facts.target, &mut buffer) else {
         return false;
     };
     let request_facts = RequestFacts {

@@ -1,4 +1,4 @@
-//! The server that a request asks for: by a cookie, or by `server` of its route.
+//! Finds the server that a request asks for: by a cookie, or by the `server` setting of its route.
 
 use weir_http::{CookieEdit, Field, cookie};
 use weir_model::StickyMode;
@@ -7,8 +7,8 @@ use super::Session;
 use crate::plan::{Stickiness, Targets};
 
 impl Session {
-    /// Reads the cookie that names a server. The fields that the server receives instead are appended to `add`, as
-    /// whole lines.
+    /// Reads the cookie that identifies a server. Appends the fields that the server receives instead to `add`, as
+    /// complete lines.
     pub(super) fn find_sticky_server(
         &mut self,
         sticky: &Stickiness,
@@ -22,22 +22,27 @@ impl Session {
             .filter(|field| field.name_in(head).eq_ignore_ascii_case(b"cookie"));
         for field in cookies {
             let value = field.value_in(head);
-            let Some(place) = cookie::find(value, name) else {
+            let Some(span) = cookie::find(value, name) else {
                 continue;
             };
-            let word = &value[place.clone()];
+            let word = &value[span.clone()];
             let tilde = word.iter().position(|byte| *byte == b'~');
-            let (sign, own) = match (sticky.kind.mode, tilde) {
+            let (cookie_value, client_value) = match (sticky.kind.mode, tilde) {
                 (StickyMode::Prefix, Some(at)) => (&word[..at], &word[at + 1..]),
                 (StickyMode::Prefix, None) => continue,
                 _ => (word, &word[..0]),
             };
-            let server = sticky.signs.iter().position(|known| known == sign);
+            let server = sticky
+                .cookie_values
+                .iter()
+                .position(|known| known == cookie_value);
             self.request.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
-                StickyMode::Insert => cookie::without(value, &place),
-                StickyMode::Prefix => [&value[..place.start], own, &value[place.end..]].concat(),
+                StickyMode::Insert => cookie::without(value, &span),
+                StickyMode::Prefix => {
+                    [&value[..span.start], client_value, &value[span.end..]].concat()
+                }
             };
             field.dropped = true;
             if !rest.is_empty() {
@@ -48,8 +53,8 @@ impl Session {
         }
     }
 
-    /// Selects the server that the route names. As in haproxy (`use-server`), it comes before the cookie, and a server
-    /// that is not usable is replaced by another one.
+    /// Selects the server that the route names. As with HAProxy's `use-server`, it takes precedence over the cookie,
+    /// and is ignored if the server is not usable.
     #[inline]
     pub(super) fn prefer_server(&mut self, targets: &Targets) {
         let options = self.options();
@@ -62,21 +67,21 @@ impl Session {
         }
     }
 
-    /// The cookie that names the server.
+    /// Sets the cookie that identifies the request's server.
     pub(super) fn set_sticky_cookie<'a>(
         &self,
         targets: &'a Targets,
         head: &[u8],
-        room: &mut Vec<u8>,
+        out: &mut Vec<u8>,
     ) -> Option<CookieEdit<'a>> {
         let sticky = targets.sticky.as_ref()?;
         let server = self.request.selection.server()?;
-        let sign = sticky.signs.get(server)?;
+        let cookie_value = sticky.cookie_values.get(server)?;
         let name = sticky.kind.cookie.as_bytes();
         if sticky.kind.mode != StickyMode::Insert {
             return Some(CookieEdit {
                 name,
-                signature: sign,
+                signature: cookie_value,
                 prefix: sticky.kind.mode == StickyMode::Prefix,
             });
         }
@@ -87,22 +92,22 @@ impl Session {
                 b"Set-Cookie: ",
                 name,
                 b"=",
-                sign,
+                cookie_value,
                 between,
                 attributes,
                 b"\r\n",
             ];
-            parts.iter().for_each(|part| room.extend_from_slice(part));
+            parts.iter().for_each(|part| out.extend_from_slice(part));
             if sticky.kind.private && may_be_stored(head) {
-                room.extend_from_slice(b"Cache-Control: private\r\n");
+                out.extend_from_slice(b"Cache-Control: private\r\n");
             }
         }
         None
     }
 }
 
-/// Whether a cache may store a response: it has a lifetime or a validator, and no field forbids it (RFC 9111 section
-/// 3). A head that is not complete counts as far as it is received.
+/// Returns whether a cache may store a response: it has a lifetime or a validator, and no field forbids it (RFC 9111
+/// section 3). An incomplete head is evaluated as received.
 fn may_be_stored(head: &[u8]) -> bool {
     let mut has_reason = false;
     let lines = head.split(|byte| *byte == b'\n').skip(1);

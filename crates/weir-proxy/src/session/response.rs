@@ -1,4 +1,4 @@
-//! Forwarding the rest of a request, and its response.
+//! Forwards the rest of a request to the server, and the server's response to the client.
 
 use std::rc::Rc;
 
@@ -7,17 +7,17 @@ use weir_select::{Fault, Replay};
 use weir_sys::{Clock, now_ns};
 
 use super::edit::ResponseTexts;
-use super::record::Part;
+use super::record::Timer;
 use super::state::{Phase, Tunnel};
 use super::{Session, Step};
-use crate::context::{Context, HEAD_ROOM};
+use crate::context::{Context, HEAD_BUFFER_BYTES};
 use crate::plan::Detail;
 use crate::slab::Key;
 use crate::socket::{Read, Written};
 use crate::times::Stage;
 
 impl Session {
-    /// One step of an exchange, in both directions.
+    /// Runs one step of an exchange, in both directions.
     pub(super) fn run_exchange(&mut self, key: Key, cx: &mut Context) -> Step {
         let sent_step = self.flush_request(key, cx);
         if !matches!(self.phase, Phase::Exchange) || sent_step == Step::Close {
@@ -44,22 +44,23 @@ impl Session {
         if waits { Step::Pending } else { Step::Continue }
     }
 
-    /// Sends what is buffered for the server, then what the client still sends.
+    /// Sends the buffered bytes to the server, then further bytes from the client.
     fn flush_request(&mut self, key: Key, cx: &mut Context) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Step::Close;
         };
-        if !self.to_server.is_sent() || upstream.transport.holds() {
+        if !self.to_server.is_sent() || upstream.transport.has_unsent() {
             if !upstream.ready.writable {
                 return Step::Pending;
             }
             let rest = self.to_server.unsent();
             return match upstream.transport.write(rest) {
-                // It may have sent a response before it closed.
+                // The server may have sent a response before it closed the connection.
                 Written::Broken if upstream.ready.readable => Step::Pending,
                 Written::Broken => self.server_lost(key, cx),
                 Written::Some(bytes) => {
-                    upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
+                    upstream.ready.writable =
+                        bytes == rest.len() && !upstream.transport.has_unsent();
                     let moved = if upstream.ready.writable {
                         Step::Continue
                     } else {
@@ -106,7 +107,7 @@ impl Session {
         let bytes = match self.transport.read(&mut self.ready, scratch) {
             Read::Some(bytes) => bytes,
             Read::Blocked => return Step::Pending,
-            // The server would wait for the rest forever.
+            // The server would wait forever for the rest.
             Read::End | Read::Broken => return Step::Close,
         };
         let Upload {
@@ -121,7 +122,7 @@ impl Session {
         };
         let sent = match upstream.transport.write(&scratch[..forward]) {
             Written::Some(sent) => sent,
-            // Its response, if there is one, is read next.
+            // The server's response, if there is one, is read next.
             Written::Broken if upstream.ready.readable => return Step::Continue,
             Written::Broken => return self.fail_response(key, cx),
         };
@@ -131,7 +132,7 @@ impl Session {
             .of(cx.worker)
             .bytes_in
             .add((forward + trailers.len()) as u64);
-        upstream.ready.writable = sent == forward && !upstream.transport.holds();
+        upstream.ready.writable = sent == forward && !upstream.transport.has_unsent();
         self.to_server
             .bytes
             .extend_from_slice(&scratch[sent..forward]);
@@ -139,7 +140,7 @@ impl Session {
         Step::Continue
     }
 
-    /// Parses bytes of the request's body; `Err` if they are invalid or too many.
+    /// Parses bytes of the request's body. Returns `Err` if they are invalid or exceed a limit.
     pub(super) fn receive(
         &mut self,
         key: Key,
@@ -151,8 +152,8 @@ impl Session {
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
         let content = self.request.exchange.request_content();
-        let most = self.body_limit();
-        if !self.local.service.limits.allows_body(content) || most > 0 && content > most {
+        let limit = self.body_limit();
+        if !self.local.service.limits.allows_body(content) || limit > 0 && content > limit {
             return Err(self.fail(key, cx, 413));
         }
         self.keep_input(cx, &bytes[upload.consumed..]);
@@ -163,7 +164,7 @@ impl Session {
         Ok(upload)
     }
 
-    /// Reads from the server if the client has taken everything before.
+    /// Reads from the server, if the client has received everything that was read before.
     fn read_response(&mut self, key: Key, cx: &mut Context) -> Step {
         match self.flush(cx) {
             None => return Step::Close,
@@ -185,9 +186,9 @@ impl Session {
         let room = if self.request.exchange.is_answered() {
             self.read_size
         } else {
-            HEAD_ROOM
+            HEAD_BUFFER_BYTES
         };
-        let room = room.min(self.transport.worth_reading());
+        let room = room.min(self.transport.useful_read_size());
         let mut scratch = std::mem::take(&mut cx.scratch);
         let found = upstream
             .transport
@@ -226,7 +227,7 @@ impl Session {
             true => self.response_texts(&local.service),
             false => ResponseTexts::default(),
         };
-        let touch = match targets {
+        let edit = match targets {
             Some(targets) if first_of_client => {
                 self.response_edit(&local.service, targets, bytes, &mut texts)
             }
@@ -238,7 +239,7 @@ impl Session {
         let step =
             self.request
                 .exchange
-                .server_data(bytes, head, last, &touch, &mut cx.fields, &mut out);
+                .server_data(bytes, head, last, &edit, &mut cx.fields, &mut out);
         if let Some(before) = before
             && let Some(moved) = self.retry_unwanted(key, cx, before, step.as_ref().ok())
         {
@@ -259,9 +260,9 @@ impl Session {
             cx.out = out;
             return self.fail(key, cx, 502);
         }
-        let there = self.send(cx, &mut out, &bytes[step.forward]);
+        let is_connected = self.send(cx, &mut out, &bytes[step.forward]);
         cx.out = out;
-        if !there {
+        if !is_connected {
             return Step::Close;
         }
         let excess = &bytes[step.consumed..];
@@ -280,13 +281,13 @@ impl Session {
         Step::Continue
     }
 
-    /// The server closed in the middle of a response, or the response is invalid.
+    /// Handles an invalid response, or one that the server did not complete.
     pub(super) fn fail_response(&mut self, key: Key, cx: &mut Context) -> Step {
         self.record_result(cx, Some(Fault::Broken));
         self.fail(key, cx, 502)
     }
 
-    /// Records the time to the first byte.
+    /// Records the time to the first byte of the response.
     fn record_first_byte(&mut self, cx: &Context) {
         if self.request.sent_ns != 0
             && let Some(upstream) = cx.upstreams.get(self.server)
@@ -298,7 +299,7 @@ impl Session {
         self.request.times.end(Stage::Response, cx.now_us);
         self.trace_answered();
         if self.log_record.is_some() {
-            self.end_part(Part::Response);
+            self.stop_timer(Timer::Response);
         }
     }
 
@@ -313,7 +314,7 @@ impl Session {
             }
             ServerEnd::Unanswered => self.server_lost(key, cx),
             ServerEnd::Interim => self.fail_response(key, cx),
-            // The client notices by the end of its connection that something is missing.
+            // The client detects the truncation by the end of its connection.
             ServerEnd::Truncated => {
                 self.count_error(cx);
                 self.set_termination(*b"SD");
@@ -339,7 +340,7 @@ impl Session {
         self.after_response(key, cx, stays)
     }
 
-    /// Bytes of the client after its request belong to the new protocol.
+    /// Turns the exchange into a tunnel. Bytes from the client after its request belong to the new protocol.
     fn upgrade_to_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         self.record_result(cx, None);
         self.phase = Phase::Tunnel(Tunnel::default());

@@ -1,4 +1,4 @@
-//! Retries after an unwanted response, or when the response is missing.
+//! Retries requests after an unwanted response, or if there is no response.
 
 use weir_http::Exchange;
 use weir_select::{Failure, Replay, Unwanted};
@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Prepares for the first bytes of a response. If the response may cause a retry, returns the exchange as it was
-    /// before them; otherwise drops the request.
+    /// Prepares for the first bytes of a response. If the response may cause a retry, returns the state of the exchange
+    /// before these bytes. Otherwise releases the buffered request.
     #[inline]
     pub(super) fn snapshot_for_retry(&mut self, cx: &mut Context, first: bool) -> Option<Exchange> {
         let may_retry = first
@@ -29,7 +29,8 @@ impl Session {
         }
     }
 
-    /// Retries if the response is unwanted. `step` is the result of parsing it, `None` if it is malformed.
+    /// Retries the request if the response is unwanted. `step` is the result of parsing the response; `None` =
+    /// malformed.
     pub(super) fn retry_unwanted(
         &mut self,
         key: Key,
@@ -51,14 +52,14 @@ impl Session {
             self.request.exchange = before;
             return Some(self.apply(key, cx, verdict));
         }
-        // An interim response is sent to the client.
+        // An interim response is sent to the client, so the request cannot be retried.
         if answered || step.is_some_and(|step| step.consumed > 0) {
             self.drop_request(cx);
         }
         None
     }
 
-    /// The server closed the connection before a complete response head.
+    /// Handles a server that closed the connection before its response head was complete.
     pub(super) fn server_lost(&mut self, key: Key, cx: &mut Context) -> Step {
         let upstream = cx.upstreams.get(self.server);
         let failure = upstream.map_or(

@@ -1,4 +1,4 @@
-//! The phases of a session, and the data that belongs to one request or one phase only.
+//! Defines the phases of a session, and the data that belongs to one request or one phase.
 
 use std::sync::Arc;
 
@@ -24,35 +24,35 @@ use crate::verdict::Verdict;
 /// What a session waits for.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// The PROXY protocol header of the client.
+    /// The client's PROXY protocol header.
     Preamble,
-    /// The client's TLS handshake.
+    /// The TLS handshake with the client.
     Handshake,
-    /// The ClientHello of a TCP service's client, for its server name.
+    /// The ClientHello of a TCP service's client, which contains the server name.
     PeekSni,
-    /// A request's head.
+    /// The head of a request.
     Head,
-    /// A request's body, before a server is selected.
+    /// The body of a request, before a server is selected.
     Collect,
     /// A slot at a server.
-    Queue(Ticket),
-    /// The verification of a password, by this job, or the verdict of `forward_auth`, of an admitted request.
+    Queue(QueueEntry),
+    /// The result of a job that verifies a password, or the verdict of `forward_auth`.
     Verify(crate::job_result::Ticket, Box<Admitted>),
-    /// A file.
+    /// A part of a file.
     File(Box<Transfer>),
-    /// A server's connection.
+    /// The connection to a server.
     Connect,
-    /// The rest of a request, and its response.
+    /// The rest of a request, and the response.
     Exchange,
-    /// Bytes in both directions.
+    /// Bytes in either direction.
     Tunnel(Tunnel),
-    /// The last bytes for the client, then its end.
+    /// The client to receive the last bytes and to close.
     Linger(Linger),
 }
 
-/// The position in a pool's queue.
+/// A position in a pool's queue.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct QueueEntry {
     pub(super) number: u64,
     pub(super) queue: Arc<Queue>,
 }
@@ -67,20 +67,21 @@ pub(super) struct Tunnel {
     pub(super) bulk: Bulk,
 }
 
-/// State of one direction of a tunnel.
+/// The state of one direction of a tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The sender may send more.
     #[default]
     Open,
-    /// The sender has sent its last byte.
+    /// The sender has ended the direction.
     Ended,
     /// The end was forwarded to the receiver.
     Closed,
 }
 
 impl Direction {
-    /// From the two facts that another process sends: whether the sender has ended, and whether the receiver knows.
+    /// Returns the state from the two flags that another process sends: whether the sender has ended the direction, and
+    /// whether the end was forwarded to the receiver.
     pub(super) const fn new(ended: bool, forwarded: bool) -> Self {
         match (ended, forwarded) {
             (_, true) => Self::Closed,
@@ -90,12 +91,12 @@ impl Direction {
     }
 }
 
-/// How far the end of a session is.
+/// Progress of closing a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Linger {
     /// The last response is being sent.
     Flush,
-    /// The client was sent the end; what it still sends is discarded.
+    /// The connection was shut down; what the client still sends is discarded.
     Discard,
 }
 
@@ -103,36 +104,36 @@ pub(super) enum Linger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Watch {
     No,
-    /// It is added at the worker's next tick, if the session waits for a server until then.
+    /// The socket is added at the worker's next tick, if the session still waits for a server.
     Soon,
     Yes,
 }
 
-/// What is known of a request's user.
+/// Whether a request may pass: the result of checking its user and the limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Gate {
-    /// The user is valid, or none is needed.
+    /// The user is valid, or no user is required.
     #[default]
     Open,
-    /// Name or password is missing or wrong.
+    /// The user name or password is missing or wrong.
     Closed,
     /// Too many passwords are being verified.
     Busy,
-    /// The limits reject the request, so that no password was verified.
+    /// A limit rejects the request, so its password was not verified.
     Rejected {
         /// The response.
         rejection: Rejection,
-        /// Index of the route whose limits these are; `None` = those of the service.
+        /// Index of the route whose limit was exceeded; `None` = the service's limit.
         route: Option<usize>,
     },
 }
 
-/// The slots of a request that the limits have admitted before its password is verified.
+/// The slots of a request that the limits have admitted before its password was verified.
 #[derive(Debug, Default)]
 pub(super) struct Admitted {
-    /// As in [`Request`].
+    /// See [`Request::slot`].
     pub(super) slot: Option<Slot>,
-    /// As in [`Request`].
+    /// See [`Request::more_slots`].
     pub(super) more_slots: Vec<Slot>,
 }
 
@@ -143,23 +144,23 @@ pub(super) struct Verified {
     pub(super) admitted: Box<Admitted>,
 }
 
-/// A verdict of `forward_auth` about the request at the beginning of a session's input, or about its current request.
+/// A verdict of `forward_auth` on the request at the start of a session's input, or on its current request.
 #[derive(Debug)]
 pub(super) struct AuthResult {
-    /// The rules of the authorization request.
+    /// The rules under which the authorization request was sent.
     pub(super) rules: Arc<ForwardAuth>,
     pub(super) verdict: Verdict,
-    /// The slots of the request, until it takes them.
+    /// The slots of the request, until the request takes them.
     pub(super) admitted: Option<Box<Admitted>>,
 }
 
 impl AuthResult {
-    /// Whether it is about these rules, also after a reload.
+    /// Returns whether the verdict applies under these rules, which may have been reloaded.
     pub(super) fn is_by(&self, rules: &weir_model::ForwardAuth) -> bool {
         self.rules.rules == *rules
     }
 
-    /// The rules about fields of the client that its server does not get, and the lines in their place.
+    /// Returns the rules for fields that the client must not set, and the lines that replace these fields.
     pub(super) fn copied(&self) -> Option<(&weir_model::ForwardAuth, &[u8])> {
         match &self.verdict {
             Verdict::Admitted(lines) => Some((&self.rules.rules, lines)),
@@ -168,56 +169,57 @@ impl AuthResult {
     }
 }
 
-/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that no part of it
-/// remains for the next request.
+/// The data of one request, or of one connection of a TCP service. It is replaced as a whole, so that nothing remains
+/// for the next request.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Framing and persistence; after the response it still determines what the client's connection may be used for.
+    /// Framing and persistence. After the response, it still determines whether the client's connection can be reused.
     pub(super) exchange: Exchange,
-    /// Index of its pool in the service.
+    /// Index of the pool in the service.
     pub(super) pool: usize,
-    /// Index of its route.
+    /// Index of the route.
     pub(super) route: Option<usize>,
-    /// Its server, its retries and its place in the queue.
+    /// The selected server, the retries and the state of the queue.
     pub(super) selection: Selection,
-    /// Its slot among its client's requests in progress.
+    /// Slot among the client's requests in progress.
     pub(super) slot: Option<Slot>,
-    /// Its slots among the requests of its route.
+    /// Slots among the requests of the route.
     pub(super) more_slots: Vec<Slot>,
-    /// What is known of its user.
+    /// Whether the request may pass.
     pub(super) gate: Gate,
     /// Whether the limits have admitted it already.
     pub(super) admitted: bool,
-    /// What the server of `forward_auth` has decided about it.
+    /// The verdict of `forward_auth`.
     pub(super) auth_result: Option<Box<AuthResult>>,
-    /// When it was sent to the server, if a scheduler needs the latency; else 0.
+    /// When the request was sent to the server, in nanoseconds of the monotonic clock, if the scheduler uses latencies;
+    /// else 0.
     pub(super) sent_ns: u64,
     pub(super) times: Times,
-    /// When it must be finished.
+    /// When the request must be finished, in milliseconds of the worker's clock.
     pub(super) deadline_ms: u64,
-    /// The coding that its response may have, and the encoder.
+    /// The coding in which the response may be compressed, and the encoder.
     pub(super) accepts: Option<Coding>,
     pub(super) encoder: Option<Box<Encoder>>,
     /// Values of response fields that depend on the request, in the order of the fields.
     pub(super) response_values: Vec<Vec<u8>>,
-    /// Its identifier, once something needs it.
+    /// The request's identifier, once it is needed.
     pub(super) id: Option<RequestId>,
-    /// The file that is looked for before it is sent to a server.
+    /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
-    /// Its copies for mirrors, until the request is complete.
+    /// Copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
-    /// Its trace, if there is one.
+    /// The trace, if the request is traced.
     pub(super) trace: Option<Box<Trace>>,
-    /// Termination flags for the log, as HAProxy has them.
+    /// Termination flags for the access log, as defined by HAProxy.
     pub(super) termination: [u8; 2],
 }
 
-/// When the parts of a request began and how long they took, in microseconds of the worker's clock.
+/// Start and duration of the stages of a request, in microseconds of the worker's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
-    /// 0 = before a complete head.
+    /// When the head was complete; 0 = it is not.
     pub(super) began_us: u64,
-    /// When the current stage began.
+    /// Start of the current stage.
     stage_us: u64,
     pub(super) stages: [Option<u32>; Stage::ALL.len()],
 }
@@ -231,12 +233,12 @@ impl Times {
         }
     }
 
-    /// The next stage begins.
+    /// Starts a stage.
     pub(super) const fn mark(&mut self, now_us: u64) {
         self.stage_us = now_us;
     }
 
-    /// A stage ends, perhaps not for the first time.
+    /// Ends a stage, and adds its duration to those of earlier attempts.
     pub(super) fn end(&mut self, stage: Stage, now_us: u64) {
         let us = u32::try_from(now_us - self.stage_us).unwrap_or(u32::MAX);
         let sum = &mut self.stages[stage as usize];
@@ -246,7 +248,7 @@ impl Times {
 }
 
 impl Request {
-    /// A request that has no server yet.
+    /// Creates a request that has no server yet.
     pub(super) fn new(exchange: Exchange) -> Self {
         Self {
             exchange,
@@ -272,7 +274,7 @@ impl Request {
         }
     }
 
-    /// Takes the slots of a request that the limits have admitted before, if they have.
+    /// Takes the slots of a request that the limits have admitted already, if they have.
     pub(super) fn admit(&mut self, admitted: Option<Box<Admitted>>) {
         if let Some(admitted) = admitted {
             self.admitted = true;
@@ -281,39 +283,39 @@ impl Request {
         }
     }
 
-    /// What remains of it after its response.
+    /// Returns the state to keep after the response: only the exchange.
     pub(super) fn finished(&mut self) -> Self {
         Self::new(std::mem::replace(&mut self.exchange, Exchange::idle()))
     }
 }
 
-/// Bytes that one side has not taken yet.
+/// Bytes that one side has not accepted yet.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// All of them; those that were sent are kept while they may have to be sent again.
+    /// All bytes. Sent bytes are kept while they may have to be sent again.
     pub(super) bytes: Vec<u8>,
-    /// How many of them were sent.
+    /// Number of bytes that were sent.
     pub(super) sent: usize,
 }
 
 impl Outgoing {
-    /// What is to be sent.
+    /// Returns the bytes to send.
     pub(super) fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
 
-    /// Whether everything was sent.
+    /// Returns whether all bytes were sent.
     pub(super) const fn is_sent(&self) -> bool {
         self.sent == self.bytes.len()
     }
 
-    /// Takes the buffer and forgets what it contains.
+    /// Takes the buffer, whose content is no longer needed.
     pub(super) fn take(&mut self) -> Vec<u8> {
         self.sent = 0;
         std::mem::take(&mut self.bytes)
     }
 
-    /// Takes what was not sent.
+    /// Takes the bytes that were not sent.
     pub(super) fn take_unsent(&mut self) -> Vec<u8> {
         let sent = std::mem::take(&mut self.sent);
         self.bytes.split_off(sent)

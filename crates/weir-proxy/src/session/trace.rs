@@ -1,4 +1,4 @@
-//! The trace of a request: its context on the way to the server, and what is recorded of it.
+//! Traces requests: propagates the trace context to the server, and records the request.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -14,37 +14,37 @@ use crate::plan::Target;
 use crate::times::{ErrorKind, Stage};
 use crate::trace::{Decision, TracedRequest, TracedUpstream};
 
-/// Longest `tracestate` that is recorded (W3C Trace Context, section 3.3.1.5).
+/// Maximum length of a `tracestate` that is recorded, in bytes (W3C Trace Context, section 3.3.1.5).
 const STATE_MAX: usize = 512;
-/// Maximum length of a text of a request that is recorded.
+/// Maximum recorded length of a text from a request, in bytes.
 const TEXT_MAX: usize = 2_048;
 
 /// The trace of a request in progress.
 #[derive(Debug)]
 pub(super) struct Trace {
-    /// What the server is sent: the span is that of the request to it.
+    /// The context that is sent to the server. Its span is the request to the server.
     context: TraceContext,
     /// Whether the client's `tracestate` belongs to another trace.
     drops_state: bool,
-    /// What is recorded; `None` = nothing.
+    /// The recorded data; `None` = the request is not recorded.
     recording: Option<Box<Recording>>,
 }
 
 #[derive(Debug)]
 struct Recording {
-    /// Nanoseconds of the monotonic clock at its begin.
+    /// Start of the request, in nanoseconds of the monotonic clock.
     began_ns: u64,
     done: TracedRequest,
 }
 
 impl Recording {
-    /// Time since 1970, by the monotonic clock.
+    /// Returns the time since 1970, advanced by the monotonic clock since the start of the request.
     fn now(&self) -> Duration {
         self.done.began + Duration::from_nanos(now_ns(Clock::Monotonic) - self.began_ns)
     }
 }
 
-/// The only field with a name; `Err` = there are several.
+/// Returns the value of the only field with this name, or `Err` if there are several.
 fn single<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'a [u8]>, ()> {
     let mut found = fields
         .iter()
@@ -56,12 +56,12 @@ fn single<'a>(head: &'a [u8], fields: &[Field], name: &[u8]) -> Result<Option<&'
 }
 
 fn text(bytes: &[u8]) -> String {
-    let most = bytes.len().min(TEXT_MAX);
-    String::from_utf8_lossy(&bytes[..most]).into_owned()
+    let length = bytes.len().min(TEXT_MAX);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 impl Session {
-    /// Decides about the request's trace.
+    /// Decides whether the request is traced, and starts its trace.
     pub(super) fn begin_trace(&mut self, cx: &mut Context, head: &[u8], request: &Request) {
         let Some(tracer) = self.local.service.tracer.clone() else {
             return;
@@ -78,7 +78,7 @@ impl Session {
             return;
         };
         let spans = random_id(&mut cx.random);
-        let (own, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
+        let (request_span, upstream) = (((spans >> 64) as u64).max(1), (spans as u64).max(1));
         let recording = is_sampled.then(|| {
             let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
             let path = request.path_in(head);
@@ -90,7 +90,7 @@ impl Session {
                 began_ns: now_ns(Clock::Monotonic),
                 done: TracedRequest {
                     trace_id,
-                    span_id: own,
+                    span_id: request_span,
                     parent_id: parent_id.unwrap_or(0),
                     trace_state: state
                         .filter(|state| state.len() <= STATE_MAX)
@@ -120,7 +120,7 @@ impl Session {
         }));
     }
 
-    /// Replaces the trace context of a request to a server.
+    /// Replaces the trace context in a request to a server.
     pub(super) fn write_trace_context(&self, head: &[u8], fields: &mut [Field], add: &mut Vec<u8>) {
         let Some(trace) = &self.request.trace else {
             return;
@@ -137,7 +137,7 @@ impl Session {
         self.request.trace.as_mut()?.recording.as_deref_mut()
     }
 
-    /// A server was selected.
+    /// Records the start of an attempt at a selected server.
     pub(super) fn trace_attempt(&mut self, pool: &str, target: &Target, port: u16) {
         let Some(trace) = &mut self.request.trace else {
             return;
@@ -159,7 +159,7 @@ impl Session {
         }
     }
 
-    /// The request is sent to the server, over a new or an idle connection.
+    /// Records that the request is sent to the server, over a new or an idle connection.
     pub(super) fn trace_connected(&mut self, is_reused: bool) {
         let Some(recording) = self.recording() else {
             return;
@@ -171,7 +171,7 @@ impl Session {
         }
     }
 
-    /// The response begins.
+    /// Records the start of the response.
     pub(super) fn trace_answered(&mut self) {
         let Some(recording) = self.recording() else {
             return;
@@ -182,7 +182,7 @@ impl Session {
         }
     }
 
-    /// The attempt failed, and another one follows.
+    /// Records that the attempt failed and another one follows.
     pub(super) fn trace_failure(&mut self) {
         let Some(recording) = self.recording() else {
             return;

@@ -1,4 +1,4 @@
-//! Bytes in both directions, each with its own end: TCP services, and protocols to which a client upgraded.
+//! Relays bytes in both directions, each with its own end: for TCP services, and after protocol upgrades.
 
 use super::bulk::Bulk;
 use super::state::{Direction, Phase, Tunnel};
@@ -8,7 +8,7 @@ use crate::slab::Key;
 use crate::socket::{Read, Written};
 
 impl Session {
-    /// One step of both directions.
+    /// Runs one step in both directions.
     pub(super) fn run_tunnel(&mut self, key: Key, cx: &mut Context) -> Step {
         let mut scratch = std::mem::take(&mut cx.scratch);
         let sent = self.relay_up(cx, &mut scratch);
@@ -27,7 +27,7 @@ impl Session {
         }
         let waits = sent == Step::Pending && received == Step::Pending;
         let took = std::mem::take(&mut self.made_progress);
-        // An orderly end of both directions looks like a reset.
+        // A normal end of both directions looks like a reset.
         if waits && self.ready.broken && down != Direction::Closed {
             return self.client_failed();
         }
@@ -40,7 +40,7 @@ impl Session {
     }
 
     fn relay_up(&mut self, cx: &mut Context, scratch: &mut [u8]) -> Step {
-        if let Some(step) = self.send_kept_to_server(cx) {
+        if let Some(step) = self.flush_to_server(cx) {
             return step;
         }
         match self.flush_up(cx) {
@@ -77,12 +77,12 @@ impl Session {
         }
     }
 
-    /// Sends bytes that the server did not accept earlier. `None`: there are none, and the tunnel continues.
-    fn send_kept_to_server(&mut self, cx: &mut Context) -> Option<Step> {
+    /// Sends bytes that the server did not accept earlier. Returns `None` if there are none.
+    fn flush_to_server(&mut self, cx: &mut Context) -> Option<Step> {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return Some(self.server_failed());
         };
-        if self.to_server.is_sent() && !upstream.transport.holds() {
+        if self.to_server.is_sent() && !upstream.transport.has_unsent() {
             return None;
         }
         if !upstream.ready.writable {
@@ -92,7 +92,7 @@ impl Session {
         let Written::Some(bytes) = upstream.transport.write(rest) else {
             return Some(self.server_failed());
         };
-        upstream.ready.writable = bytes == rest.len() && !upstream.transport.holds();
+        upstream.ready.writable = bytes == rest.len() && !upstream.transport.has_unsent();
         let is_writable = upstream.ready.writable;
         self.made_progress |= bytes > 0;
         self.to_server.sent += bytes;
@@ -105,7 +105,7 @@ impl Session {
         })
     }
 
-    /// Sends bytes of the client to the server, and keeps those that it does not accept.
+    /// Sends bytes from the client to the server, and buffers those that the server does not accept.
     fn pass_up(&mut self, cx: &mut Context, bytes: &[u8]) -> Step {
         let Some(upstream) = cx.upstreams.get_mut(self.server) else {
             return self.server_failed();
@@ -120,14 +120,14 @@ impl Session {
         let Written::Some(sent) = upstream.transport.write(bytes) else {
             return self.server_failed();
         };
-        upstream.ready.writable = sent == bytes.len() && !upstream.transport.holds();
+        upstream.ready.writable = sent == bytes.len() && !upstream.transport.has_unsent();
         if sent < bytes.len() {
             self.to_server.bytes.extend_from_slice(&bytes[sent..]);
         }
         Step::Continue
     }
 
-    /// The client sends nothing now, or nothing more.
+    /// Handles a read from the client that returned no bytes.
     fn end_up(&mut self, found: Read) -> Step {
         self.ready.readable = false;
         match found {
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    /// The server sends nothing now, or nothing more.
+    /// Handles a read from the server that returned no bytes.
     fn end_down(&mut self, cx: &mut Context, found: Read) -> Step {
         match found {
             Read::Some(_) | Read::Blocked => {
@@ -208,7 +208,7 @@ impl Session {
         }
     }
 
-    /// The state of the tunnel; a new one's in other phases.
+    /// Returns the state of the tunnel. In other phases, returns the initial state.
     pub(super) fn tunnel(&self) -> Tunnel {
         match &self.phase {
             Phase::Tunnel(tunnel) => *tunnel,

@@ -1,4 +1,4 @@
-//! Deadlines, and what follows when they expire.
+//! Sets deadlines, and handles expired ones.
 
 use weir_select::{Failure, Fault, QueueExit};
 
@@ -8,13 +8,13 @@ use crate::context::Context;
 use crate::slab::Key;
 
 impl Session {
-    /// Sets the deadline, which is at most the request's.
+    /// Sets the deadline to `ms` milliseconds from now, but not after the request's deadline.
     pub(super) fn set_deadline(&mut self, key: Key, cx: &mut Context, ms: u64) {
         let at = (cx.now + ms).min(self.request.deadline_ms);
         cx.wheel.set(&mut self.deadline, key, at);
     }
 
-    /// Handles the deadline.
+    /// Handles an expired deadline.
     pub(crate) fn expire(&mut self, key: Key, cx: &mut Context) -> Outcome {
         let over = cx.now >= self.request.deadline_ms;
         let step = match &self.phase {
@@ -43,7 +43,7 @@ impl Session {
             Phase::Collect => self.fail(key, cx, if over { 504 } else { 408 }),
             Phase::Connect if over => self.fail_server(key, cx, Failure::TotalTimeoutConnecting),
             Phase::Connect => self.fail_server(key, cx, Failure::ConnectTimeout),
-            // Also of an interim response.
+            // Includes interim responses.
             Phase::Exchange if self.request.exchange.is_answered() || self.has_unsent() => {
                 let client = self.is_client_slow(cx);
                 if !client {
@@ -58,7 +58,7 @@ impl Session {
             Phase::Exchange if over => self.fail_server(key, cx, Failure::TotalTimeout),
             Phase::Exchange => self.fail_server(key, cx, Failure::ResponseTimeout),
             Phase::Tunnel(_) => {
-                // If both are silent, the client is expected to send.
+                // If neither side sends, the client is expected to.
                 let server = self.is_server_slow(cx) && !self.has_unsent();
                 self.set_termination(if server { *b"sD" } else { *b"cD" });
                 Step::Close
@@ -72,22 +72,24 @@ impl Session {
         self.run(step, key, cx)
     }
 
-    /// Whether the exchange waits for the client to receive or send something; what the server does not take is the
-    /// server's fault.
+    /// Returns whether the exchange waits for the client to receive or send. It does not if the server has not accepted
+    /// everything that is buffered for it.
     pub(super) fn is_client_slow(&self, cx: &Context) -> bool {
         self.has_unsent() || !self.request.exchange.request_done() && !self.is_server_slow(cx)
     }
 
-    /// Whether the server has not taken everything that is buffered for it.
+    /// Returns whether the server has not accepted everything that is buffered for it.
     fn is_server_slow(&self, cx: &Context) -> bool {
         let upstream = cx.upstreams.get(self.server);
         !self.to_server.is_sent()
-            || bulk::holds(&self.up)
-            || upstream.is_some_and(|upstream| upstream.transport.holds())
+            || bulk::has_content(&self.up)
+            || upstream.is_some_and(|upstream| upstream.transport.has_unsent())
     }
 
-    /// Whether the client has not taken everything that is buffered for it.
+    /// Returns whether the client has not accepted everything that is buffered for it.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.to_client.bytes.is_empty() || self.transport.holds() || bulk::holds(&self.down)
+        !self.to_client.bytes.is_empty()
+            || self.transport.has_unsent()
+            || bulk::has_content(&self.down)
     }
 }

@@ -1,4 +1,4 @@
-//! Certificate files: finds them in a directory, reads them, and checks them before they are used.
+//! Finds certificate files in a directory, reads them, and checks them before they are used.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,78 +16,78 @@ use super::error_text::{Peer, describe_error};
 use super::ocsp::{self, OcspFault};
 use super::x509::{self, CertificateInfo};
 
-/// Why a file cannot be used.
+/// Why a certificate file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{path}: {source}", path = path.display())]
     Unreadable {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A directory without certificates.
+    /// The directory contains no certificates.
     #[error("{path}: the directory contains no certificate", path = path.display())]
     Empty {
-        /// Which.
+        /// Path of the directory.
         path: PathBuf,
     },
-    /// It contains no valid certificate.
+    /// The file contains no valid certificate.
     #[error("{path}: no certificate in PEM form", path = path.display())]
     NoCertificate {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It contains no revocation list.
+    /// The file contains no revocation list.
     #[error("{path}: no certificate revocation list in PEM form", path = path.display())]
     NoRevocationList {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It holds no private key, or one of an unknown kind.
+    /// The file contains no private key, or one of an unsupported type.
     #[error("{path}: no private key that can be used", path = path.display())]
     NoKey {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The key belongs to another certificate.
+    /// The key does not belong to the certificate.
     #[error("{path}: the key belongs to another certificate", path = path.display())]
     Mismatch {
-        /// Where the key is.
+        /// Path of the key file.
         path: PathBuf,
     },
-    /// rustls rejects the content.
+    /// rustls rejected the content.
     #[error("{path}: {why}", path = path.display(), why = describe_error(source, Peer::File))]
     Refused {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of rustls.
         source: rustls::Error,
     },
 }
 
 impl CertificateError {
-    /// What to do.
+    /// Returns what the operator can do.
     pub(crate) fn fix(&self) -> &'static str {
         match self {
             Self::Unreadable { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => "create it, or name another file or directory",
                 _ => {
-                    "make it readable for the user that runs Weir, or name another file or directory"
+                    "make it readable by the user that runs Weir, or name another file or directory"
                 }
             },
             Self::Empty { .. } => "add a certificate with its key, or name another directory",
             Self::NoCertificate { .. } => {
-                "replace it by the certificate chain in PEM form, or take it out of the configuration"
+                "replace it with the certificate chain in PEM form, or remove it from the configuration"
             }
             Self::NoRevocationList { .. } => {
-                "replace it by the revocation lists of the CAs in PEM form, or take it out of the configuration"
+                "replace it with the revocation lists of the CAs in PEM form, or remove it from the configuration"
             }
             Self::NoKey { .. } => "add the private key in PEM form, without a passphrase",
-            Self::Mismatch { .. } => "replace it by the key that belongs to the certificate",
-            Self::Refused { .. } => "replace it, or take it out of the configuration",
+            Self::Mismatch { .. } => "replace it with the key that belongs to the certificate",
+            Self::Refused { .. } => "replace it, or remove it from the configuration",
         }
     }
 }
@@ -98,7 +98,7 @@ pub(crate) struct Certificate {
     pub(crate) path: PathBuf,
     pub(crate) key: Arc<CertifiedKey>,
     pub(crate) info: CertificateInfo,
-    /// An OCSP response next to it that is not stapled, with the reason.
+    /// Path of an OCSP response that is not stapled, and the reason.
     pub(crate) rejected_ocsp: Option<(PathBuf, OcspFault)>,
 }
 
@@ -111,7 +111,7 @@ struct Files {
 }
 
 impl Files {
-    fn joined(path: &Path) -> Self {
+    fn combined(path: &Path) -> Self {
         let mut ocsp = path.as_os_str().to_owned();
         ocsp.push(".ocsp");
         Self {
@@ -123,8 +123,8 @@ impl Files {
 }
 
 impl Files {
-    /// One file: `NAME.crt` with `NAME.key` and `fullchain.pem` with `privkey.pem` if these exist, else chain and key
-    /// in the same file.
+    /// Returns the files for a single configured file: `NAME.crt` with `NAME.key`, or `fullchain.pem` with
+    /// `privkey.pem`, if the key file exists. Otherwise chain and key are in the same file.
     fn of(path: &Path) -> Self {
         let pair = |key: PathBuf, ocsp: PathBuf| {
             let chain = path.to_owned();
@@ -140,11 +140,12 @@ impl Files {
             ),
             _ => None,
         };
-        found.unwrap_or_else(|| Self::joined(path))
+        found.unwrap_or_else(|| Self::combined(path))
     }
 }
 
-/// The files that `certificates` names: one, or those of a directory in the order of their names.
+/// Returns the files for an entry of `certificates`: those of one certificate, or of all certificates in a directory,
+/// in the order of their names.
 fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     let unreadable = |source| CertificateError::Unreadable {
         path: path.to_owned(),
@@ -157,7 +158,7 @@ fn files(path: &Path) -> Result<Vec<Files>, CertificateError> {
     for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if extension == Some("pem") {
-            found.push(Files::joined(&path));
+            found.push(Files::combined(&path));
         } else if extension == Some("crt") {
             found.push(Files {
                 key: path.with_extension("key"),
@@ -188,18 +189,18 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     })
 }
 
-/// Every certificate of `paths`, usable or not.
+/// Loads every certificate of `paths`, usable or not.
 ///
 /// # Errors
-/// One of `paths` itself cannot be read.
-pub(crate) fn all(
+/// An entry of `paths` cannot be read.
+pub(crate) fn load_all(
     paths: &[String],
     provider: &CryptoProvider,
 ) -> Result<Vec<Result<Certificate, CertificateError>>, CertificateError> {
     let mut found = Vec::new();
     for path in paths {
         for files in files(Path::new(path))? {
-            // A file may also be in one of the directories.
+            // A file may also be in a configured directory.
             if !found.contains(&files) {
                 found.push(files);
             }
@@ -208,9 +209,12 @@ pub(crate) fn all(
     Ok(found.iter().map(|files| load(files, provider)).collect())
 }
 
-/// A single file with chain and key.
-pub(crate) fn one(path: &Path, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {
-    load(&Files::joined(path), provider)
+/// Loads a certificate from a single file with chain and key.
+pub(crate) fn load_one(
+    path: &Path,
+    provider: &CryptoProvider,
+) -> Result<Certificate, CertificateError> {
+    load(&Files::combined(path), provider)
 }
 
 fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, CertificateError> {
@@ -259,12 +263,13 @@ fn load(files: &Files, provider: &CryptoProvider) -> Result<Certificate, Certifi
     })
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now_s() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_secs()).unwrap_or(i64::MAX)
 }
 
+/// Reads the certificates in a file.
 pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let text = read(path)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -273,8 +278,8 @@ pub(super) fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certifi
     })
 }
 
-/// The certificate revocation lists in a file; at least one.
-pub(crate) fn revocations(
+/// Reads the certificate revocation lists in a file; there is at least one.
+pub(crate) fn revocation_lists(
     path: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, CertificateError> {
     let text = read(path)?;
@@ -288,7 +293,7 @@ pub(crate) fn revocations(
     Ok(lists)
 }
 
-/// The authorities in a file.
+/// Reads the CA certificates in a file.
 pub(crate) fn authorities(path: &Path) -> Result<RootCertStore, CertificateError> {
     let mut store = RootCertStore::empty();
     let (known, _) = store.add_parsable_certificates(chain(path)?);

@@ -1,7 +1,7 @@
-//! One TLS connection over a socket, with rustls' unbuffered API.
+//! Implements a TLS connection over a socket, with rustls' unbuffered API.
 //!
-//! An idle connection owns no buffer: only incomplete incoming records, and outgoing records that the socket did not
-//! take, are kept between calls. Records are read and written through two buffers per thread.
+//! An idle connection owns no buffer: between calls it keeps only incomplete incoming records, and outgoing records
+//! that the socket has not accepted. Records are read and written through two buffers per thread.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -21,25 +21,25 @@ use weir_model::TlsVersion;
 
 use super::x509;
 
-use crate::context::{BODY_ROOM, HEAD_ROOM, Ready};
+use crate::context::{BODY_BUFFER_BYTES, HEAD_BUFFER_BYTES, Ready};
 use crate::socket::{self, Read, Written};
 
-/// Maximum number of bytes that a record adds to its content, in all cipher suites.
-const OVERHEAD: usize = 64;
+/// Maximum number of bytes by which a record exceeds its content, for all cipher suites.
+const RECORD_OVERHEAD: usize = 64;
 /// Maximum content of a record, in bytes.
-const RECORD: usize = 16 << 10;
+const RECORD_CONTENT_MAX: usize = 16 << 10;
 
 thread_local! {
-    /// Records as received.
+    /// Buffer for received records.
     static INCOMING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    /// Records to send.
+    /// Buffer for records to send.
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Processes records; implemented for both ends' connections.
+/// Processes records. Implemented for server and client connections.
 trait Records {
     type Data;
-    /// Whether it has bytes to send.
+    /// Returns whether there are bytes to send.
     fn wants_write(&self) -> bool;
     fn process<'c, 'i>(
         &'c mut self,
@@ -77,13 +77,13 @@ impl Records for UnbufferedConnectionCommon<ClientConnectionData> {
     }
 }
 
-/// Which end of the connection this is.
+/// The server's or the client's end of a connection.
 enum End {
     Server(UnbufferedServerConnection),
     Client(UnbufferedClientConnection),
 }
 
-/// Runs the same expression for either end.
+/// Evaluates the same expression for either end.
 macro_rules! either {
     ($end:expr, $connection:ident => $what:expr) => {
         match $end {
@@ -93,18 +93,19 @@ macro_rules! either {
     };
 }
 
-/// Result of processing records.
+/// The result of processing records.
 #[derive(Debug, Default)]
 struct Advanced {
-    /// Bytes of the input that were processed.
+    /// Number of input bytes that were processed.
     used: usize,
-    /// The peer has sent close_notify.
+    /// Whether the peer has sent close_notify.
     closed: bool,
-    /// The connection has failed. The bytes to send contain an alert.
+    /// The error, if the connection has failed. The bytes to send then contain an alert.
     failed: Option<rustls::Error>,
 }
 
-/// Processes records until more input is needed, then encrypts `content`. Appends the bytes to send to `out`.
+/// Processes records until more input is needed, then encrypts `content`. Passes received content to `plain`, and
+/// appends the bytes to send to `out`.
 fn advance<C: Records + ?Sized>(
     connection: &mut C,
     incoming: &mut [u8],
@@ -156,8 +157,8 @@ fn advance<C: Records + ?Sized>(
             }
             ConnectionState::WriteTraffic(mut traffic) => {
                 for part in content.iter().filter(|part| !part.is_empty()) {
-                    let records = part.len() / RECORD + 1;
-                    let room = part.len() + records * OVERHEAD;
+                    let records = part.len() / RECORD_CONTENT_MAX + 1;
+                    let room = part.len() + records * RECORD_OVERHEAD;
                     grow(out, room, |room| match traffic.encrypt(part, room) {
                         Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                         other => Ok(other.unwrap_or(0)),
@@ -175,7 +176,8 @@ fn advance<C: Records + ?Sized>(
     }
 }
 
-/// Appends what `write` writes into `least` bytes, or into as many as it asks for.
+/// Appends what `write` writes into a buffer of `least` bytes. If `write` returns the size that it needs, tries once
+/// more with that size.
 fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
     let at = out.len();
     let mut room = least;
@@ -192,7 +194,7 @@ fn grow(out: &mut Vec<u8>, least: usize, mut write: impl FnMut(&mut [u8]) -> Res
     out.truncate(at);
 }
 
-/// State of a handshake.
+/// The state of a handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     Done,
@@ -200,21 +202,21 @@ pub(crate) enum Handshake {
     Failed,
 }
 
-/// A TLS connection without a socket.
+/// A TLS connection, without its socket.
 pub(crate) struct Channel {
     end: End,
-    /// The beginning of an incomplete record.
+    /// The start of an incomplete record.
     partial_record: Vec<u8>,
-    /// Records that the socket did not take.
+    /// Records that the socket has not accepted; the first `sent` bytes were sent.
     unsent: Vec<u8>,
     sent: usize,
-    /// Content that was received with the end of the handshake.
+    /// Content that was received together with the end of the handshake.
     early: Vec<u8>,
-    /// The peer has ended its direction.
+    /// Whether the peer has ended its direction.
     ended: bool,
-    /// close_notify was sent.
+    /// Whether close_notify was sent.
     close_notify_sent: bool,
-    /// The socket is shut down once all records are sent.
+    /// Whether the socket is to be shut down once all records are sent.
     finishes: bool,
     /// The client's SNI, as soon as it is known.
     pub(crate) sni: Option<String>,
@@ -228,15 +230,15 @@ impl std::fmt::Debug for Channel {
     }
 }
 
-/// Facts about a client's TLS connection for routes and texts.
+/// Details of a client's TLS connection, for routes and texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsDetails {
     pub(crate) version: Option<TlsVersion>,
     /// The cipher suite.
     pub(crate) cipher: Option<&'static str>,
-    /// SNI.
+    /// The SNI.
     pub(crate) server_name: Option<String>,
-    /// Subject of the verified client certificate.
+    /// The subject of the verified client certificate.
     pub(crate) client_subject: Option<String>,
 }
 
@@ -252,7 +254,7 @@ impl TlsDetails {
 }
 
 impl Channel {
-    /// What is known of the connection after its handshake.
+    /// Returns the details of the connection after its handshake.
     pub(crate) fn details(&self) -> TlsDetails {
         let (version, suite, certificate) = either!(&self.end, connection => {
             let chain = connection.peer_certificates();
@@ -271,7 +273,7 @@ impl Channel {
         }
     }
 
-    /// A connection from a client.
+    /// Creates the server's end of a connection.
     ///
     /// # Errors
     /// The configuration is inconsistent.
@@ -279,7 +281,7 @@ impl Channel {
         UnbufferedServerConnection::new(Arc::clone(config)).map(|it| Self::new(End::Server(it)))
     }
 
-    /// A connection to a server; `name` is verified.
+    /// Creates the client's end of a connection; the server's certificate is verified for `name`.
     ///
     /// # Errors
     /// The configuration is inconsistent.
@@ -310,22 +312,23 @@ impl Channel {
         either!(&self.end, connection => connection.is_handshaking())
     }
 
-    /// Whether the handshake resumed a session.
+    /// Returns whether the handshake resumed a session.
     pub(crate) fn is_resumed(&self) -> bool {
         let kind = either!(&self.end, connection => connection.handshake_kind());
         kind == Some(HandshakeKind::Resumed)
     }
 
-    /// The negotiated ALPN protocol.
+    /// Returns the negotiated ALPN protocol.
     pub(crate) fn protocol(&self) -> Option<&[u8]> {
         either!(&self.end, connection => connection.alpn_protocol())
     }
 
-    pub(crate) fn holds(&self) -> bool {
+    /// Returns whether there are records that the socket has not accepted.
+    pub(crate) fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Sends held records. Returns whether the connection is usable.
+    /// Sends buffered records. Returns whether the connection is usable.
     fn flush(&mut self, socket: &OwnedFd) -> bool {
         if self.unsent.is_empty() {
             return true;
@@ -344,12 +347,12 @@ impl Channel {
         true
     }
 
-    /// Sends records. Returns whether the connection is usable.
+    /// Sends records, or appends them to those that wait. Returns whether the connection is usable.
     fn send(&mut self, socket: &OwnedFd, records: &[u8]) -> bool {
         if records.is_empty() {
             return true;
         }
-        if self.holds() {
+        if self.has_unsent() {
             self.unsent.extend_from_slice(records);
             return true;
         }
@@ -362,7 +365,8 @@ impl Channel {
         }
     }
 
-    /// Processes the incomplete record again and encrypts `content` if the handshake is complete.
+    /// Processes the incomplete record, and encrypts and sends `content` if the handshake is complete. Returns whether
+    /// the connection is usable.
     fn push(&mut self, socket: &OwnedFd, content: &[&[u8]]) -> bool {
         let mut out = OUTGOING.take();
         out.clear();
@@ -380,7 +384,7 @@ impl Channel {
         ok
     }
 
-    /// Reads records once and passes their content to `plain`.
+    /// Reads records once, and passes their content to `plain`.
     fn fill(
         &mut self,
         socket: &OwnedFd,
@@ -389,8 +393,8 @@ impl Channel {
         plain: &mut dyn FnMut(&[u8]),
     ) -> Read {
         let mut incoming = INCOMING.take();
-        // Empty the first time, and after a panic.
-        incoming.resize(BODY_ROOM, 0);
+        // The buffer is empty at first, and after a panic.
+        incoming.resize(BODY_BUFFER_BYTES, 0);
         let found = self.fill_from(socket, ready, room, &mut incoming, plain);
         INCOMING.set(incoming);
         found
@@ -441,7 +445,7 @@ impl Channel {
         if ok { Read::Some(bytes) } else { Read::Broken }
     }
 
-    /// Continues the handshake as far as possible.
+    /// Continues the handshake as far as possible without waiting.
     pub(crate) fn handshake(&mut self, socket: &OwnedFd, ready: &mut Ready) -> Handshake {
         if !self.flush(socket) {
             return Handshake::Failed;
@@ -460,7 +464,7 @@ impl Channel {
                 return Handshake::Waits;
             }
             let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, BODY_ROOM, &mut |plain| {
+            let found = self.fill(socket, ready, BODY_BUFFER_BYTES, &mut |plain| {
                 early.extend_from_slice(plain);
             });
             self.early = early;
@@ -469,17 +473,17 @@ impl Channel {
                 Read::End | Read::Broken => return Handshake::Failed,
             }
         }
-        // Content that was received already causes no further event.
+        // No further event reports content that was received already.
         ready.readable |= !self.early.is_empty() || self.ended;
         Handshake::Done
     }
 
-    /// Whether the peer has closed. One portion of the content in front of the end is kept for [`read`](Self::read); an
-    /// end after more content than that is found by reading.
+    /// Returns whether the peer has closed the connection. Keeps the content of one read for [`read`](Self::read); if
+    /// there is more content before the end, the end is found by reading.
     pub(crate) fn is_closed(&mut self, socket: &OwnedFd, ready: &mut Ready) -> bool {
         while ready.readable && self.early.is_empty() && !self.ended {
             let mut early = std::mem::take(&mut self.early);
-            let found = self.fill(socket, ready, HEAD_ROOM, &mut |plain| {
+            let found = self.fill(socket, ready, HEAD_BUFFER_BYTES, &mut |plain| {
                 early.extend_from_slice(plain);
             });
             self.early = early;
@@ -503,17 +507,17 @@ impl Channel {
             }
             let mut at = 0;
             let mut fits = true;
-            // Content is shorter than its records, so a buffer of their size is sufficient.
+            // Content is shorter than its records, so `into` is large enough.
             let found = self.fill(socket, ready, into.len(), &mut |plain| {
                 match into.get_mut(at..at + plain.len()) {
-                    Some(place) => place.copy_from_slice(plain),
+                    Some(span) => span.copy_from_slice(plain),
                     None => fits = false,
                 }
                 at += plain.len();
             });
             match found {
                 _ if !fits => return Read::Broken,
-                // An end that was received too is returned by the next read.
+                // If the end was received too, the next read returns it.
                 Read::Some(_) if at > 0 => {
                     ready.readable |= self.ended;
                     return Read::Some(at);
@@ -531,7 +535,7 @@ impl Channel {
         if !self.flush(socket) {
             return Written::Broken;
         }
-        if self.holds() || self.is_handshaking() {
+        if self.has_unsent() || self.is_handshaking() {
             return Written::Some(0);
         }
         let total = parts.iter().map(|part| part.len()).sum();
@@ -541,8 +545,8 @@ impl Channel {
         Written::Some(total)
     }
 
-    /// Sends close_notify.
-    pub(crate) fn part(&mut self, socket: &OwnedFd) {
+    /// Sends close_notify, unless it was sent already or the connection has failed.
+    pub(crate) fn send_close_notify(&mut self, socket: &OwnedFd) {
         if self.close_notify_sent || self.error.is_some() || self.is_handshaking() {
             return;
         }
@@ -551,21 +555,21 @@ impl Channel {
         either!(&mut self.end, connection => {
             let status = connection.process_tls_records(&mut self.partial_record);
             if let Ok(ConnectionState::WriteTraffic(mut traffic)) = status.state {
-                grow(&mut out, OVERHEAD, |room| match traffic.queue_close_notify(room) {
+                grow(&mut out, RECORD_OVERHEAD, |room| match traffic.queue_close_notify(room) {
                     Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
                     other => Ok(other.unwrap_or(0)),
                 });
             }
         });
-        // A broken connection needs no close_notify.
+        // A broken connection does not need close_notify.
         let _ = self.send(socket, &out);
     }
 
-    /// Sends close_notify and then shuts down the socket's write direction.
+    /// Sends close_notify, then shuts down the write direction of the socket.
     pub(crate) fn finish(&mut self, socket: &OwnedFd) {
-        self.part(socket);
+        self.send_close_notify(socket);
         self.finishes = true;
-        if !self.holds() {
+        if !self.has_unsent() {
             socket::finish(socket);
         }
     }

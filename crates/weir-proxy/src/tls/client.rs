@@ -1,4 +1,4 @@
-//! TLS client configuration for connections to servers: verification, server name, client certificate.
+//! Builds the TLS client configuration for servers: verification, server name, client certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::certificate::{self, CertificateError};
 use super::verifier::{SYSTEM, server_verifier};
 use super::versions;
 
-/// How to connect to the servers of a pool.
+/// The TLS configuration for the servers of a pool.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsConnector {
     pub(crate) config: Arc<ClientConfig>,
@@ -22,10 +22,10 @@ pub(crate) struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// The server name to verify for a server at `address`.
+    /// Returns the name for which the certificate of a server at `address` is verified.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
-        let own = || ServerName::IpAddress(address.into());
-        self.name.clone().unwrap_or_else(own)
+        let by_address = || ServerName::IpAddress(address.into());
+        self.name.clone().unwrap_or_else(by_address)
     }
 
     /// Builds the configuration of a pool's `tls`; `protocols` are the ALPN protocols.
@@ -55,9 +55,9 @@ impl TlsConnector {
         let mut config = match &tls.certificate {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let certificate = certificate::one(Path::new(path), &provider)?;
-                let own = Own(certificate.key);
-                builder.with_client_cert_resolver(Arc::new(own))
+                let certificate = certificate::load_one(Path::new(path), &provider)?;
+                let resolver = ClientCertificate(certificate.key);
+                builder.with_client_cert_resolver(Arc::new(resolver))
             }
         };
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -73,11 +73,11 @@ impl TlsConnector {
     }
 }
 
-/// The one client certificate that Weir presents to servers.
+/// The client certificate that Weir presents to servers.
 #[derive(Debug)]
-struct Own(Arc<rustls::sign::CertifiedKey>);
+struct ClientCertificate(Arc<rustls::sign::CertifiedKey>);
 
-impl rustls::client::ResolvesClientCert for Own {
+impl rustls::client::ResolvesClientCert for ClientCertificate {
     fn resolve(
         &self,
         _: &[&[u8]],

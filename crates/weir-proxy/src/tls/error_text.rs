@@ -1,6 +1,6 @@
-//! Texts for TLS errors, because rustls mostly prints the names of its types.
+//! Describes TLS errors in words, because rustls mostly prints the names of its types.
 //!
-//! One table for logs, check results and problems with files.
+//! Logs, check results and problems with files use the same texts.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,7 +19,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The subject of a text.
+    /// Returns the grammatical subject for an error of a certificate.
     const fn certificate(self) -> &'static str {
         match self {
             Self::Server => "the server's certificate",
@@ -37,20 +37,23 @@ impl Peer {
     }
 }
 
-/// Describes the error, without a full stop.
+/// Describes a TLS error, without a full stop.
 pub fn describe_error(error: &Error, peer: Peer) -> String {
     let name = peer.name();
     match error {
         Error::InvalidCertificate(error) => certificate(error, peer),
-        Error::AlertReceived(alert) => format!("{name} refused TLS: {}", alert_words(*alert)),
+        Error::AlertReceived(alert) => format!("{name} refused TLS: {}", describe_alert(*alert)),
         Error::PeerIncompatible(why) => format!("{name} {}", incompatible(why)),
         Error::PeerMisbehaved(why) => {
-            format!("{name} violates the TLS protocol: {}", plain(why))
+            format!(
+                "{name} violates the TLS protocol: {}",
+                variant_in_words(why)
+            )
         }
         Error::InvalidMessage(why) => {
             format!(
                 "{name} does not speak TLS, or sent a malformed message: {}",
-                plain(why)
+                variant_in_words(why)
             )
         }
         Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
@@ -66,7 +69,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         }
         Error::HandshakeNotComplete => "the TLS handshake is not complete".to_owned(),
         Error::FailedToGetCurrentTime => "this machine's clock cannot be read".to_owned(),
-        Error::FailedToGetRandomBytes => "this machine has no random bytes".to_owned(),
+        Error::FailedToGetRandomBytes => "this machine's random number generator failed".to_owned(),
         Error::BadMaxFragmentSize => "the fragment size is out of range".to_owned(),
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             "the key belongs to another certificate".to_owned()
@@ -75,7 +78,7 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         Error::InvalidCertRevocationList(why) => {
             format!(
                 "the certificate revocation list cannot be used: {}",
-                plain(why)
+                variant_in_words(why)
             )
         }
         Error::InvalidEncryptedClientHello(_) => {
@@ -83,11 +86,11 @@ pub fn describe_error(error: &Error, peer: Peer) -> String {
         }
         Error::General(text) => text.clone(),
         Error::Other(other) => other.0.to_string(),
-        other => plain(other),
+        other => variant_in_words(other),
     }
 }
 
-/// Describes an I/O error that was caused by a TLS error; `None` = it has another cause.
+/// Describes an I/O error that a TLS error caused. Returns `None` if it has another cause.
 pub fn describe_io_error(error: &io::Error, peer: Peer) -> Option<String> {
     let inner = error.get_ref()?.downcast_ref::<Error>()?;
     Some(describe_error(inner, peer))
@@ -108,7 +111,7 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
             "is from an unknown issuer: no certificate in `ca` signed it, and `ca` does not contain it".to_owned()
         }
         CertificateError::BadSignature => {
-            "or its chain has a wrong signature".to_owned()
+            "or its chain has an invalid signature".to_owned()
         }
         CertificateError::NotValidForNameContext {
             expected,
@@ -137,15 +140,15 @@ fn certificate(error: &CertificateError, peer: Peer) -> String {
             "cannot be verified: the revocation list has expired".to_owned()
         }
         CertificateError::InvalidOcspResponse => "has an invalid OCSP response".to_owned(),
-        CertificateError::ApplicationVerificationFailure => "is refused".to_owned(),
+        CertificateError::ApplicationVerificationFailure => "was rejected".to_owned(),
         CertificateError::Other(other) => other_certificate(&format!("{:?}", other.0)),
-        // The deprecated forms, and what a later rustls adds.
-        other => format!("cannot be used: {}", plain(other)),
+        // Deprecated variants, and variants that later versions of rustls add.
+        other => format!("cannot be used: {}", variant_in_words(other)),
     };
     format!("{subject} {rest}")
 }
 
-/// Describes a webpki error by its name.
+/// Describes a webpki error, given the name of its variant.
 fn other_certificate(name: &str) -> String {
     let known = match name {
         "UnsupportedCertVersion" => {
@@ -197,36 +200,32 @@ fn incompatible(why: &PeerIncompatible) -> String {
         PeerIncompatible::ExtendedMasterSecretExtensionRequired => {
             "lacks the extended master secret extension (RFC 7627)"
         }
-        other => return format!("is not compatible: {}", plain(other)),
+        other => return format!("is not compatible: {}", variant_in_words(other)),
     };
     text.to_owned()
 }
 
-fn alert_words(alert: AlertDescription) -> String {
+fn describe_alert(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::HandshakeFailure => {
             "no version, cipher or certificate in common (alert 40)".to_owned()
         }
-        AlertDescription::UnknownCA => {
-            "it does not know the CA of the certificate (alert 48)".to_owned()
-        }
+        AlertDescription::UnknownCA => "unknown CA of the certificate (alert 48)".to_owned(),
         AlertDescription::CertificateRequired => "it requires a certificate (alert 116)".to_owned(),
-        AlertDescription::UnrecognisedName => {
-            "it does not know the server name (alert 112)".to_owned()
-        }
+        AlertDescription::UnrecognisedName => "unknown server name (alert 112)".to_owned(),
         AlertDescription::ProtocolVersion => {
             "it does not support this version of TLS (alert 70)".to_owned()
         }
-        other => format!("{} (alert {})", plain(&other), u8::from(other)),
+        other => format!("{} (alert {})", variant_in_words(&other), u8::from(other)),
     }
 }
 
-/// The name of a variant in words, without its fields.
-fn plain(value: &impl Debug) -> String {
+/// Returns the name of a variant in words, without its fields.
+fn variant_in_words(value: &impl Debug) -> String {
     words_of(&format!("{value:?}"))
 }
 
-/// `WrongGroupForKeyShare` as `wrong group for key share`.
+/// Converts `WrongGroupForKeyShare` to `wrong group for key share`.
 fn words_of(debug: &str) -> String {
     let name = debug.split(|c: char| !c.is_ascii_alphanumeric()).next();
     let mut text = String::new();
@@ -251,7 +250,7 @@ mod tests {
 
     use super::*;
 
-    /// An error with the Debug text of one of webpki's.
+    /// An error with the same Debug text as a webpki error.
     struct Named(&'static str);
 
     impl fmt::Debug for Named {
@@ -273,7 +272,7 @@ mod tests {
         Error::InvalidCertificate(other)
     }
 
-    /// Whether it contains no type name, which would have a capital inside a word or a bracket.
+    /// Returns whether the text contains no type name: no capital letter inside a word, and no bracket.
     fn is_description(text: &str) -> bool {
         let camel = |word: &str| {
             let mut lower = false;
@@ -367,7 +366,7 @@ mod tests {
             CertificateError::BadSignature,
             CertificateError::NotValidForName,
             CertificateError::NotValidForNameContext {
-                expected: "a.example".try_into().expect("a name"),
+                expected: "a.example".try_into().expect("parse name"),
                 presented: vec!["b.example".to_owned()],
             },
             CertificateError::InvalidPurpose,

@@ -1,34 +1,37 @@
-//! When the certificates of a service expire, for status and metrics.
+//! Lists when the certificates of a service expire, for status and metrics.
 
 use super::certificate::Certificate;
 
-/// A certificate that expires in fewer days causes a warning: certbot renews 30 days ahead, so renewal has failed.
+/// A certificate that expires in fewer days causes a warning. certbot renews certificates 30 days before they expire,
+/// so renewal has failed then.
 pub const EXPIRY_WARNING_DAYS: i64 = 14;
 
-/// Maximum number of certificates that a service reports; those that expire first.
+/// Maximum number of certificates that are reported for a service: those that expire first.
 const REPORTED_MAX: usize = 1000;
 
-pub(super) const DAY: i64 = 86_400;
+/// Seconds per day.
+pub(super) const DAY_S: i64 = 86_400;
 
 /// A certificate in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateExpiry {
-    /// The file that it was read from.
+    /// The file that contains it.
     pub file: String,
-    /// The first host name in it; empty if it has none.
+    /// The first host name in it; empty = it contains none.
     pub name: String,
     /// End of its validity, in seconds since 1970.
     pub not_after: i64,
 }
 
 impl CertificateExpiry {
-    /// Full days until it expires; negative if it has expired.
+    /// Returns the full days until it expires. `now` is in seconds since 1970. The result is negative if it has
+    /// expired.
     pub const fn days_left(&self, now: i64) -> i64 {
-        self.not_after.saturating_sub(now).div_euclid(DAY)
+        self.not_after.saturating_sub(now).div_euclid(DAY_S)
     }
 }
 
-/// The certificates that expire first, in this order.
+/// Returns the certificates that expire first, in order of expiry.
 pub(super) fn first_to_expire(certificates: &[Certificate]) -> Vec<CertificateExpiry> {
     let mut found: Vec<CertificateExpiry> = certificates
         .iter()
@@ -52,15 +55,15 @@ mod tests {
         let certificate = CertificateExpiry {
             file: String::new(),
             name: String::new(),
-            not_after: 10 * DAY,
+            not_after: 10 * DAY_S,
         };
         for (now, days) in [
             (0, 10),
             (1, 9),
-            (9 * DAY, 1),
-            (10 * DAY - 1, 0),
-            (10 * DAY + 1, -1),
-            (12 * DAY, -2),
+            (9 * DAY_S, 1),
+            (10 * DAY_S - 1, 0),
+            (10 * DAY_S + 1, -1),
+            (12 * DAY_S, -2),
         ] {
             assert_eq!(certificate.days_left(now), days, "{now}");
         }

@@ -1,4 +1,4 @@
-//! Detects changes of the certificate files of a configuration.
+//! Detects changes to the certificate files that a configuration names.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use weir_model::Desired;
 use weir_sys::privileged;
 
-/// Files of a certificate in a separate directory, as certbot writes them, and its OCSP response.
-const OF_CERTIFICATE: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
+/// Files in a certificate's own directory, named as certbot names them, and its OCSP response.
+const CERTIFICATE_FILES: [&str; 3] = ["fullchain.pem", "privkey.pem", "ocsp.der"];
 
-/// A number that changes when a certificate, key or authority that `desired` names is replaced, added or removed:
-/// a hash of paths, inodes, sizes and times of modification.
-pub fn certificate_files(desired: &Desired) -> u64 {
+/// Returns a fingerprint that changes when a certificate, key, CA, CRL or OCSP response that `desired` names is
+/// replaced, added or removed. It is a hash of paths, devices, inodes, sizes and modification times. Compare
+/// fingerprints only within one process.
+pub fn certificate_fingerprint(desired: &Desired) -> u64 {
     let (mut certificates, mut others) = (BTreeSet::new(), BTreeSet::new());
     let admin = desired.node.admin.iter().flat_map(|admin| &admin.tls);
     for tls in desired
@@ -34,54 +35,55 @@ pub fn certificate_files(desired: &Desired) -> u64 {
     }
     let mut hasher = DefaultHasher::new();
     for path in others {
-        add(Path::new(path), &mut hasher);
+        hash_file(Path::new(path), &mut hasher);
     }
     for path in certificates.into_iter().map(Path::new) {
-        add(path, &mut hasher);
+        hash_file(path, &mut hasher);
         let entries = privileged::list(path).ok().flatten();
         let mut entries = entries.unwrap_or_default();
         entries.sort();
         for entry in entries {
-            add(&entry, &mut hasher);
-            for name in OF_CERTIFICATE {
-                add(&entry.join(name), &mut hasher);
+            hash_file(&entry, &mut hasher);
+            for name in CERTIFICATE_FILES {
+                hash_file(&entry.join(name), &mut hasher);
             }
         }
     }
     hasher.finish()
 }
 
-/// A number that changes when one of these files is replaced, added or removed; see [`certificate_files`].
-pub fn number_of_files(paths: &[PathBuf]) -> u64 {
+/// Returns a fingerprint that changes when one of these files is replaced, added or removed; see
+/// [`certificate_fingerprint`].
+pub fn file_fingerprint(paths: &[PathBuf]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in paths {
-        add(path, &mut hasher);
+        hash_file(path, &mut hasher);
     }
     hasher.finish()
 }
 
-/// Adds a file, as far as it exists.
-fn add(path: &Path, hasher: &mut DefaultHasher) {
-    let Ok(known) = known(path) else {
+/// Adds a file to the hash, if it exists.
+fn hash_file(path: &Path, hasher: &mut DefaultHasher) {
+    let Ok(metadata) = metadata(path) else {
         return;
     };
     path.hash(hasher);
-    let facts = (
-        known.dev(),
-        known.ino(),
-        known.size(),
-        known.mtime(),
-        known.mtime_nsec(),
+    let identity = (
+        metadata.dev(),
+        metadata.ino(),
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
     );
-    facts.hash(hasher);
+    identity.hash(hasher);
 }
 
-/// A process without rights asks the helper for a file that it cannot see.
-fn known(path: &Path) -> io::Result<Metadata> {
+/// Returns a file's metadata. An unprivileged process asks the privileged helper to open files that it cannot access.
+fn metadata(path: &Path) -> io::Result<Metadata> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             privileged::open(path)?.metadata()
         }
-        known => known,
+        other => other,
     }
 }

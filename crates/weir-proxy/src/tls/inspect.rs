@@ -1,4 +1,5 @@
-//! Finds problems of the certificates that a configuration names: unusable, expired or soon to expire, wrong names.
+//! Finds problems with the certificates that a configuration names: unusable, expired, expiring soon, or for other
+//! names.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -9,25 +10,25 @@ use weir_model::{Desired, HostPattern, Proxy, ServiceTls, Source};
 
 use super::TlsConnector;
 use super::certificate::{self, Certificate, CertificateError};
-use super::expiry::{DAY, EXPIRY_WARNING_DAYS};
+use super::expiry::{DAY_S, EXPIRY_WARNING_DAYS};
 use super::server::client_verifier;
 
 /// A problem with a file that the configuration names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The daemon fails to start or to reload; otherwise it is a warning.
+    /// Whether the daemon fails to start or reload; otherwise it is a warning.
     pub fatal: bool,
-    /// In one line.
+    /// A description, in one line.
     pub message: String,
-    /// Its consequence.
+    /// The consequence.
     pub cause: String,
-    /// What to do.
+    /// What the operator can do.
     pub fix: String,
-    /// Where `tls` is written.
+    /// Position in the configuration.
     pub source: Source,
 }
 
-/// Checks every TLS file that `desired` names, as of `now`.
+/// Returns the problems with the TLS files that `desired` names, as of `now`.
 pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let now = now
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -38,15 +39,15 @@ pub(crate) fn inspect(desired: &Desired, now: SystemTime) -> Vec<Problem> {
     let mut problems = Vec::new();
     for proxy in &desired.proxies {
         let Some(tls) = &proxy.tls else { continue };
-        let good = listener(
+        let usable = listener(
             &format!("service {}", proxy.name),
             tls,
             &provider,
             now,
             &mut problems,
         );
-        if !good.is_empty() {
-            uncovered(proxy, &good, &mut problems);
+        if !usable.is_empty() {
+            uncovered(proxy, &usable, &mut problems);
         }
     }
     if let Some(tls) = desired
@@ -72,13 +73,13 @@ fn unusable(owner: &str, error: &CertificateError, source: Source) -> Problem {
     Problem {
         fatal: true,
         message: format!("{owner}: {error}"),
-        cause: "the daemon fails to start or reload with it".to_owned(),
+        cause: "the daemon cannot start or reload with this configuration".to_owned(),
         fix: error.fix().to_owned(),
         source,
     }
 }
 
-/// Checks the TLS files of a listener, and returns the usable certificates.
+/// Checks the TLS files of a listener. Returns the usable certificates.
 fn listener(
     owner: &str,
     tls: &ServiceTls,
@@ -86,15 +87,15 @@ fn listener(
     now: i64,
     problems: &mut Vec<Problem>,
 ) -> Vec<Certificate> {
-    let bad = |error: &CertificateError| unusable(owner, error, tls.source);
-    let mut good = Vec::new();
-    match certificate::all(&tls.certificates, provider) {
-        Err(error) => problems.push(bad(&error)),
+    let problem = |error: &CertificateError| unusable(owner, error, tls.source);
+    let mut usable = Vec::new();
+    match certificate::load_all(&tls.certificates, provider) {
+        Err(error) => problems.push(problem(&error)),
         Ok(found) => {
-            for one in found {
-                match one {
-                    Ok(certificate) => good.push(certificate),
-                    Err(error) => problems.push(bad(&error)),
+            for loaded in found {
+                match loaded {
+                    Ok(certificate) => usable.push(certificate),
+                    Err(error) => problems.push(problem(&error)),
                 }
             }
         }
@@ -102,14 +103,14 @@ fn listener(
     if let Some(path) = &tls.client_ca {
         let provider = Arc::new(provider.clone());
         if let Err(error) = client_verifier(tls, path, provider) {
-            problems.push(bad(&error));
+            problems.push(problem(&error));
         }
     }
-    for certificate in &good {
+    for certificate in &usable {
         problems.extend(validity(certificate, now, tls.source));
         problems.extend(ocsp(certificate, tls.source));
     }
-    good
+    usable
 }
 
 fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Problem> {
@@ -118,18 +119,18 @@ fn validity(certificate: &Certificate, now: i64, source: Source) -> Option<Probl
     let (message, cause, fix) = if now < info.not_before {
         (
             format!("{path}: the certificate is not valid yet"),
-            "clients reject it until then".to_owned(),
+            "clients reject it until it is valid".to_owned(),
             "check this machine's clock and the file",
         )
     } else if now >= info.not_after {
-        let days = (now - info.not_after) / DAY;
+        let days = (now - info.not_after) / DAY_S;
         (
             format!("{path}: the certificate has expired, {}", ago(days)),
             "clients reject it".to_owned(),
             "renew it, then `weir reload`",
         )
     } else {
-        let days = (info.not_after - now) / DAY;
+        let days = (info.not_after - now) / DAY_S;
         if days >= EXPIRY_WARNING_DAYS {
             return None;
         }

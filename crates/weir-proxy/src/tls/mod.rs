@@ -1,7 +1,7 @@
-//! TLS with rustls: certificate files, client and server configurations, and connections.
+//! Implements TLS with rustls: certificate files, client and server configurations, and connections.
 //!
-//! Configurations are built together with a plan, from files that are read at that time. A connection keeps the
-//! configuration it was accepted with, so a reload does not affect established connections.
+//! Configurations are built together with a plan, from the files as they are at that time. A connection keeps the
+//! configuration with which it was accepted, so a reload does not affect established connections.
 
 mod certificate;
 mod channel;
@@ -29,7 +29,7 @@ pub(crate) use channel::{Channel, Handshake, TlsDetails};
 pub(crate) use client::TlsConnector;
 pub use error_text::{Peer, describe_error, describe_io_error};
 pub use expiry::{CertificateExpiry, EXPIRY_WARNING_DAYS};
-pub use files::{certificate_files, number_of_files};
+pub use files::{certificate_fingerprint, file_fingerprint};
 pub use inspect::Problem;
 pub(crate) use inspect::inspect;
 pub use no_verification::NoCertificateVerification;
@@ -39,18 +39,18 @@ pub(crate) use ticket::Tickets;
 pub use ticket::{ServiceTickets, TicketKey};
 pub use verifier::server_verifier;
 
-const BOTH: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
-const NEWEST: &[&SupportedProtocolVersion] = &[&TLS13];
+const TLS12_AND_TLS13: &[&SupportedProtocolVersion] = &[&TLS13, &TLS12];
+const TLS13_ONLY: &[&SupportedProtocolVersion] = &[&TLS13];
 
-/// The supported versions from `minimum` on.
+/// Returns the supported versions, from `minimum` on.
 const fn versions(minimum: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     match minimum {
-        TlsVersion::V12 => BOTH,
-        TlsVersion::V13 => NEWEST,
+        TlsVersion::V12 => TLS12_AND_TLS13,
+        TlsVersion::V13 => TLS13_ONLY,
     }
 }
 
-/// For [`fuzzing`](crate::fuzzing).
+/// Parses the input as a certificate and as an OCSP response, for [`fuzzing`](crate::fuzzing).
 pub(crate) fn read_der(input: &[u8]) {
     let _ = x509::read(input);
     let _ = ocsp::check(input, &[1, 2, 3], 0);

@@ -1,4 +1,4 @@
-//! Server certificate verifier that accepts any certificate.
+//! Implements a server certificate verifier that accepts any certificate.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
@@ -10,7 +10,7 @@ use rustls::{DigitallySignedStruct, SignatureScheme};
 pub struct NoCertificateVerification(WebPkiSupportedAlgorithms);
 
 impl NoCertificateVerification {
-    /// Accepts the signature algorithms of `provider`.
+    /// Creates a verifier that supports the signature algorithms of `provider`.
     pub fn new(provider: &CryptoProvider) -> Self {
         Self(provider.signature_verification_algorithms)
     }

@@ -1,7 +1,8 @@
-//! Checks whether an OCSP response from a file (RFC 6960) can be stapled. A client that gets a useless response rejects
-//! the connection, so no response is better than a bad one.
+//! Checks whether an OCSP response from a file (RFC 6960) can be stapled.
 //!
-//! `x509-ocsp` parses the response. Its signature is not verified here; clients do that.
+//! Clients reject a connection with an invalid response, so no response is better than an invalid one.
+//!
+//! `x509-ocsp` parses the response. Its signature is not verified here, but by the clients.
 
 use x509_cert::der::Decode;
 use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspResponseStatus};
@@ -9,13 +10,13 @@ use x509_ocsp::{BasicOcspResponse, OcspGeneralizedTime, OcspResponse, OcspRespon
 /// Why a response is not stapled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OcspFault {
-    /// It cannot be parsed.
+    /// The response cannot be parsed.
     #[error("not an OCSP response")]
     Malformed,
-    /// `tryLater`, `unauthorized` and the like.
+    /// The responder returned an error status, such as `tryLater` or `unauthorized`.
     #[error("the OCSP responder returned an error")]
     Refusal,
-    /// Perhaps for the previous certificate.
+    /// The response is for another certificate, perhaps the previous one.
     #[error("the OCSP response is for another certificate")]
     Other,
     /// `nextUpdate` has passed.
@@ -23,10 +24,10 @@ pub(crate) enum OcspFault {
     Over,
 }
 
-/// Checks a response for the certificate with this serial number at `now`, in seconds since 1970.
+/// Checks a response for the certificate with this serial number. `now` is in seconds since 1970.
 ///
 /// # Errors
-/// It cannot be used.
+/// The response cannot be stapled.
 pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), OcspFault> {
     let response = OcspResponse::from_der(response).map_err(|_| OcspFault::Malformed)?;
     if response.response_status != OcspResponseStatus::Successful {
@@ -35,11 +36,11 @@ pub(crate) fn check(response: &[u8], serial: &[u8], now: i64) -> Result<(), Ocsp
     let bytes = response.response_bytes.ok_or(OcspFault::Malformed)?;
     let basic =
         BasicOcspResponse::from_der(bytes.response.as_bytes()).map_err(|_| OcspFault::Malformed)?;
-    let mut answers = basic.tbs_response_data.responses.iter();
-    let answer = answers
-        .rfind(|answer| answer.cert_id.serial_number.as_bytes() == serial)
+    let mut responses = basic.tbs_response_data.responses.iter();
+    let single = responses
+        .rfind(|single| single.cert_id.serial_number.as_bytes() == serial)
         .ok_or(OcspFault::Other)?;
-    if answer
+    if single
         .next_update
         .is_some_and(|until| seconds(until) <= now)
     {

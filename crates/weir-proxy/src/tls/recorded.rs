@@ -1,4 +1,4 @@
-//! Compares the facts read from certificates and OCSP responses made by `openssl` with recorded results.
+//! Tests that certificates and OCSP responses made by `openssl` are read as recorded in `testdata`.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,7 +17,7 @@ const LONG_SERIAL: &[u8] = &[
     0x7f, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
 ];
 const SERIALS: [&[u8]; 5] = [&[0x10, 0x01], &[0x00, 0x80], &[0x80], &[7], LONG_SERIAL];
-/// Around the expiry of `ocsp_good.der`.
+/// Times in seconds since 1970, including those around the expiry of `ocsp_good.der`.
 const TIMES: [i64; 4] = [0, 1_804_188_127, 1_804_188_128, i64::MAX];
 
 fn testdata() -> PathBuf {
@@ -28,15 +28,15 @@ fn is_response(name: &str) -> bool {
     name.starts_with("ocsp_")
 }
 
-/// Certificates by name, then OCSP responses by name.
+/// Returns the certificates by name, then the OCSP responses by name.
 fn files() -> Vec<(String, Vec<u8>)> {
-    let entries = fs::read_dir(testdata()).expect("the directory");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
-    let names = names.map(|name| name.into_string().expect("UTF-8"));
+    let entries = fs::read_dir(testdata()).expect("read directory");
+    let names = entries.map(|entry| entry.expect("read directory entry").file_name());
+    let names = names.map(|name| name.into_string().expect("file name is UTF-8"));
     let mut names: Vec<String> = names.filter(|name| name.ends_with(".der")).collect();
     names.sort_by_key(|name| (is_response(name), name.clone()));
     let read = |name: String| {
-        let content = fs::read(testdata().join(&name)).expect("a file");
+        let content = fs::read(testdata().join(&name)).expect("read file");
         (name, content)
     };
     names.into_iter().map(read).collect()
@@ -46,7 +46,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the program reads of a file, in the form of the record.
+/// Describes a file in the format of `recorded.txt`.
 fn describe(name: &str, content: &[u8]) -> String {
     if is_response(name) {
         describe_response(name, content)
@@ -108,14 +108,14 @@ fn truncated_files_are_rejected() {
     }
 }
 
-/// Bytes with the tags and lengths that occur in certificates, and any others.
+/// Generates bytes that often are tags and lengths of certificates.
 fn der_like() -> impl Strategy<Value = Vec<u8>> {
     let known = b"\x30\x02\x06\x17\x18\x31\xa0\xa3\x82\x00\x01\x05\x7f\x81\x84\xff";
     vec(prop_oneof![select(known.to_vec()), any::<u8>()], 0..120)
 }
 
 proptest! {
-    /// Flipping a bit an even number of times restores the file, whose result is then the recorded one.
+    /// Flipping a bit an even number of times restores the file, which must then be read as recorded.
     #[test]
     fn flipped_bits_do_not_panic(file: Index, flips in vec(any::<Index>(), 0..4), length: Option<Index>) {
         let files = files();

@@ -1,4 +1,4 @@
-//! TLS server configuration for clients: certificate selection by SNI, versions, ALPN, client certificates, tickets.
+//! Builds the TLS server configuration for clients: certificates by SNI, versions, ALPN, client certificates, tickets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,9 +23,9 @@ use crate::misdirect::Names;
 #[derive(Debug)]
 struct Resolver {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// Wildcard names by what follows the star, `.example`.
-    below: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// The default, the first certificate by file name; `None` = a client must send a known name.
+    /// Certificates with wildcard names, by the name without the star: `.example` for `*.example`.
+    wildcard_suffixes: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// The default: the first certificate by file name. `None` = a client must send a known name.
     first: Option<Vec<Arc<CertifiedKey>>>,
 }
 
@@ -33,13 +33,13 @@ impl Resolver {
     fn new(certificates: &[Certificate], strict: bool) -> Self {
         let mut resolver = Self {
             exact: HashMap::new(),
-            below: HashMap::new(),
+            wildcard_suffixes: HashMap::new(),
             first: None,
         };
         for certificate in certificates {
             for name in &certificate.info.names {
                 let (map, name) = match name.strip_prefix('*') {
-                    Some(rest) => (&mut resolver.below, rest),
+                    Some(rest) => (&mut resolver.wildcard_suffixes, rest),
                     None => (&mut resolver.exact, name.as_str()),
                 };
                 let keys = map.entry(name.to_owned()).or_default();
@@ -59,7 +59,7 @@ impl Resolver {
         let name = name.strip_suffix('.').unwrap_or(name);
         self.exact.get(name).or_else(|| {
             let dot = name.find('.')?;
-            self.below.get(&name[dot..])
+            self.wildcard_suffixes.get(&name[dot..])
         })
     }
 }
@@ -77,7 +77,7 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
-/// No tickets, for a listener with few clients: sessions are resumed from this process's cache only.
+/// Disables tickets, for a listener with few clients: sessions are resumed only from this process's cache.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -99,8 +99,8 @@ impl ProducesTickets for NoTickets {
     }
 }
 
-/// TLS configuration of a listener that belongs to no service, from the same configuration keys, and its certificates,
-/// the first to expire first.
+/// Builds the TLS configuration of a listener that belongs to no service, from the same configuration keys. Also
+/// returns its certificates, in order of expiry.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -112,7 +112,7 @@ pub fn listener_tls(
     Ok((secured.config, secured.expiries))
 }
 
-/// The TLS configuration of a service, and facts about its certificates.
+/// The TLS configuration of a service, with data about its certificates.
 pub(crate) struct Secured {
     pub(crate) config: Arc<ServerConfig>,
     /// The names in the certificates.
@@ -120,8 +120,8 @@ pub(crate) struct Secured {
     pub(crate) expiries: Vec<CertificateExpiry>,
 }
 
-/// Builds the configuration of a service's `tls`. `protocols` are the ALPN protocols. Tickets are shared by all
-/// workers, and by later configurations with the same client authentication.
+/// Builds the configuration for a service's `tls`. `protocols` are the ALPN protocols. All workers share `tickets`, and
+/// so do later configurations with the same client authentication.
 ///
 /// # Errors
 /// A certificate cannot be used.
@@ -131,9 +131,10 @@ pub(crate) fn server_config(
     tickets: Arc<dyn ProducesTickets>,
 ) -> Result<Secured, CertificateError> {
     let provider = Arc::new(suite::provider(&tls.ciphers, &tls.groups));
-    let certificates: Result<Vec<Certificate>, _> = certificate::all(&tls.certificates, &provider)?
-        .into_iter()
-        .collect();
+    let certificates: Result<Vec<Certificate>, _> =
+        certificate::load_all(&tls.certificates, &provider)?
+            .into_iter()
+            .collect();
     let certificates = certificates?;
     for (path, fault) in certificates
         .iter()
@@ -155,13 +156,15 @@ pub(crate) fn server_config(
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if tls.client_crl.is_some() {
-        // A resumed session is not verified again: a client whose certificate was revoked could continue.
+        // A resumed session is not verified again, so a client whose certificate was revoked could continue.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     } else {
         config.ticketer = tickets;
     }
-    let names = certificates.iter().flat_map(|one| &one.info.names);
+    let names = certificates
+        .iter()
+        .flat_map(|certificate| &certificate.info.names);
     Ok(Secured {
         config: Arc::new(config),
         names: Names::new(names.map(String::as_str)),
@@ -176,7 +179,7 @@ fn refused(path: &str, source: rustls::Error) -> CertificateError {
     }
 }
 
-/// Verifies the certificates of clients by the authorities at `path`, and by the revocation lists.
+/// Returns a verifier for client certificates, by the CAs in the file `path` and the revocation lists.
 pub(super) fn client_verifier(
     tls: &ServiceTls,
     path: &str,
@@ -185,7 +188,7 @@ pub(super) fn client_verifier(
     let roots = Arc::new(certificate::authorities(Path::new(path))?);
     let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
     if let Some(lists) = &tls.client_crl {
-        let lists = certificate::revocations(Path::new(lists))?;
+        let lists = certificate::revocation_lists(Path::new(lists))?;
         verifier = verifier.with_crls(lists).enforce_revocation_expiration();
     }
     let verifier = match tls.client_auth {

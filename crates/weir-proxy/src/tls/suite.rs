@@ -1,20 +1,20 @@
-//! The cipher suites and groups of `tls` as rustls has them.
+//! Translates the cipher suites and groups of `tls` to those of rustls.
 
 use rustls::NamedGroup;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use weir_model::{CipherSuite, TlsGroup};
 
-/// The algorithms of aws-lc-rs with these suites and groups only; without any, those that rustls uses by default. A TLS
-/// version of which no suite is listed keeps its suites.
+/// Returns the algorithms of aws-lc-rs, restricted to these suites and groups. An empty list means the defaults of
+/// rustls. If no suite of a TLS version is listed, that version keeps its default suites.
 pub(super) fn provider(ciphers: &[CipherSuite], groups: &[TlsGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     provider.cipher_suites.retain(|suite| {
         let mut all = CipherSuite::ALL.into_iter();
-        let Some(own) = all.find(|own| id(*own) == suite.suite()) else {
+        let Some(known) = all.find(|known| id(*known) == suite.suite()) else {
             return ciphers.is_empty();
         };
-        let has_version = ciphers.iter().any(|it| it.version() == own.version());
-        !has_version || ciphers.contains(&own)
+        let has_version = ciphers.iter().any(|it| it.version() == known.version());
+        !has_version || ciphers.contains(&known)
     });
     if !groups.is_empty() {
         let all = || aws_lc_rs::ALL_KX_GROUPS.iter().copied();

@@ -1,7 +1,7 @@
-//! Tickets of TLS sessions (RFC 5077, RFC 8446 section 4.6.1) under keys that can be handed over to another process.
+//! Issues TLS session tickets (RFC 5077, RFC 8446 section 4.6.1) under keys that can be handed over to another process.
 //!
-//! A ticket is the key's name, a random nonce, and the session state of rustls, encrypted with AES-256-GCM. A key
-//! encrypts tickets for six hours and decrypts them for six more, so a ticket is valid for at most twelve hours.
+//! A ticket consists of the key's name, a random nonce, and rustls' session state, encrypted with AES-256-GCM. A key
+//! encrypts tickets for six hours and decrypts them for six more hours, so a ticket is valid for at most twelve hours.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -12,22 +12,22 @@ use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 use weir_model::{ClientAuth, ServiceTls};
 
-/// How long a key encrypts, and how long it then still decrypts.
-const TURN: Duration = Duration::from_secs(6 * 3600);
+/// Time for which a key encrypts tickets, and further time for which it decrypts them.
+const KEY_PERIOD: Duration = Duration::from_secs(6 * 3600);
 const NAME_LEN: usize = 16;
 
-/// A ticket key, as it is handed over between processes.
+/// A ticket key, in the form in which it is handed over between processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TicketKey {
-    /// Identifies the key in its tickets; not secret.
+    /// Identifies the key in tickets; not secret.
     pub name: [u8; NAME_LEN],
     /// The AES-256 key.
     pub secret: [u8; 32],
-    /// When it was generated.
+    /// When the key was generated.
     pub made: SystemTime,
 }
 
-/// Never shows the secret.
+/// Does not print the secret.
 impl fmt::Debug for TicketKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let made = &self.made;
@@ -37,25 +37,25 @@ impl fmt::Debug for TicketKey {
     }
 }
 
-/// A service's keys, and the client authentication that its tickets stand for: a client that resumes a session sends
+/// A service's ticket keys, and the client authentication that its tickets imply: a client that resumes a session sends
 /// no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceTickets {
-    /// The service.
+    /// Name of the service.
     pub service: String,
-    /// The file of authorities for client certificates.
+    /// Path of the CA file for client certificates.
     pub client_ca: Option<String>,
-    /// Whether clients had to authenticate.
+    /// Whether clients had to present a certificate.
     pub client_auth: ClientAuth,
-    /// The key that encrypts, and the one before it.
+    /// The key that encrypts, then the previous one.
     pub keys: Vec<TicketKey>,
 }
 
 /// The ticket keys of a service; shared by all workers.
 pub(crate) struct Tickets {
     keys: RwLock<Vec<TicketKey>>,
-    /// The keys come from the configuration and are not rotated here.
-    given: bool,
+    /// Whether the keys come from the configuration. Such keys are not rotated here.
+    configured: bool,
 }
 
 impl fmt::Debug for Tickets {
@@ -76,7 +76,7 @@ impl TicketKey {
         Ok(key)
     }
 
-    /// Derives a key from a secret that other directors share; `info` binds it to one service.
+    /// Derives a key from a secret that other directors share. `info` binds the key to a service.
     fn derived(secret: &[u8], info: &[&[u8]], now: SystemTime) -> Option<Self> {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir session tickets").extract(secret);
         let mut key = Self {
@@ -89,13 +89,13 @@ impl TicketKey {
             .ok()?
             .fill(&mut bytes)
             .ok()?;
-        let (name, own) = bytes.split_at(NAME_LEN);
+        let (name, secret_bytes) = bytes.split_at(NAME_LEN);
         key.name.copy_from_slice(name);
-        key.secret.copy_from_slice(own);
+        key.secret.copy_from_slice(secret_bytes);
         Some(key)
     }
 
-    /// Zero if the clock was set back.
+    /// Returns the age of the key; zero if the clock was set back.
     fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.made).unwrap_or_default()
     }
@@ -105,7 +105,7 @@ impl TicketKey {
     }
 }
 
-/// Length of the derived bytes.
+/// Number of bytes to derive.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -115,8 +115,8 @@ impl hkdf::KeyType for Length {
 }
 
 impl Tickets {
-    /// Keys for a service: configured or generated. Keys derived from one secret differ by service and by client
-    /// authentication, because a client that resumes a session is not authenticated again.
+    /// Returns the keys for a service: configured or generated. Keys that are derived from one secret differ by service
+    /// and by client authentication, because a client that resumes a session is not authenticated again.
     ///
     /// # Errors
     /// The random number generator failed.
@@ -139,33 +139,33 @@ impl Tickets {
         let keys = keys.ok_or(rustls::Error::FailedToGetRandomBytes)?;
         Ok(Self {
             keys: RwLock::new(keys),
-            given: true,
+            configured: true,
         })
     }
 
-    /// Whether the keys are configured.
-    pub(crate) const fn are_given(&self) -> bool {
-        self.given
+    /// Returns whether the keys are configured.
+    pub(crate) const fn are_configured(&self) -> bool {
+        self.configured
     }
 
-    /// Keys from another process that have not expired, or a new one.
+    /// Takes those keys from another process that have not expired; generates one if none remains.
     ///
     /// # Errors
     /// The random number generator failed.
     pub(crate) fn new(keys: Vec<TicketKey>) -> Result<Self, rustls::Error> {
         let now = SystemTime::now();
         let mut keys = keys;
-        keys.retain(|key| key.age(now) < 2 * TURN);
+        keys.retain(|key| key.age(now) < 2 * KEY_PERIOD);
         if keys.is_empty() {
             keys.push(TicketKey::new(now)?);
         }
         Ok(Self {
             keys: RwLock::new(keys),
-            given: false,
+            configured: false,
         })
     }
 
-    /// The keys, to hand over to another process.
+    /// Returns the keys, for another process.
     pub(crate) fn keys(&self) -> Vec<TicketKey> {
         self.keys
             .read()
@@ -173,15 +173,15 @@ impl Tickets {
             .clone()
     }
 
-    /// The key that encrypts now.
-    fn sealing(&self, now: SystemTime) -> Option<TicketKey> {
+    /// Returns the key that encrypts now. Rotates the keys if its time is over.
+    fn encryption_key(&self, now: SystemTime) -> Option<TicketKey> {
         let first = self.keys().first().copied()?;
-        if self.given || first.age(now) < TURN {
+        if self.configured || first.age(now) < KEY_PERIOD {
             return Some(first);
         }
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread may have been first.
-        if keys.first().is_some_and(|key| key.age(now) >= TURN) {
+        // Another thread may have rotated the keys meanwhile.
+        if keys.first().is_some_and(|key| key.age(now) >= KEY_PERIOD) {
             keys.insert(0, TicketKey::new(now).ok()?);
             keys.truncate(2);
         }
@@ -189,9 +189,9 @@ impl Tickets {
     }
 
     fn seal(&self, message: &[u8], now: SystemTime) -> Option<Vec<u8>> {
-        let key = self.sealing(now)?;
-        // A configured key does not expire; its tickets do.
-        let sealed_at = self.given.then(|| seconds(now).to_be_bytes());
+        let key = self.encryption_key(now)?;
+        // A configured key does not expire, so its tickets contain the time.
+        let sealed_at = self.configured.then(|| seconds(now).to_be_bytes());
         let mut sealed = [sealed_at.as_ref().map_or(&[][..], |it| it), message].concat();
         let nonce = key
             .cipher()?
@@ -204,7 +204,7 @@ impl Tickets {
         let (name, rest) = ticket.split_at_checked(NAME_LEN)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_LEN)?;
         let keys = self.keys();
-        let young = |key: &TicketKey| self.given || key.age(now) < 2 * TURN;
+        let young = |key: &TicketKey| self.configured || key.age(now) < 2 * KEY_PERIOD;
         let good = |key: &&TicketKey| key.name == name && young(key);
         let key = keys.iter().find(good)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -215,16 +215,16 @@ impl Tickets {
             .ok()?
             .len();
         opened.truncate(length);
-        if self.given {
+        if self.configured {
             let (sealed_at, message) = opened.split_first_chunk()?;
             let age = seconds(now).saturating_sub(u64::from_be_bytes(*sealed_at));
-            return (age < (2 * TURN).as_secs()).then(|| message.to_vec());
+            return (age < (2 * KEY_PERIOD).as_secs()).then(|| message.to_vec());
         }
         Some(opened)
     }
 }
 
-/// Since 1970.
+/// Returns the seconds since 1970.
 fn seconds(now: SystemTime) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
@@ -236,7 +236,7 @@ impl ProducesTickets for Tickets {
     }
 
     fn lifetime(&self) -> u32 {
-        u32::try_from((2 * TURN).as_secs()).unwrap_or(u32::MAX)
+        u32::try_from((2 * KEY_PERIOD).as_secs()).unwrap_or(u32::MAX)
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
@@ -255,19 +255,19 @@ mod tests {
     #[test]
     fn another_process_decrypts_tickets_with_handed_over_keys() {
         let now = SystemTime::now();
-        let one = Tickets::new(Vec::new()).expect("randomness");
-        let ticket = one.seal(b"session", now).expect("sealed");
-        let two = Tickets::new(one.keys()).expect("keys");
-        assert_eq!(two.open(&ticket, now).as_deref(), Some(&b"session"[..]));
-        let other = Tickets::new(Vec::new()).expect("randomness");
+        let first = Tickets::new(Vec::new()).expect("generate key");
+        let ticket = first.seal(b"session", now).expect("seal ticket");
+        let second = Tickets::new(first.keys()).expect("create tickets");
+        assert_eq!(second.open(&ticket, now).as_deref(), Some(&b"session"[..]));
+        let other = Tickets::new(Vec::new()).expect("generate key");
         assert_eq!(other.open(&ticket, now), None);
     }
 
     #[test]
     fn modified_ticket_is_rejected() {
         let now = SystemTime::now();
-        let tickets = Tickets::new(Vec::new()).expect("randomness");
-        let ticket = tickets.seal(b"session", now).expect("sealed");
+        let tickets = Tickets::new(Vec::new()).expect("generate key");
+        let ticket = tickets.seal(b"session", now).expect("seal ticket");
         for at in 0..ticket.len() {
             let mut changed = ticket.clone();
             changed[at] ^= 1;
@@ -279,16 +279,24 @@ mod tests {
     #[test]
     fn key_encrypts_for_six_hours_and_decrypts_for_six_more() {
         let begun = SystemTime::now();
-        let tickets = Tickets::new(Vec::new()).expect("randomness");
-        let ticket = tickets.seal(b"session", begun).expect("sealed");
+        let tickets = Tickets::new(Vec::new()).expect("generate key");
+        let ticket = tickets.seal(b"session", begun).expect("seal ticket");
         let minute = Duration::from_secs(60);
-        let later = begun + TURN + minute;
-        let second = tickets.seal(b"session", later).expect("sealed");
+        let later = begun + KEY_PERIOD + minute;
+        let second = tickets.seal(b"session", later).expect("seal ticket");
         assert_ne!(ticket[..NAME_LEN], second[..NAME_LEN]);
         assert!(tickets.open(&ticket, later).is_some());
         assert_eq!(tickets.keys().len(), 2);
-        assert!(tickets.open(&ticket, begun + 2 * TURN + minute).is_none());
-        assert!(tickets.open(&second, begun + 2 * TURN + minute).is_some());
+        assert!(
+            tickets
+                .open(&ticket, begun + 2 * KEY_PERIOD + minute)
+                .is_none()
+        );
+        assert!(
+            tickets
+                .open(&second, begun + 2 * KEY_PERIOD + minute)
+                .is_some()
+        );
     }
 
     #[test]
@@ -309,16 +317,16 @@ mod tests {
                 ticket_keys: keys.iter().map(|key| secret(key)).collect(),
                 source: weir_model::Source::default(),
             };
-            Tickets::of(service, &tls).expect("keys")
+            Tickets::of(service, &tls).expect("create tickets")
         };
         let now = SystemTime::now();
         let ticket = tickets("s", None, &["one"])
             .seal(b"session", now)
-            .expect("sealed");
+            .expect("seal ticket");
         let opens = |tickets: Tickets, at| tickets.open(&ticket, at).as_deref() == Some(b"session");
         assert!(opens(tickets("s", None, &["one"]), now));
-        assert!(opens(tickets("s", None, &["two", "one"]), now + TURN));
-        assert!(!opens(tickets("s", None, &["one"]), now + 2 * TURN));
+        assert!(opens(tickets("s", None, &["two", "one"]), now + KEY_PERIOD));
+        assert!(!opens(tickets("s", None, &["one"]), now + 2 * KEY_PERIOD));
         assert!(!opens(tickets("s", None, &["two"]), now));
         assert!(!opens(tickets("t", None, &["one"]), now));
         assert!(!opens(tickets("s", Some("ca"), &["one"]), now));
@@ -326,7 +334,7 @@ mod tests {
 
     #[test]
     fn debug_output_hides_the_secret() {
-        let key = TicketKey::new(SystemTime::now()).expect("randomness");
+        let key = TicketKey::new(SystemTime::now()).expect("generate key");
         assert!(!format!("{key:?}").contains("secret"));
     }
 }

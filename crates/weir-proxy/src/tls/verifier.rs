@@ -1,10 +1,10 @@
 //! Verifies server certificates, for proxied servers and for health checks.
 //!
-//! A certificate is accepted if it chains to an authority, or if it is identical to one of the certificates in `ca`.
-//! The latter is what OpenSSL, and therefore HAProxy and nginx, does with a self-signed certificate in `ca-file`: it is
-//! its own authority, regardless of its basic constraints. As in OpenSSL, validity, extended key usage and name are
-//! checked nevertheless, and a certificate without DNS names is valid for its common name (X509_check_host(3)). The
-//! handshake signature is always verified.
+//! A certificate is accepted if it chains to a CA, or if it is identical to one of the certificates in `ca`. OpenSSL,
+//! and therefore HAProxy and nginx, treat a self-signed certificate in `ca-file` in the same way: it is its own CA,
+//! regardless of its basic constraints. As in OpenSSL, validity, extended key usage and name are still checked, and a
+//! certificate without DNS names is valid for its common name (X509_check_host(3)). The handshake signature is always
+//! verified.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 use super::certificate::{self, CertificateError};
 use super::x509;
 
-/// Debian's file of well-known authorities.
+/// Debian's file of well-known CAs.
 pub(super) const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[derive(Debug)]
 struct Verifier {
-    /// `None` = the file contains no authority.
+    /// Verifies by chain; `None` = the file contains no CA.
     chain: Option<Arc<WebPkiServerVerifier>>,
-    /// Accepted without a chain.
+    /// Certificates that are accepted without a chain.
     pinned: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Verifies servers by the certificates in the file `ca`, or by the system's authorities.
+/// Returns a verifier for server certificates, by the certificates in the file `ca` or by the system's CAs.
 ///
 /// # Errors
-/// The file cannot be read, or holds no certificate.
+/// The file cannot be read, or contains no certificate.
 pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, CertificateError> {
     let path = Path::new(ca.unwrap_or(SYSTEM));
     let certificates = certificate::chain(path)?;
@@ -70,8 +70,8 @@ pub fn server_verifier(ca: Option<&str>) -> Result<Arc<dyn ServerCertVerifier>, 
     }))
 }
 
-/// Whether a certificate of `ca` may be an authority for others. An end-entity certificate, or one whose constraints
-/// cannot be read, is only accepted itself.
+/// Returns whether a certificate in `ca` may be a CA. An end-entity certificate, or one whose constraints cannot be
+/// read, is only accepted itself.
 fn may_issue(certificate: &[u8]) -> bool {
     x509::read(certificate).is_some_and(|info| !info.is_end_entity)
 }
@@ -127,7 +127,7 @@ fn pinned(
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
     use rustls::CertificateError::{BadEncoding, Expired, InvalidPurpose, NotValidYet};
-    // Rejects what webpki cannot parse, such as version 1 and unknown critical extensions.
+    // Rejects certificates that webpki cannot parse, such as version 1, or with unknown critical extensions.
     let parsed = ParsedCertificate::try_from(end)?;
     let info = x509::read(end).ok_or(BadEncoding)?;
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
@@ -156,13 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_entity_and_unreadable_certificates_are_no_authorities() {
+    fn only_readable_ca_certificates_may_issue() {
         let end_entity = include_bytes!("../../testdata/x509/end_entity.der");
         let mut authority = include_bytes!("../../testdata/x509/authority.der").to_vec();
         assert!(may_issue(&authority));
         assert!(!may_issue(end_entity));
         let not_before = authority.windows(2).position(|it| it == [0x17, 13]);
-        authority[not_before.expect("a UTCTime") + 2] = b'x';
+        authority[not_before.expect("find UTCTime") + 2] = b'x';
         assert!(!may_issue(&authority));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads the fields of a certificate that Weir needs: validity, names, serial number and usage.
 //!
-//! `x509-cert` parses the certificate. Signatures and chains are not verified here; rustls does that.
+//! `x509-cert` parses the certificate. Signatures and chains are verified by rustls, not here.
 
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::certificate::{CertificateInner, Raw, TbsCertificateInner};
@@ -20,13 +20,13 @@ pub(crate) struct CertificateInfo {
     pub(crate) not_before: i64,
     /// Seconds since 1970.
     pub(crate) not_after: i64,
-    /// Host names in lower case, `*.` included; without any, the subject's common name.
+    /// Host names in lower case, including wildcards (`*.`). If there are none, the subject's common name.
     pub(crate) names: Vec<String>,
     /// The bytes of the serial number, in two's complement.
     pub(crate) serial: Vec<u8>,
-    /// Its basic constraints do not permit it to be an authority (RFC 5280 section 4.2.1.9), or are malformed.
+    /// Whether its basic constraints do not permit it to be a CA (RFC 5280 section 4.2.1.9), or are malformed.
     pub(crate) is_end_entity: bool,
-    /// It may be used by servers: its extended key usage is absent, or includes them.
+    /// Whether servers may use it: its extended key usage is absent or includes servers.
     pub(crate) is_for_servers: bool,
 }
 
@@ -36,7 +36,7 @@ const DNS_NAME: Tag = Tag::ContextSpecific {
     number: TagNumber::N2,
 };
 
-/// Reads a certificate; `None` = it cannot be parsed.
+/// Reads a certificate. Returns `None` if it cannot be parsed.
 pub(crate) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
     // The raw profile accepts serial numbers of more than 20 bytes, which rustls accepts too.
     let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
@@ -55,7 +55,7 @@ pub(crate) fn read(certificate: &[u8]) -> Option<CertificateInfo> {
     })
 }
 
-/// The subject of a certificate (RFC 4514); `None` = it cannot be parsed.
+/// Returns the subject of a certificate (RFC 4514), or `None` if it cannot be parsed.
 pub(crate) fn subject(certificate: &[u8]) -> Option<String> {
     let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
     Some(certificate.tbs_certificate.subject.to_string())
@@ -65,9 +65,9 @@ fn seconds(time: Time) -> i64 {
     i64::try_from(time.to_unix_duration().as_secs()).unwrap_or(i64::MAX)
 }
 
-/// The DNS names of `subjectAltName`; `None` = the extension is malformed.
+/// Returns the DNS names in `subjectAltName`, or `None` if the extension is malformed.
 ///
-/// The names are not parsed as `GeneralName`s, because then one of an unsupported kind would hide all others.
+/// The names are not parsed as `GeneralName`s, because a name of an unsupported type would then hide all others.
 fn alternative_names(body: &TbsCertificateInner<Raw>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for extension in body.extensions.iter().flatten() {

@@ -1,4 +1,5 @@
-//! Applies a new plan to a worker: keeps, adds and removes services, and moves clients to their new configuration.
+//! Applies a new plan to a worker: adds and removes listeners, and moves clients to the new configuration of their
+//! service.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -52,12 +53,12 @@ impl Worker {
             .collect();
         self.adopt_listeners(&plan, &locals);
         self.adopt_sessions(&former, &locals);
-        let stays: HashSet<u32> = plan
+        let kept_ids: HashSet<u32> = plan
             .services
             .iter()
             .flat_map(|service| service.targets().map(|target| target.id))
             .collect();
-        self.cx.end_idle_of(|target| stays.contains(&target.id));
+        self.cx.end_idle_of(|target| kept_ids.contains(&target.id));
     }
 
     fn adopt_listeners(&mut self, plan: &Plan, locals: &HashMap<String, Rc<Local>>) {
@@ -67,8 +68,8 @@ impl Worker {
                 continue;
             };
             let mut wanted = plan.listen.iter();
-            let own = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
-            match own.and_then(|(_, service)| local(service)) {
+            let entry = wanted.find(|(listen, _)| Arc::ptr_eq(listen, &listening.from));
+            match entry.and_then(|(_, service)| local(service)) {
                 Some(local) => listening.local = local,
                 None => self.stop_listening(key),
             }
@@ -93,8 +94,8 @@ impl Worker {
             let Some(local) = local(service) else {
                 continue;
             };
-            let own = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
-            for number in own {
+            let indices = (self.cx.worker..listen.sockets.len()).step_by(listen.workers);
+            for number in indices {
                 let key = self.listening.insert(Listening {
                     from: Arc::clone(listen),
                     number,
@@ -111,7 +112,7 @@ impl Worker {
         former: &HashMap<String, Rc<Local>>,
         locals: &HashMap<String, Rc<Local>>,
     ) {
-        // All clients of a removed service share one state.
+        // All clients of a removed service share one `Local`.
         let removed_locals: HashMap<&String, Rc<Local>> = former
             .iter()
             .filter(|(name, _)| !locals.contains_key(*name))
@@ -126,7 +127,7 @@ impl Worker {
             };
             let name = &session.local.service.name;
             if let Some(local) = locals.get(name).or_else(|| removed_locals.get(name)) {
-                // For a stream, the connection counts as the client.
+                // A stream is not counted as a client; its connection is.
                 if !session.is_stream() {
                     let former = &session.local.service;
                     former.pass_client(&local.service, self.cx.worker);
@@ -145,11 +146,12 @@ impl Worker {
                 front.local = Rc::clone(local);
             }
         }
-        // HTTP/1 clients of a removed service are closed after their next response: closing now could race a request.
+        // HTTP/1 clients of a removed service are closed only after their next response, because a request may be on
+        // its way.
         self.wake_h2_servers();
     }
 
-    /// Closes sessions that wait for a request, and those of copies, for which no client waits.
+    /// Closes sessions that wait for a request, and those that send copies, whose responses are not needed.
     pub(super) fn end_idle_sessions(&mut self) {
         let ends = |session: &Session| {
             session.is_idle() || session.is_copy() && !session.is_auth_request()

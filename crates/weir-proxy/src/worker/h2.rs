@@ -1,4 +1,4 @@
-//! Drives HTTP/2 connections in the worker's loop, and performs the actions of their streams.
+//! Drives HTTP/2 connections in the worker's loop, and performs the actions that their streams require.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -12,11 +12,11 @@ use crate::session::Session;
 use crate::slab::Key;
 use crate::transport::Transport;
 
-/// Rounds between connections and sessions before epoll is polled again.
-const ROUNDS: usize = 8;
+/// Maximum number of rounds between connections and sessions before epoll is polled again.
+const ROUNDS_MAX: usize = 8;
 
 impl Worker {
-    /// Replaces a session by an HTTP/2 connection.
+    /// Replaces a session with an HTTP/2 connection.
     pub(super) fn upgrade_to_h2(&mut self, key: Key) {
         let Some(session) = self.sessions.remove(key) else {
             return;
@@ -30,9 +30,10 @@ impl Worker {
         self.drive_h2_server(server_conn, H2ServerConn::begin);
     }
 
-    /// Drives the connections whose streams have work, in rounds, so that responses of one round are sent together.
+    /// Drives the connections whose streams made progress. Works in rounds, so that the responses of one round are sent
+    /// together.
     pub(super) fn run_wakeups(&mut self) {
-        for _ in 0..ROUNDS {
+        for _ in 0..ROUNDS_MAX {
             let mut woken = std::mem::take(&mut *self.cx.wakeups.borrow_mut());
             if woken.is_empty() {
                 return;
@@ -50,14 +51,14 @@ impl Worker {
         }
     }
 
-    /// Schedules all client connections, for example to send GOAWAY.
+    /// Schedules all HTTP/2 connections from clients, for example to send GOAWAY.
     pub(super) fn wake_h2_servers(&self) {
         let keys = self.h2_servers.keys().into_iter();
         let tokens = keys.map(|key| token::of(token::H2_SERVER, key));
         self.cx.wakeups.borrow_mut().extend(tokens);
     }
 
-    /// Resumes reading from clients whose pause has ended.
+    /// Resumes reading from clients whose pause is over.
     pub(super) fn resume_h2_servers(&mut self) {
         let now = self.cx.now;
         let mut over = Vec::new();
@@ -84,7 +85,7 @@ impl Worker {
         };
         let mut actions = std::mem::take(&mut self.actions);
         let cx = &mut self.cx;
-        // As with sessions: a panic closes only the connection that caused it.
+        // As for sessions, a panic closes only the connection that caused it.
         let worked = catch_unwind(AssertUnwindSafe(|| {
             work(server_conn, key, cx, &mut actions)
         }));
@@ -92,7 +93,7 @@ impl Worker {
         if !self.is_open(worked)
             && let Some(mut server_conn) = self.h2_servers.remove(key)
         {
-            // After a panic its streams still have sessions.
+            // After a panic, streams still have sessions.
             let end = || server_conn.end(&mut actions);
             if failed && catch_unwind(AssertUnwindSafe(end)).is_err() {
                 tracing::error!("panic while closing an HTTP/2 connection");
@@ -125,7 +126,7 @@ impl Worker {
         key: Key,
         work: impl FnOnce(&mut H2ClientConn, Key, &mut Context, &mut Actions) -> bool,
     ) {
-        // Removed from the slab while it is driven, because it borrows the context.
+        // Removed from the slab while it is driven, because it uses the context, which contains the slab.
         let Some(mut client_conn) = self.cx.h2_clients.get_mut(key).and_then(Option::take) else {
             return;
         };
@@ -150,7 +151,7 @@ impl Worker {
         self.actions = actions;
     }
 
-    /// Drives all server connections; those that are no longer needed close.
+    /// Drives all HTTP/2 connections to servers. Connections that are no longer needed close.
     pub(super) fn drive_h2_clients(&mut self) {
         for key in self.cx.h2_clients.keys() {
             self.drive_h2_client(key, H2ClientConn::drive);
@@ -180,7 +181,7 @@ impl Worker {
             ready.broken |= over;
         };
         let key = match owner {
-            // The session starts with this turn's actions and then sees everything.
+            // The session is started by an action of the same turn, and then sees the stream's state.
             Owner::Pending => return,
             Owner::Session(key) => {
                 let Some(session) = self.sessions.get_mut(key) else {

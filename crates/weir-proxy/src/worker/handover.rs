@@ -1,4 +1,4 @@
-//! Hands a worker's clients over to another process, and takes over clients from one.
+//! Hands a worker's clients over to another process, and takes over clients that it receives.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use rustix::net::getpeername;
 
 use super::Worker;
-use crate::context::{self, Local, Ready, Stay, Upstream, token};
+use crate::context::{self, IdleLimits, Local, Ready, Upstream, token};
 use crate::descriptor::Use;
 use crate::handover::{Handed, Tunnel};
 use crate::plan::Target;
@@ -18,11 +18,11 @@ use crate::transport::Transport;
 use crate::wheel::Deadline;
 
 impl Worker {
-    /// Once per wake-up: starts a handover, and takes over connections that were received.
+    /// Starts a requested handover, and takes over connections that have arrived. Called once per wake-up.
     pub(super) fn poll_handover(&mut self) {
-        if self.shared.handing.load(Acquire) && !self.cx.handing {
+        if self.shared.handing_over.load(Acquire) && !self.cx.handing_over {
             self.outlet = self.shared.outlet();
-            self.cx.handing = true;
+            self.cx.handing_over = true;
             self.cx.draining = true;
             // The other process accepts from the same sockets.
             for key in self.listening.keys() {
@@ -30,7 +30,7 @@ impl Worker {
                 self.listening.remove(key);
             }
             self.cx.end_idle_of(|_| false);
-            // HTTP/2 connections stay here and get GOAWAY.
+            // HTTP/2 connections stay in this process and send GOAWAY.
             self.wake_h2_servers();
             for key in self.sessions.keys() {
                 self.hand_over(key);
@@ -49,13 +49,13 @@ impl Worker {
         }
     }
 
-    /// Hands a session over if possible.
+    /// Hands a session over, if it is in a state in which another process can continue it.
     pub(super) fn hand_over(&mut self, key: Key) {
         let Some(outlet) = &self.outlet else { return };
-        // The other process has only the active configuration. Sessions of an older one finish here.
+        // The other process has only the active configuration. Sessions with an older one finish here.
         let plan = self.shared.plan();
         let can = |session: &Session| {
-            session.can_be_handed(&self.cx) && session.is_in(&plan.services, &self.cx)
+            session.can_be_handed_over(&self.cx) && session.is_served_by(&plan.services, &self.cx)
         };
         if !self.sessions.get(key).is_some_and(can) {
             return;
@@ -66,14 +66,14 @@ impl Worker {
         let service = Arc::clone(&session.local.service);
         service.clients.fetch_sub(1, Relaxed);
         service.counters.of(self.cx.worker).present.sub(1);
-        if let Some(handed) = session.hand(&mut self.cx) {
-            // Fails if the other process has ended: the connection is closed.
+        if let Some(handed) = session.into_handed(&mut self.cx) {
+            // Fails if the other process has ended; the connection is then closed.
             let _ = outlet.send(handed);
         }
     }
 
     fn take_over(&mut self, mut handed: Handed) {
-        let Some(local) = self.local_of(&handed.service) else {
+        let Some(local) = self.local_by_name(&handed.service) else {
             tracing::warn!(
                 service = handed.service,
                 "dropped a connection that was handed over for an unknown service"
@@ -96,7 +96,7 @@ impl Worker {
         let service = &local.service;
         service.clients.fetch_add(1, Relaxed);
         service.counters.of(self.cx.worker).present.add(1);
-        let session = Session::handed(handed, Rc::clone(&local), server.0, server.1);
+        let session = Session::from_handed(handed, Rc::clone(&local), server.0, server.1);
         let key = self.sessions.insert(session);
         if let Some(upstream) = self.cx.upstreams.get_mut(server.0) {
             upstream.session = key;
@@ -104,8 +104,8 @@ impl Worker {
         self.turn(key, Session::resume);
     }
 
-    /// An active service, or one that a reload has removed in the meantime.
-    fn local_of(&self, name: &str) -> Option<Rc<Local>> {
+    /// Returns the local state of a service that is active or that a reload has removed since the handover started.
+    fn local_by_name(&self, name: &str) -> Option<Rc<Local>> {
         let locals = self.listening.keys().into_iter();
         let mut locals = locals.filter_map(|key| self.listening.get(key).map(|l| &l.local));
         if let Some(local) = locals.find(|local| local.service.name == name) {
@@ -116,8 +116,8 @@ impl Worker {
         Some(context::removed(Arc::clone(service), Vec::new()))
     }
 
-    /// Registers the tunnel's server connection and returns it with the number of its pool. A server that a reload has
-    /// removed gets a separate target.
+    /// Registers the tunnel's server connection. Returns its key and the index of its pool. If a reload has removed the
+    /// server, the connection gets a target outside the pool.
     fn take_server(&mut self, local: &Local, tunnel: &mut Tunnel) -> Option<(Key, usize)> {
         let pools = &local.service.pools;
         let pool = pools.iter().position(|pool| pool.pool == tunnel.pool);
@@ -139,7 +139,7 @@ impl Worker {
             served: 0,
             dedicated: true,
             deadline: Deadline::default(),
-            stay: Stay::default(),
+            idle_limits: IdleLimits::default(),
         });
         let upstream = self.cx.upstreams.get(key)?;
         let token = token::of(token::SERVER, key);

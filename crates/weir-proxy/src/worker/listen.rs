@@ -17,16 +17,18 @@ use crate::socket;
 use crate::tls::Channel;
 use crate::transport::Transport;
 
-/// Clients accepted per event.
-const ACCEPTS: usize = 64;
+/// Maximum number of clients accepted per event.
+const ACCEPTS_MAX: usize = 64;
 
-/// A listener that this worker accepts from.
+/// A listening socket from which this worker accepts.
 #[derive(Debug)]
 pub(super) struct Listening {
     pub(super) from: Arc<Listeners>,
+    /// Index of the socket in `from`.
     pub(super) number: usize,
     pub(super) local: Rc<Local>,
-    /// Not registered with epoll: the service's client limit or the descriptor limit is reached.
+    /// Whether the socket is not registered with epoll, because the service's client limit or the descriptor limit is
+    /// reached.
     pub(super) paused: bool,
 }
 
@@ -37,7 +39,7 @@ impl AsFd for Listening {
 }
 
 impl Worker {
-    /// Registers a listener.
+    /// Registers a listener with epoll.
     pub(super) fn resume(&mut self, key: Key) {
         let Some(listening) = self.listening.get_mut(key) else {
             return;
@@ -47,7 +49,7 @@ impl Worker {
         listening.paused = watched.is_err();
     }
 
-    /// Unregisters a listener until there is room.
+    /// Unregisters a listener from epoll until more clients may be accepted.
     pub(super) fn pause(&mut self, key: Key) {
         if let Some(listening) = self.listening.get_mut(key) {
             listening.paused = true;
@@ -56,16 +58,16 @@ impl Worker {
         }
     }
 
-    /// Accepts the clients in the queue, which closing would reset, and removes the listener.
+    /// Removes a listener. First accepts the clients in its backlog, which would be reset otherwise.
     pub(super) fn stop_listening(&mut self, key: Key) {
         self.accept(key);
         self.pause(key);
         self.listening.remove(key);
     }
 
-    /// Accepts clients within the limits.
+    /// Accepts clients, up to the limits.
     pub(super) fn accept(&mut self, key: Key) {
-        for _ in 0..ACCEPTS {
+        for _ in 0..ACCEPTS_MAX {
             let Some(local) = self.listening.get(key).map(|it| Rc::clone(&it.local)) else {
                 return;
             };
@@ -103,10 +105,10 @@ impl Worker {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    if self.cx.complains() {
+                    if self.cx.may_warn() {
                         tracing::warn!(%error, service = service.name, "accept failed; retrying");
                     }
-                    TABLE.refit();
+                    TABLE.update_limit();
                     self.accepts_from = self.cx.now + PAUSE_MS;
                     self.pause(key);
                     return;
@@ -115,19 +117,19 @@ impl Worker {
         }
     }
 
-    /// Resumes the listeners of services that have room.
+    /// Resumes the listeners of services that are below their client limit.
     pub(super) fn resume_paused(&mut self) {
         if self.cx.now < self.accepts_from {
             return;
         }
-        TABLE.refit();
+        TABLE.update_limit();
         self.any_paused = false;
         for key in self.listening.keys() {
-            let room = |listening: &Listening| {
+            let has_room = |listening: &Listening| {
                 let service = &listening.local.service;
                 listening.paused && service.clients.load(Relaxed) < service.connections
             };
-            if self.listening.get(key).is_some_and(room) {
+            if self.listening.get(key).is_some_and(has_room) {
                 self.resume(key);
             }
             self.any_paused |= self
@@ -138,7 +140,7 @@ impl Worker {
     }
 }
 
-/// The transport of a new client.
+/// Creates the transport of a new client; `None` = TLS failed.
 fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     let Some(tls) = &service.tls else {
         return Some(Transport::plain(client).counted(Use::Client));
@@ -146,7 +148,7 @@ fn transport(client: OwnedFd, service: &Service) -> Option<Transport> {
     match Channel::accept(tls) {
         Ok(channel) => Some(Transport::secure(client, channel).counted(Use::Client)),
         Err(error) => {
-            tracing::error!(%error, service = service.name, "cannot create a TLS connection");
+            tracing::error!(%error, service = service.name, "failed to create a TLS connection");
             None
         }
     }

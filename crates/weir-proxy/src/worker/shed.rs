@@ -1,4 +1,4 @@
-//! Load shedding when descriptors are exhausted: closes idle server connections, then the longest idle clients, so that
+//! Sheds load when descriptors are exhausted: closes idle server connections, then the longest idle clients, so that
 //! waiting clients can be accepted.
 
 use std::collections::VecDeque;
@@ -7,30 +7,32 @@ use super::Worker;
 use crate::descriptor::TABLE;
 use crate::slab::Key;
 
-/// Idle clients that are found in one search.
+/// Maximum number of idle clients that a search returns.
 const FOUND_MAX: usize = 256;
-/// Delay of the next search after one without results.
+/// Delay of the next search after one that found no idle client, in milliseconds.
 const SEARCH_MS: u64 = 100;
-/// Interval of warnings.
+/// Interval between warnings, in milliseconds.
 const WARNING_MS: u64 = 60_000;
 
-/// A client's connection.
+/// A client connection.
 #[derive(Debug, Clone, Copy)]
 enum Client {
     Session(Key),
     H2ServerConn(Key),
 }
 
-/// Idle clients found by the last search, the longest idle first. A search visits all clients, so its results are kept.
+/// The idle clients that the last search found, the longest idle first. They are kept, because a search visits all
+/// clients.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
+    /// Each client with the time since when it is idle.
     found: VecDeque<(u64, Client)>,
     /// The earliest time of the next search.
     search_at: u64,
 }
 
 impl Worker {
-    /// Makes room for one more client and its server connection. Returns whether there is room.
+    /// Frees descriptors for one more client and its server connection. Returns whether there are enough.
     pub(super) fn make_room(&mut self) -> bool {
         if self.cx.free_descriptors(|| TABLE.admits()) {
             return true;
@@ -44,16 +46,16 @@ impl Worker {
         false
     }
 
-    /// Closes idle clients for another worker that has waiting clients and no idle ones.
+    /// Closes idle clients, if another worker has waiting clients but no idle ones.
     pub(super) fn shed_for_others(&mut self) {
-        if !TABLE.is_wanted(self.cx.now) {
+        if !TABLE.is_idle_close_requested(self.cx.now) {
             return;
         }
         self.cx.free_descriptors(|| TABLE.admits());
         while !TABLE.admits() && self.shed_one() {}
     }
 
-    /// Closes the longest idle client. Returns whether there was one.
+    /// Closes the longest idle client. Returns false if no client is idle.
     fn shed_one(&mut self) -> bool {
         loop {
             let Some((since, client)) = self.idle.found.pop_front() else {
@@ -62,7 +64,7 @@ impl Worker {
                 }
                 continue;
             };
-            // It may have sent a request since the search.
+            // The client may have sent a request since the search.
             if self.idle_since(client) != Some(since) {
                 continue;
             }
@@ -76,7 +78,7 @@ impl Worker {
 
     fn shed_session(&mut self, key: Key) {
         if let Some(session) = self.sessions.get_mut(key) {
-            session.part();
+            session.notify_close();
             let counters = &session.local.service.counters;
             counters.of(self.cx.worker).shed.add(1);
         }
@@ -98,7 +100,7 @@ impl Worker {
         }
     }
 
-    /// Searches all clients. Returns whether some are idle.
+    /// Searches all clients for idle ones. Returns whether there are any.
     fn search_idle(&mut self) -> bool {
         if self.cx.now < self.idle.search_at {
             return false;
@@ -128,7 +130,7 @@ impl Worker {
             service,
             open_files = limit.limit,
             clients = limit.clients,
-            "clients are waiting: the limit of open files is reached"
+            "clients must wait to be accepted: the limit of open files is reached"
         );
     }
 }

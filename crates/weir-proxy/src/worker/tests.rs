@@ -1,4 +1,4 @@
-//! A worker without its event loop: panics in one connection, and tunnels from another process.
+//! Tests a worker without its event loop: panics in one connection, and tunnels from another process.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,12 +16,12 @@ use crate::handover::Tunnel;
 use crate::plan::{Listeners, Plan, Service, Shared};
 use crate::transport::Transport;
 
-/// A service that answers every request itself, and its listeners.
-fn answering() -> (Arc<Service>, Arc<Listeners>) {
+/// Returns a service that answers every request itself, and its listeners.
+fn answering_service() -> (Arc<Service>, Arc<Listeners>) {
     let mut service = Proxy::new("s", ProxyProtocol::Http, "p");
     service
         .listen
-        .push("127.0.0.1:0".parse().expect("an address"));
+        .push("127.0.0.1:0".parse().expect("parse address"));
     service.routes.push(Route::new(RouteAction::Answer {
         status: 200,
         body: weir_model::Template::literal("there"),
@@ -31,33 +31,33 @@ fn answering() -> (Arc<Service>, Arc<Listeners>) {
         proxies: vec![service],
         ..Desired::default()
     };
-    let prepared = crate::Proxy::new().prepare(&desired).expect("a socket");
+    let prepared = crate::Proxy::new().prepare(&desired).expect("prepare");
     let (listeners, service) = &prepared.listen[0];
     (Arc::clone(service), Arc::clone(listeners))
 }
 
 fn worker() -> Worker {
-    let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-    let seed = WorkerConfig::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
-    seed.expect("an epoll set").build()
+    let wake = eventfd(0, EventfdFlags::CLOEXEC).expect("create eventfd");
+    let config = WorkerConfig::new(0, Arc::<Shared>::default(), Arc::new(wake), false);
+    config.expect("create epoll set").build()
 }
 
 #[test]
 fn panic_closes_only_the_connection_that_caused_it() {
-    let (service, _listeners) = answering();
+    let (service, _listeners) = answering_service();
     let local = local(Arc::clone(&service), Vec::new());
     let mut worker = worker();
     let connect = |worker: &mut Worker| {
-        let (theirs, ours) = UnixStream::pair().expect("two ends");
-        ours.set_nonblocking(true).expect("set");
+        let (theirs, ours) = UnixStream::pair().expect("create socket pair");
+        ours.set_nonblocking(true).expect("set nonblocking");
         service.clients.fetch_add(1, Relaxed);
-        let peer = "192.0.2.1:4711".parse().expect("an address");
+        let peer = "192.0.2.1:4711".parse().expect("parse address");
         let transport = Transport::plain(ours.into());
         let session = Session::new(transport, peer, 80, Rc::clone(&local));
         (theirs, worker.sessions.insert(session))
     };
-    let (mut unlucky, broken) = connect(&mut worker);
-    let (mut other, healthy) = connect(&mut worker);
+    let (mut broken_client, broken) = connect(&mut worker);
+    let (mut healthy_client, healthy) = connect(&mut worker);
     worker.turn(broken, Session::begin);
     worker.turn(healthy, Session::begin);
     // Panics while it has taken a buffer of the worker.
@@ -67,16 +67,24 @@ fn panic_closes_only_the_connection_that_caused_it() {
         panic!("a defect")
     });
     assert!(worker.sessions.get(broken).is_none());
-    assert_eq!(unlucky.read(&mut [0u8; 1]).expect("an end"), 0);
+    assert_eq!(
+        broken_client
+            .read(&mut [0u8; 1])
+            .expect("read end of stream"),
+        0
+    );
     assert_eq!(service.clients.load(Relaxed), 1);
-    other
+    healthy_client
         .write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-        .expect("it is taken");
-    let session = worker.sessions.get_mut(healthy).expect("it healthy");
+        .expect("write");
+    let session = worker
+        .sessions
+        .get_mut(healthy)
+        .expect("healthy session exists");
     session.ready.readable = true;
     worker.turn(healthy, Session::drive);
     let mut answer = [0u8; 1024];
-    let bytes = other.read(&mut answer).expect("an answer");
+    let bytes = healthy_client.read(&mut answer).expect("read response");
     let answer = String::from_utf8_lossy(&answer[..bytes]).into_owned();
     assert!(
         answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nthere"),
@@ -84,18 +92,18 @@ fn panic_closes_only_the_connection_that_caused_it() {
     );
 }
 
-/// A client, a server, and the tunnel between them as another process sends it.
+/// Returns a client, a server, and the tunnel between them as another process hands it over.
 fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
     let pair = || {
-        let (theirs, ours) = UnixStream::pair().expect("two ends");
-        ours.set_nonblocking(true).expect("set");
+        let (theirs, ours) = UnixStream::pair().expect("create socket pair");
+        ours.set_nonblocking(true).expect("set nonblocking");
         (theirs, ours)
     };
     let ((client, front), (server, back)) = (pair(), pair());
     let handed = Handed {
         service: service.to_owned(),
         client: front.into(),
-        peer: "192.0.2.1:4711".parse().expect("an address"),
+        peer: "192.0.2.1:4711".parse().expect("parse address"),
         port: 80,
         destination: None,
         served: false,
@@ -116,10 +124,10 @@ fn tunnel(service: &str) -> (UnixStream, UnixStream, Handed) {
     (client, server, handed)
 }
 
-/// A daemon that handed over late, or was of an older build, knows servers that a reload has removed.
+/// A process that started the handover before a reload, or is of another version, may hand over removed servers.
 #[test]
 fn tunnel_to_a_removed_server_continues() {
-    let (service, listeners) = answering();
+    let (service, listeners) = answering_service();
     let mut worker = worker();
     worker.listening.insert(Listening {
         from: listeners,
@@ -128,30 +136,30 @@ fn tunnel_to_a_removed_server_continues() {
         paused: false,
     });
     let (mut client, mut server, handed) = tunnel("s");
-    client.write_all(b" and more").expect("it is taken");
+    client.write_all(b" and more").expect("write");
     worker.shared.inbox.lock().push((0, handed));
     worker.shared.arrivals.fetch_add(1, Relaxed);
     worker.poll_handover();
     let mut received = [0u8; 11];
     server
         .read_exact(&mut received)
-        .expect("the client's bytes");
+        .expect("read the client's bytes");
     assert_eq!(&received, b"up and more");
     client
         .read_exact(&mut received[..4])
-        .expect("the server's bytes");
+        .expect("read the server's bytes");
     assert_eq!(&received[..4], b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
     let key = worker.sessions.keys()[0];
     worker.close(key);
     assert_eq!(service.clients.load(Relaxed), 0);
-    assert_eq!(server.read(&mut received).expect("the end"), 0);
+    assert_eq!(server.read(&mut received).expect("read end of stream"), 0);
 }
 
-/// The new daemon may reload during the handover.
+/// The new process may reload during the handover.
 #[test]
 fn tunnel_of_a_removed_service_continues() {
-    let (service, _) = answering();
+    let (service, _) = answering_service();
     let mut worker = worker();
     worker.shared.publish(Plan {
         former: vec![Arc::clone(&service)],
@@ -164,10 +172,10 @@ fn tunnel_of_a_removed_service_continues() {
     let mut received = [0u8; 4];
     server
         .read_exact(&mut received[..2])
-        .expect("the client's bytes");
+        .expect("read the client's bytes");
     client
         .read_exact(&mut received)
-        .expect("the server's bytes");
+        .expect("read the server's bytes");
     assert_eq!(&received, b"down");
     assert_eq!(service.clients.load(Relaxed), 1);
 }

@@ -1,11 +1,14 @@
 //! `weir explain`.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
 use weir_config::{Code, Explanation};
-use weir_control::client::Client;
-use weir_control::explain::Request;
+use weir_control::client::{self, Client};
+use weir_control::configuration;
+use weir_control::daemon;
+use weir_control::explain::{Answer, Request};
 
 use super::{Outcome, REPLY_TIMEOUT, with_progress};
 use crate::arguments::{Explain, GlobalOptions};
@@ -27,11 +30,25 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
     let answer = match (&question.packet, &question.request) {
         (Some(packet), _) => with_progress(what, client.explain(packet))??,
         (None, Some(request)) => {
-            // The daemon parses it again; a wrong one is an error of usage, also without a daemon.
-            Request::parse(request, &question.headers).map_err(|error| Failure::Usage {
+            // The daemon parses it again; a wrong one is an error of usage, even without a daemon.
+            let parsed = Request::parse(request, &question.headers);
+            let parsed = parsed.map_err(|error| Failure::Usage {
                 message: format!("explain: {error}"),
             })?;
-            with_progress(what, client.explain_request(request, &question.headers))??
+            let named = global.named_config()?;
+            let active = daemon::last_configuration(&global.runtime_dir);
+            match named.filter(|named| active.as_ref() != Some(named)) {
+                Some(file) => of_file(&parsed, &file)?,
+                None => {
+                    let reply = client.explain_request(request, &question.headers);
+                    match (with_progress(what, reply)?, &global.config) {
+                        (Err(client::Error::NoDaemon { .. }), Some(file)) => {
+                            of_file(&parsed, file)?
+                        }
+                        (reply, _) => reply?,
+                    }
+                }
+            }
         }
         (None, None) => {
             return Err(Failure::Usage {
@@ -46,6 +63,15 @@ pub(super) fn explain(global: &GlobalOptions, question: &Explain) -> Outcome {
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Explains what a configuration file does with a request; needs no daemon.
+fn of_file(request: &Request, file: &Path) -> Result<Answer, Failure> {
+    let loaded = configuration::load(file, terminal::color());
+    let loaded = loaded.map_err(|rejected| Failure::Findings {
+        findings: rejected.diagnostics,
+    })?;
+    Ok(request.explain(&loaded.desired, None, file))
 }
 
 /// Explains a diagnostic's code; needs no daemon.

@@ -159,7 +159,7 @@ fn notifications_are_checked_before_they_are_used() {
     let (done, output) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
     assert!(!done);
     for part in [
-        "there is no pool `q`",
+        "pool `q` does not exist",
         "\"dwn\"",
         "notify a has no receiver",
         "the URL must begin with `http://` or `https://`",

@@ -175,7 +175,7 @@ fn symlinked_list_is_neither_read_nor_shown() {
     until("the text to be judged", || !problem(&proxy).is_empty());
     assert_eq!(
         problem(&proxy),
-        "line 1, column 1: not an IP address that a server can have"
+        "line 1, column 1: not a valid IP address of a server"
     );
     assert!(!shown(&proxy).contains("TOPSECRET"));
     fs::write(directory.join("other"), "10.0.0.9").expect("written");

@@ -20,11 +20,11 @@ weir_model::named_enum! {
         Grpc = "grpc",
         /// A mail server's greeting.
         Smtp = "smtp",
-        /// A name is resolved.
+        /// A DNS query.
         Dns = "dns",
         /// An ICMP echo.
         Ping = "ping",
-        /// A datagram is answered.
+        /// A UDP datagram.
         Udp = "udp",
         /// PING to Redis.
         Redis = "redis",
@@ -41,7 +41,7 @@ weir_model::named_enum! {
     }
 }
 
-/// What the probes of a kind connect to.
+/// The peer of the probes of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Peer {
     Stream,
@@ -52,7 +52,7 @@ enum Peer {
 }
 
 impl CheckKind {
-    /// Parses a name.
+    /// Returns the kind with a name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
@@ -75,7 +75,7 @@ impl CheckKind {
         }
     }
 
-    /// Keys that the kind requires.
+    /// Returns the keys that the kind requires.
     pub(crate) const fn required_keys(self) -> &'static [&'static str] {
         match self {
             Self::Dns => &["query"],
@@ -96,7 +96,7 @@ impl CheckKind {
         }
     }
 
-    /// Groups of optional keys of this kind.
+    /// Returns groups of optional keys of this kind.
     const fn optional_keys(self) -> &'static [&'static [&'static str]] {
         match self {
             Self::Ping | Self::Redis | Self::File => &[],
@@ -114,7 +114,7 @@ impl CheckKind {
         }
     }
 
-    /// Keys that all kinds with the same peer have.
+    /// Returns the keys that all kinds with the same peer have.
     const fn keys_of_peer(self) -> &'static [&'static str] {
         match self.peer() {
             Peer::Stream => &["port", "via", "source", "interface", "proxy_protocol"],
@@ -124,7 +124,7 @@ impl CheckKind {
         }
     }
 
-    /// Keys of the kind that are not valid for all kinds.
+    /// Returns the keys of the kind that are not valid for all kinds.
     fn keys(self) -> impl Iterator<Item = &'static str> {
         let optional = self.optional_keys().iter().copied().flatten();
         let others = self.required_keys().iter().chain(self.keys_of_peer());
@@ -137,7 +137,7 @@ impl CheckKind {
     }
 
     /// Whether a key is only valid for some kinds.
-    pub(crate) fn is_of_some(key: &str) -> bool {
+    pub(crate) fn is_kind_specific(key: &str) -> bool {
         Self::ALL.into_iter().any(|kind| kind.allows(key))
     }
 }
@@ -253,7 +253,7 @@ mod tests {
             }
         }
         for key in ["kind", "interval", "timeout", "rise", "fall"] {
-            assert!(!CheckKind::is_of_some(key), "{key}");
+            assert!(!CheckKind::is_kind_specific(key), "{key}");
         }
     }
 }

@@ -146,7 +146,7 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
     }
 }
 
-/// A program with an absolute path, and its arguments.
+/// Returns a program with an absolute path, and its arguments.
 pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Vec<String> {
     if let Some((entry, _)) = view.get(name)
         && matches!(entry.item.value, Value::Text(_))
@@ -174,7 +174,7 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
     command
 }
 
-/// A program without arguments.
+/// Returns a program without arguments.
 fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
     let Some((path, span)) = text(sink, item, &Kind::Text) else {
         return Vec::new();
@@ -202,7 +202,7 @@ fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
     path.to_owned()
 }
 
-/// TLS settings of a kind that uses TLS; `None` = no TLS.
+/// Returns the TLS settings of a kind that uses TLS; `None` = no TLS.
 pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> Option<CheckTls> {
     let uses_tls = view.flag(sink, "tls").unwrap_or(false);
     let verify = view.flag(sink, "verify");
@@ -345,7 +345,7 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
     found
 }
 
-/// `expect` of a check whose kind supports `keys`.
+/// Opens `expect` of a check whose kind supports `keys`; reports other keys.
 fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Option<View<'a, 't>> {
     let (entry, kind) = view.get("expect")?;
     let Value::Table(table) = &entry.item.value else {
@@ -366,7 +366,7 @@ fn expect<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, keys: &[&str]) -> Op
     Some(opened)
 }
 
-/// `"200-299,304"` or `200`.
+/// Parses status codes: `"200-299,304"` or `200`.
 pub(in crate::lower) fn status(
     sink: &mut Sink<'_>,
     item: &Item<'_>,
@@ -420,7 +420,7 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     headers
 }
 
-/// A text without control characters, because it becomes part of a request.
+/// Returns a text, and reports control characters in it, because it becomes part of a request.
 fn line<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -439,7 +439,7 @@ fn is_line(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether a byte may be part of a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

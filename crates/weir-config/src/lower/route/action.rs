@@ -16,8 +16,8 @@ use crate::view::{Sink, View};
 
 type Text<'a> = (&'a str, &'a Range<usize>);
 
-/// The keys of an action.
-struct Written<'a, 'v, 't> {
+/// The values of the keys that determine the action.
+struct ActionKeys<'a, 'v, 't> {
     view: &'a View<'v, 't>,
     pool: Option<Text<'v>>,
     redirect: Option<Text<'v>>,
@@ -38,7 +38,7 @@ pub(super) fn action(
     let is_mapped = view
         .get("pool")
         .is_some_and(|(entry, _)| matches!(entry.item.value, Value::Table(_)));
-    let written = Written {
+    let written = ActionKeys {
         view,
         pool: if is_mapped {
             None
@@ -63,8 +63,8 @@ pub(super) fn action(
     if let Some(at) = restart {
         return written.restart(sink, at);
     }
-    written.no_effect(sink, "split_by", "split");
-    written.no_effect(sink, "server", "pool");
+    written.report_without_effect(sink, "split_by", "split");
+    written.report_without_effect(sink, "server", "pool");
     if is_mapped {
         return written.mapped(sink, when);
     }
@@ -97,8 +97,8 @@ pub(super) fn action(
     }
 }
 
-impl Written<'_, '_, '_> {
-    fn contradiction(&self, sink: &mut Sink<'_>, key: &str, message: &str, fix: &str) {
+impl ActionKeys<'_, '_, '_> {
+    fn report_contradiction(&self, sink: &mut Sink<'_>, key: &str, message: &str, fix: &str) {
         let entry = self.view.get(key);
         let span = entry.map_or(self.location, |(entry, _)| &entry.key_span);
         sink.push(Diagnostic::new(Code::Contradiction, span, message).fix(fix));
@@ -108,7 +108,7 @@ impl Written<'_, '_, '_> {
         let text = [self.pool, self.redirect, self.body];
         if self.status.is_some() || text.iter().any(Option::is_some) {
             let message = "`split` cannot be combined with `pool`, `redirect`, `status` or `body`";
-            self.contradiction(sink, "split", message, "remove the others");
+            self.report_contradiction(sink, "split", message, "remove the others");
         }
         let parts = edit::split(sink, self.view)?;
         let by = match self.view.text(sink, "split_by") {
@@ -118,8 +118,8 @@ impl Written<'_, '_, '_> {
         Some(RouteAction::Split(Split { parts, by }))
     }
 
-    /// Reports a key that needs another one.
-    fn no_effect(&self, sink: &mut Sink<'_>, key: &str, other: &str) {
+    /// Reports a key that has no effect without another key.
+    fn report_without_effect(&self, sink: &mut Sink<'_>, key: &str, other: &str) {
         let Some((entry, _)) = self.view.get(key) else {
             return;
         };
@@ -132,7 +132,7 @@ impl Written<'_, '_, '_> {
         }
     }
 
-    /// `restart`: the only other keys are conditions and `rewrite`.
+    /// Lowers `restart`; the only other keys allowed are conditions and `rewrite`.
     fn restart(&self, sink: &mut Sink<'_>, at: RestartAt) -> Option<RouteAction> {
         let others = [
             "pool",
@@ -146,7 +146,7 @@ impl Written<'_, '_, '_> {
             "max_connections",
             "access_log",
         ];
-        if !self.is_alone(sink, "restart", &others) {
+        if !self.is_without(sink, "restart", &others) {
             return None;
         }
         let Some((entry, _)) = self.view.get("rewrite") else {
@@ -156,7 +156,9 @@ impl Written<'_, '_, '_> {
                     self.location,
                     "`restart` requires `rewrite`",
                 )
-                .fix("add the path for which a route is chosen, such as rewrite = \"/v2/{rest}\""),
+                .fix(
+                    "add the path for which a route is selected, such as rewrite = \"/v2/{rest}\"",
+                ),
             );
             return None;
         };
@@ -183,34 +185,34 @@ impl Written<'_, '_, '_> {
         let fix = "remove one of them";
         if self.redirect.is_some() {
             let message = "`redirect` and `pool` are mutually exclusive";
-            self.contradiction(sink, "redirect", message, fix);
+            self.report_contradiction(sink, "redirect", message, fix);
             return None;
         }
         if self.status.is_some() {
             let message = "`status` is only valid without a pool";
-            self.contradiction(sink, "status", message, fix);
+            self.report_contradiction(sink, "status", message, fix);
             return None;
         }
         if self.body.is_some() {
             let message = "`body` is only valid without a pool";
-            self.contradiction(sink, "body", message, fix);
+            self.report_contradiction(sink, "body", message, fix);
         }
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
-    /// Whether none of these keys is set next to `key`; reports it otherwise.
-    fn is_alone(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
+    /// Whether none of `others` is set together with `key`; reports the first one that is set.
+    fn is_without(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
         let found = others.iter().find(|other| self.view.get(other).is_some());
         if let Some(other) = found {
             let message = format!("`{key}` cannot be combined with `{other}`");
-            self.contradiction(sink, key, &message, "remove one of them");
+            self.report_contradiction(sink, key, &message, "remove one of them");
         }
         found.is_none()
     }
 
-    /// `pool = { map = … }`.
+    /// Lowers `pool = { map = … }`.
     fn mapped(&self, sink: &mut Sink<'_>, when: &Conditions) -> Option<RouteAction> {
-        if !self.is_alone(
+        if !self.is_without(
             sink,
             "pool",
             &["split", "redirect", "status", "body", "files"],
@@ -251,7 +253,7 @@ impl Written<'_, '_, '_> {
     }
 
     fn files(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
-        if !self.is_alone(sink, "files", &["pool", "split", "redirect", "body"]) {
+        if !self.is_without(sink, "files", &["pool", "split", "redirect", "body"]) {
             return None;
         }
         let files = files::files(sink, self.view, self.status)?;
@@ -262,7 +264,7 @@ impl Written<'_, '_, '_> {
         let others = ["pool", "split", "redirect", "status", "body", "files"];
         if others.iter().any(|key| self.view.get(key).is_some()) {
             let message = "`close` cannot be combined with `pool`, `split`, `redirect`, `status`, `body` or `files`";
-            self.contradiction(sink, "close", message, "remove the others");
+            self.report_contradiction(sink, "close", message, "remove the others");
             return None;
         }
         Some(RouteAction::Close)
@@ -273,10 +275,10 @@ impl Written<'_, '_, '_> {
         if !(300..=399).contains(&status) || status == 304 {
             let message = format!("{status} is not a redirect status");
             let fix = "use 301, 302, 303, 307 or 308";
-            self.contradiction(sink, "status", &message, fix);
+            self.report_contradiction(sink, "status", &message, fix);
         }
         if self.body.is_some() {
-            self.contradiction(
+            self.report_contradiction(
                 sink,
                 "body",
                 "`body` is not valid with `redirect`",
@@ -291,7 +293,7 @@ impl Written<'_, '_, '_> {
             return None;
         }
         let to = template(sink, to, span, self.scope)?;
-        // `{path}` has always included the query here.
+        // In a redirect, `{path}` includes the query unless `{query}` is used.
         let has_query = to.variables().any(|variable| *variable == Variable::Query);
         let to = match has_query {
             true => to,
@@ -304,7 +306,7 @@ impl Written<'_, '_, '_> {
     }
 }
 
-/// Variables whose values are not known before a route is chosen.
+/// Whether the variable has no value before a route is selected.
 const fn is_unknown_at_restart(variable: &Variable) -> bool {
     match variable {
         Variable::ClientPort

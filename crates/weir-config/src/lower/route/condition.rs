@@ -13,13 +13,13 @@ use crate::catalog;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::key::Kind;
-use crate::lower::{list_file, refuse};
+use crate::lower::{list_file, report_error};
 use crate::tree::{Item, Value};
 use crate::view::{Sink, View, keyword, text};
 
 const TEXT: Kind = Kind::Text;
 
-/// Conditions, and the positions of those that are adapted to the service.
+/// Conditions, and the positions of the conditions that are adapted to the service.
 #[derive(Default)]
 pub(crate) struct LoweredConditions {
     pub(crate) conditions: Conditions,
@@ -65,7 +65,8 @@ pub(super) fn conditions(sink: &mut Sink<'_>, view: &View<'_, '_>) -> LoweredCon
     }
 }
 
-/// The alternatives of a key: one value, or a list. An empty list would match every request or none.
+/// Returns the alternatives of a key: one value, or a list. An empty list is an error: it would match every request or
+/// none.
 fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) -> &'a [Item<'t>] {
     let Some((entry, _)) = view.get(key) else {
         return &[];
@@ -88,7 +89,7 @@ fn items<'a, 't>(sink: &mut Sink<'_>, view: &View<'a, 't>, key: &'static str) ->
     }
 }
 
-/// The texts of a key that are valid, and their positions.
+/// Returns the valid texts of a key, and their positions.
 fn texts<'a, T>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
@@ -200,7 +201,7 @@ fn method(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String
     Some(text.to_owned())
 }
 
-/// `"Name"` or `"Name: value"`.
+/// Parses `"Name"` or `"Name: value"`.
 fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
     let (name, pattern) = text
         .split_once(':')
@@ -220,7 +221,7 @@ fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedC
     named(sink, name.to_ascii_lowercase(), pattern, span)
 }
 
-/// `"name"` or `"name=value"`.
+/// Parses `"name"` or `"name=value"`.
 fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Option<NamedCondition> {
     let (name, pattern) = text
         .split_once('=')
@@ -261,7 +262,7 @@ fn value(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<ValuePa
     })
 }
 
-/// The values of a key with a fixed set of them.
+/// Returns the values of a key with a fixed set of values.
 fn choices<T: Copy>(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -281,7 +282,7 @@ fn choices<T: Copy>(
     found
 }
 
-/// Hosts, and those of files.
+/// Returns the listed hosts, and the hosts of files.
 fn hosts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<HostPattern>, Option<Arc<HostSet>>) {
     let (mut listed, mut files) = (Vec::new(), Vec::new());
     for item in items(sink, view, "host") {
@@ -300,11 +301,11 @@ fn hosts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<HostPattern>, Option<
 
 fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<HostPattern>> {
     let content = list_file::read(sink, path, span, "hosts")?;
-    // The line itself is not shown: the file may be one that the user must not read.
-    let mut unshown = Sink::new("");
+    // The line is not shown, because the user may not be allowed to read the file.
+    let mut discarded = Sink::new("");
     let mut hosts = Vec::new();
     for (number, line) in list_file::lines(&content) {
-        match host(&mut unshown, line, &(0..0)) {
+        match host(&mut discarded, line, &(0..0)) {
             Some(found) => hosts.push(found),
             None => {
                 sink.push(
@@ -318,7 +319,8 @@ fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec
     Some(hosts)
 }
 
-/// Networks, and files with networks. A file that cannot be read is an error: its route would let in the wrong clients.
+/// Returns the listed networks and the networks of files. A file that cannot be read is an error, because its route
+/// would admit the wrong clients.
 fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
     view.get("source")?;
     let (mut listed, mut files) = (Vec::new(), Vec::new());
@@ -331,7 +333,7 @@ fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
         } else if let Some((text, span)) = text(sink, item, &Kind::Network) {
             match address::network(text) {
                 Ok(network) => listed.push(network),
-                Err(refusal) => refuse(sink, span, refusal),
+                Err(error) => report_error(sink, span, error),
             }
         }
     }
@@ -352,7 +354,7 @@ fn file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<Netw
         match address::network(line) {
             Ok(network) => networks.push(network),
             Err(_) => {
-                // The line itself is not shown: the file may be one that the user must not read.
+                // The line is not shown, because the user may not be allowed to read the file.
                 sink.push(
                     Diagnostic::new(Code::NoList, span, format!("{path}:{number}: not a network"))
                         .fix("write one network or address per line, such as 10.0.0.0/8; `#` begins a comment"),

@@ -31,7 +31,7 @@ pub(super) fn texts<'a>(
         .collect()
 }
 
-/// `"POOL:WEIGHT"`.
+/// Lowers `split`, a list of `"POOL:WEIGHT"`.
 pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(String, u32)>> {
     let mut parts = Vec::new();
     for (text, span) in texts(sink, view, "split") {
@@ -63,7 +63,7 @@ pub(super) fn split(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<(Str
     Some(parts)
 }
 
-/// Keys of header changes: of requests, then of responses.
+/// Keys of header changes: first those of requests, then those of responses.
 const HEADER_KEYS: [&str; 6] = [
     "set_header",
     "add_header",
@@ -101,7 +101,7 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
     edits
 }
 
-/// Header changes of requests and of responses, of a route or of a service.
+/// Lowers the header changes of requests and of responses, of a route or of a service.
 pub(crate) fn header_edits(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -137,7 +137,7 @@ pub(crate) fn header_edits(
     (request, response)
 }
 
-/// `rewrite`: a path, or a table with an expression.
+/// Lowers `rewrite`: a path, or a table with an expression.
 fn rewrite(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> Option<PathRewrite> {
     let (entry, kind) = view.get("rewrite")?;
     match &entry.item.value {
@@ -150,7 +150,7 @@ fn rewrite(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions) -> Optio
             let expression = view.text(sink, "regex");
             let expression = expression.and_then(|(text, span)| regex(sink, text, span));
             let (text, span) = view.text(sink, "to")?;
-            // Without the expression its groups are not known.
+            // Without the expression, the groups are unknown.
             let expression = expression?;
             Some(PathRewrite {
                 to: path(sink, text, span, when, Some(&expression))?,
@@ -202,8 +202,8 @@ fn path(
     None
 }
 
-/// Fields for message framing and hop-by-hop fields cannot be changed.
-const KEPT: [&str; 11] = [
+/// Header fields that cannot be changed: hop-by-hop fields, and fields for message framing and routing.
+const UNCHANGEABLE: [&str; 11] = [
     "connection",
     "content-length",
     "expect",
@@ -220,7 +220,7 @@ const KEPT: [&str; 11] = [
 pub(super) fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     let lower = text.to_ascii_lowercase();
-    let own = KEPT.contains(&lower.as_str());
+    let own = UNCHANGEABLE.contains(&lower.as_str());
     if text.is_empty() || !text.bytes().all(token) || own {
         let message = if own {
             format!("`{text}` cannot be changed here")

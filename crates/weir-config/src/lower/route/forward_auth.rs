@@ -1,4 +1,4 @@
-//! `forward_auth` of a route: which pool decides about its requests, and what it is sent.
+//! `forward_auth` of a route: the pool that authorizes its requests, and the content of the authorization requests.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub(super) fn forward_auth(
     let timeout = view.duration(sink, "timeout");
     let copy = copies(sink, &view);
     let mut set = fields(sink, &view, "set_header", scope);
-    // As in a redirect, the path is the received one with its query, unless the query is written.
+    // As in a redirect, `{path}` is the path as received, with the query, unless `{query}` is used.
     for field in &mut set {
         let has_query = field.value.variables().any(|it| *it == Variable::Query);
         if !has_query {
@@ -53,7 +53,7 @@ pub(super) fn forward_auth(
     })
 }
 
-/// Path and query.
+/// Parses a path with an optional query.
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     let is_sent = |byte: u8| byte.is_ascii_graphic() && !b"{}#".contains(&byte);
     if text.starts_with('/') && text.bytes().all(is_sent) {
@@ -64,13 +64,13 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
         Diagnostic::new(Code::BadName, span, message)
             .cause("a client could change the query of a path with variables")
             .fix(
-                "write a fixed path such as \"/verify\", and facts of the request in `set_header`",
+                "write a fixed path such as \"/verify\", and send properties of the request with `set_header`",
             ),
     );
     None
 }
 
-/// `"Name"`, or `"Name: Name"` if the names differ.
+/// Lowers `copy_header`: `"Name"`, or `"Name: Name"` if the names differ.
 fn copies(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     let mut copies: Vec<(String, String)> = Vec::new();
     for (text, span) in texts(sink, view, "copy_header") {

@@ -9,7 +9,7 @@ use crate::lower::proxy::limit_key;
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
-/// A burst may be that many seconds ahead of the rate, because the time of a client's next request has 32 bits.
+/// Maximum duration of a burst at its rate, in seconds, because the time of a client's next request has 32 bits.
 const AHEAD_MAX_S: u64 = 32_000;
 
 pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
@@ -64,7 +64,7 @@ pub(in crate::lower) fn burst(
     }
 }
 
-/// Requests per minute: an integer per second, or `N/s`, `N/m`.
+/// Returns the requests per minute; the value is an integer (requests per second), `N/s` or `N/m`.
 pub(in crate::lower) fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<u32> {
     let (entry, kind) = view.get("rate")?;
     let per_minute = match &entry.item.value {
@@ -93,7 +93,7 @@ pub(in crate::lower) fn rate(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
             Diagnostic::new(
                 Code::OutOfRange,
                 &entry.item.span,
-                "`rate` is not a rate, or out of range",
+                "`rate` is not a valid rate, or is out of range",
             )
             .fix("write requests per second as in 100, \"100/s\", or \"30/m\"; at most 60000/s"),
         );

@@ -14,7 +14,7 @@ use crate::tree::{Item, Value};
 use crate::view::{Sink, View, text, wrong_type};
 
 /// Keys that only apply to requests that are sent to a server.
-const OF_SERVERS: [&str; 8] = [
+const SERVER_KEYS: [&str; 8] = [
     "timeouts",
     "retries",
     "retry_on",
@@ -25,7 +25,7 @@ const OF_SERVERS: [&str; 8] = [
     "server",
 ];
 /// Keys that apply to every action except `close`.
-const OF_ADMISSION: [&str; 4] = ["basic_auth", "forward_auth", "limits", "max_connections"];
+const ADMISSION_KEYS: [&str; 4] = ["basic_auth", "forward_auth", "limits", "max_connections"];
 
 pub(super) fn options(
     sink: &mut Sink<'_>,
@@ -33,7 +33,7 @@ pub(super) fn options(
     when: &Conditions,
 ) -> Option<Box<RouteOptions>> {
     let sends = view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
-    for key in OF_SERVERS {
+    for key in SERVER_KEYS {
         if let Some((entry, _)) = view.get(key)
             && !sends
         {
@@ -45,7 +45,7 @@ pub(super) fn options(
         }
     }
     let closes = view.flag(sink, "close") == Some(true);
-    for key in OF_ADMISSION {
+    for key in ADMISSION_KEYS {
         if let Some((entry, _)) = view.get(key)
             && closes
         {
@@ -95,7 +95,7 @@ fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteTimeouts {
     }
 }
 
-/// `mirror`: a pool, a table with one, or a list of these.
+/// Lowers `mirror`: a pool, a table with a pool, or a list of these.
 fn mirrors(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Mirror> {
     let Some((entry, kind)) = view.get("mirror") else {
         return Vec::new();
@@ -107,7 +107,7 @@ fn mirrors(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Mirror> {
     if items.len() > Mirror::MAX {
         let message = format!("a route has at most {} mirrors", Mirror::MAX);
         let found = Diagnostic::new(Code::OutOfRange, &entry.item.span, message);
-        sink.push(found.fix("remove some of them"));
+        sink.push(found.fix("remove some of the mirrors"));
     }
     let mirrors = items.iter();
     mirrors

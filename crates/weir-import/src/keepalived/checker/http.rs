@@ -68,8 +68,8 @@ impl<'a> HttpSettings<'a> {
                 "enable_sni" | "tls_compliant" | "fast_recovery" => {
                     if field::flag(notes, node).is_some() {
                         let why = match node.keyword() {
-                            "fast_recovery" => "Weir checks all URLs each time",
-                            "enable_sni" => "the host name of the request is the TLS host name",
+                            "fast_recovery" => "Weir requests all URLs each time",
+                            "enable_sni" => "Weir sends the host name of the request as SNI",
                             _ => "Weir always closes TLS connections properly",
                         };
                         notes.remark(node.position, why);
@@ -125,7 +125,7 @@ fn is_common(keyword: &str) -> bool {
     COMMON.contains(&keyword)
 }
 
-/// Fills in the check of one URL; returns whether it is valid.
+/// Completes the check of one URL. Returns whether it is valid.
 fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Notes) -> bool {
     let mut path: Located<String> = None;
     let mut host = settings.virtualhost.clone();
@@ -170,11 +170,11 @@ fn url_check(url: &Node, settings: &Settings, probe: &mut Probe, notes: &mut Not
     true
 }
 
-/// Requirements of `regex` and its options for the body.
+/// What `regex` and its options require of the body.
 #[derive(Default)]
 struct BodyMatch {
     pattern: Located<String>,
-    /// Option letters that both regular expression libraries have.
+    /// Letters of options that both regular expression libraries support.
     options: String,
     anchored: bool,
     negated: bool,
@@ -203,7 +203,7 @@ impl BodyMatch {
             "regex_min_offset" | "regex_max_offset" => {
                 node.reject(notes, "Weir searches the whole body");
             }
-            "regex_stack" => notes.remark(node.position, "the search uses no stack"),
+            "regex_stack" => notes.remark(node.position, "the search in Weir uses no stack"),
             _ => return false,
         }
         true
@@ -250,7 +250,7 @@ impl BodyMatch {
     }
 }
 
-/// `200 204 300-399`.
+/// Parses `200 204 300-399`.
 fn status_codes(node: &Node, notes: &mut Notes) -> Vec<String> {
     let mut codes = Vec::new();
     for word in node.words.iter().skip(1) {

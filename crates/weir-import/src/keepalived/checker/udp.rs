@@ -26,7 +26,7 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
         }
     }
     let Some(reply) = reply else {
-        let why = "without require_reply silence passes; a `udp` check of Weir requires a reply";
+        let why = "without require_reply, servers pass without a reply; a `udp` check in Weir requires one";
         checker.node.reject(notes, why);
         return None;
     };
@@ -53,21 +53,21 @@ pub(super) fn check(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> O
     Some(probe)
 }
 
-/// Parses hexadecimal digits; a single digit is padded with a leading zero. With `wild`, a byte with one `x` digit
+/// Parses hexadecimal digits; a single digit is padded with a leading zero. With `wildcards`, a byte with an `x` digit
 /// becomes a wildcard.
-fn hex_bytes(node: &Node, wild: bool, notes: &mut Notes) -> Located<String> {
+fn hex_bytes(node: &Node, wildcards: bool, notes: &mut Notes) -> Located<String> {
     field::note_extra(notes, node, 1);
     let text = node.word(1).unwrap_or("");
-    let is_wild = |c: &char| wild && matches!(c, 'x' | 'X');
+    let is_wild = |c: &char| wildcards && matches!(c, 'x' | 'X');
     let mut hex_bytes = Vec::new();
-    let mut halves = false;
+    let mut has_half_wildcard = false;
     let mut valid = true;
     for word in text.split_whitespace() {
         for pair in word.chars().collect::<Vec<char>>().chunks(2) {
-            let open = pair.iter().filter(|c| is_wild(c)).count();
+            let wild_digits = pair.iter().filter(|c| is_wild(c)).count();
             valid &= pair.iter().all(|c| c.is_ascii_hexdigit() || is_wild(c));
-            halves |= open == 1;
-            hex_bytes.push(match (open, pair) {
+            has_half_wildcard |= wild_digits == 1;
+            hex_bytes.push(match (wild_digits, pair) {
                 (0, [low]) => format!("0{low}"),
                 (0, pair) => pair.iter().collect(),
                 _ => "xx".to_owned(),
@@ -78,9 +78,8 @@ fn hex_bytes(node: &Node, wild: bool, notes: &mut Notes) -> Located<String> {
         field::reject(notes, node, "hexadecimal bytes");
         return None;
     }
-    if halves {
-        let why =
-            "a byte with one wildcard digit matches any byte: `xx` always covers a whole byte";
+    if has_half_wildcard {
+        let why = "a byte with one wildcard digit is imported as `xx`, which matches any byte";
         notes.add(node.position, why);
     }
     Some((hex_bytes.join(" "), node.position))

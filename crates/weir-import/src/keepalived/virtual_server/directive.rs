@@ -30,10 +30,11 @@ pub(super) struct Directives {
     pub(super) ha_suspend: Option<Position>,
     pub(super) omega: Option<Position>,
     pub(super) sorry: Option<Sorry>,
-    /// Whether its mails are sent.
+    /// Whether mails about the virtual server are sent.
     pub(super) alerts: Located<bool>,
 }
 
+/// A sorry server during parsing.
 pub(super) struct Sorry {
     pub(super) position: Position,
     pub(super) address: IpAddr,
@@ -76,7 +77,7 @@ pub(super) fn directive(directives: &mut Directives, node: &Node, notes: &mut No
             directives.granularity = field::word(notes, node, "a mask");
         }
         "persistence_engine" => {
-            node.reject(notes, "Weir's persistence uses the client's address only")
+            node.reject(notes, "persistence in Weir uses only the client's address")
         }
         "protocol" => match node.word(1).map(str::to_ascii_uppercase).as_deref() {
             Some("TCP") => directives.protocol = Some(("tcp", node.position)),
@@ -96,7 +97,7 @@ pub(super) fn directive(directives: &mut Directives, node: &Node, notes: &mut No
     }
 }
 
-/// Sorry servers and unsupported directives.
+/// Imports sorry servers, and adds notes about unsupported directives.
 fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "sorry_server" => sorry(directives, node, notes),
@@ -106,7 +107,8 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
         },
         "sorry_server_inhibit" => {
             field::note_extra(notes, node, 0);
-            let why = "connections to a sorry server always continue when the servers are back";
+            let why =
+                "in Weir, connections to a sorry server always continue when the servers are back";
             notes.remark(node.position, why);
         }
         "ha_suspend" => {
@@ -125,9 +127,9 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
         "nat_mask" | "net_mask" => node.ignore(
             notes,
-            "keepalived removed this keyword long ago, and ignores the line",
+            "keepalived has removed this keyword, and ignores the line",
         ),
-        keyword => match is_fork_keyword(keyword) {
+        keyword => match why_fork_keyword(keyword) {
             Some(why) => node.reject(notes, why),
             None => node.ignore(
                 notes,
@@ -137,9 +139,9 @@ fn unsupported_directive(directives: &mut Directives, node: &Node, notes: &mut N
     }
 }
 
-/// Keywords of forks such as dpvs.
-pub(super) fn is_fork_keyword(keyword: &str) -> Option<&'static str> {
-    const OTHERS: &[&str] = &[
+/// Returns why a keyword of a fork such as dpvs is not supported; `None` = it is not one.
+pub(super) fn why_fork_keyword(keyword: &str) -> Option<&'static str> {
+    const KEYWORDS: &[&str] = &[
         "laddr_group_name",
         "daddr_group_name",
         "waddr_group_name",
@@ -160,12 +162,12 @@ pub(super) fn is_fork_keyword(keyword: &str) -> Option<&'static str> {
         "announce_group",
         "annonunce_group",
     ];
-    OTHERS
+    KEYWORDS
         .contains(&keyword)
         .then_some("the keyword belongs to a fork of keepalived (dpvs and similar)")
 }
 
-/// Numbered flags are those of the current scheduler.
+/// Imports a numbered flag, whose meaning depends on the current scheduler.
 fn flag_number(directives: &mut Directives, node: &Node, notes: &mut Notes) {
     let scheduler = directives.scheduler.as_ref().map(|(name, _)| name.as_str());
     let flag = match (scheduler, node.keyword()) {

@@ -10,16 +10,16 @@ use crate::keepalived::tree::Node;
 use crate::layer4::{listener, mark_listener};
 use crate::note::{Notes, Position};
 
-/// The identity of the service.
+/// What identifies a virtual server.
 pub(super) enum Header<'a> {
     Address(IpAddr, u16),
     Mark(u64),
-    /// A text that is not an address: a name, or a value that a template leaves open.
+    /// A text that is not an address: a name, or a template's placeholder.
     Unknown(&'a str, u16),
     Group(&'a str, &'a Group),
 }
 
-/// Parses the header.
+/// Parses the header; `None` = it is rejected, with a note.
 pub(super) fn header<'a>(
     globals: &'a Globals,
     node: &'a Node,
@@ -68,7 +68,7 @@ pub(super) fn header<'a>(
     }
 }
 
-/// The address family of the service.
+/// Returns whether the service is IPv6.
 pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&Node]) -> bool {
     if let Some((ipv6, _)) = directives.family {
         return ipv6;
@@ -88,8 +88,8 @@ pub(super) fn is_ipv6(header: &Header<'_>, directives: &Directives, reals: &[&No
     word.is_some_and(|word| word.contains(':'))
 }
 
-/// Adds notes for the lines that a pool has no keys for.
-fn of_service(directives: &Directives, notes: &mut Notes) {
+/// Adds notes for lines that only a service has keys for.
+fn note_service_lines(directives: &Directives, notes: &mut Notes) {
     let lines = [
         directives.protocol.map(|(_, position)| position),
         directives.method.map(|(_, position)| position),
@@ -101,11 +101,14 @@ fn of_service(directives: &Directives, notes: &mut Notes) {
         directives.ops,
     ];
     for position in lines.into_iter().flatten() {
-        notes.add(position, "not imported, like its service");
+        notes.add(
+            position,
+            "not imported: its virtual server is imported without a service",
+        );
     }
 }
 
-/// Returns the listeners and their common port.
+/// Returns the listeners and their common port; 0 = any, or several.
 pub(super) fn listen(
     header: &Header<'_>,
     directives: &mut Directives,
@@ -131,7 +134,7 @@ pub(super) fn listen(
     {
         notes.remark(
             position,
-            "not imported: one-packet scheduling is only for UDP",
+            "not imported: one-packet scheduling is possible only for UDP",
         );
     }
     let position = directives
@@ -144,7 +147,7 @@ pub(super) fn listen(
     }
     Some(match header {
         Header::Unknown(_, port) => {
-            of_service(directives, notes);
+            note_service_lines(directives, notes);
             (Vec::new(), *port)
         }
         Header::Mark(number) => (vec![(mark_listener(*number, ipv6), node.position)], 0),
@@ -169,12 +172,12 @@ pub(super) fn listen(
             );
             let mut ports = group.addresses.iter().map(|block| block.port);
             let first = ports.next().unwrap_or(0);
-            let one = group.marks.is_empty() && ports.all(|port| port == first);
+            let is_common = group.marks.is_empty() && ports.all(|port| port == first);
             if listen.is_empty() {
                 node.reject(notes, "the group has no entries");
                 return None;
             }
-            (listen, if one { first } else { 0 })
+            (listen, if is_common { first } else { 0 })
         }
     })
 }

@@ -1,5 +1,5 @@
-//! `notify_up`, `notify_down`, `quorum_up`, `quorum_down`: keepalived has a program for each change of each server, and
-//! Weir one for all changes of a pool. A shell chooses the program by the variables that Weir sets.
+//! `notify_up`, `notify_down`, `quorum_up`, `quorum_down`: keepalived has a program for each change of each server,
+//! Weir has one for all changes of a pool. A shell selects the program by the variables that Weir sets.
 
 use crate::document::{Entry, Item, Table, Value};
 use crate::keepalived::tree::{Node, command};
@@ -33,7 +33,7 @@ impl Program {
         })
     }
 
-    /// The branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO` without a service.
+    /// Returns the branch of a `case` over `$WEIR_SERVER:$WEIR_FROM:$WEIR_TO`; `None` = no server has the line.
     fn branch(&self, servers: &[Item]) -> Option<String> {
         let pattern = match self.server {
             Some(from) => {
@@ -79,7 +79,7 @@ pub(super) fn write(pool: &mut Table, programs: &[Program], notes: &mut Notes) {
             Some(branch) => branches.push((branch, program.position)),
             None => notes.remark(
                 program.position,
-                "not imported: another server has the address",
+                "not imported: another server has the same address",
             ),
         }
     }

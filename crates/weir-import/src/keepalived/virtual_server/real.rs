@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weir_model::Forward;
 
-use super::directive::{Directives, is_fork_keyword};
+use super::directive::{Directives, why_fork_keyword};
 use super::notify::Program;
 use crate::keepalived::Globals;
 use crate::keepalived::checker::{CHECKERS, checks};
@@ -70,12 +70,12 @@ pub(super) fn real_server(
             .extend(checks(globals, checker, &settings, notes));
     }
     if real.probes.is_empty() {
-        own.unused(notes);
+        own.note_unused(notes);
     }
     Some(real)
 }
 
-/// Directives of a real server, except for checkers and their settings.
+/// Imports a directive of a real server, except for checkers and their settings.
 fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
     match node.keyword() {
         "weight" => {
@@ -88,10 +88,10 @@ fn real_directive(real: &mut Real, node: &Node, notes: &mut Notes) {
         "lthreshold" => real.min_connections = field::number(notes, node, 0, u32::MAX.into()),
         "smtp_alert" => node.reject(
             notes,
-            "`[notify]` reports all servers of a pool; smtp_alert of the virtual server selects it",
+            "`[notify]` reports all servers of a pool: set smtp_alert in the virtual server",
         ),
         "snmp_name" => node.reject(notes, "Weir has no SNMP"),
-        keyword => match is_fork_keyword(keyword) {
+        keyword => match why_fork_keyword(keyword) {
             Some(why) => node.reject(notes, why),
             None => node.ignore(
                 notes,

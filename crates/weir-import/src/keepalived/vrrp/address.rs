@@ -5,8 +5,8 @@ use crate::keepalived::field;
 use crate::keepalived::tree::Node;
 use crate::note::{Notes, Position};
 
-/// An address on another interface than that of the instance.
-pub(super) struct Elsewhere {
+/// An address on an interface other than that of the instance.
+pub(super) struct OtherAddress {
     interface: String,
     address: String,
     position: Position,
@@ -18,7 +18,7 @@ pub(super) struct Elsewhere {
 pub(super) fn addresses(
     instance: &Node,
     node: &Node,
-    elsewhere: &mut Vec<Elsewhere>,
+    other_addresses: &mut Vec<OtherAddress>,
     notes: &mut Notes,
 ) -> Option<Entry> {
     let key = match node.keyword() {
@@ -35,7 +35,7 @@ pub(super) fn addresses(
             .split_once('/')
             .unwrap_or((line.keyword(), ""));
         let Ok(parsed) = address.parse::<std::net::IpAddr>() else {
-            let why = "not an address, and keepalived skips the line";
+            let why = "it is not an address, and keepalived skips the line";
             line.ignore(notes, why);
             continue;
         };
@@ -47,13 +47,13 @@ pub(super) fn addresses(
         };
         if length.is_none() {
             let why =
-                format!("the prefix length is invalid and was set to {bits}, as keepalived does");
+                format!("the prefix length is invalid, and was set to {bits} as in keepalived");
             notes.remark(line.position, why);
         }
         let text = format!("{parsed}/{}", length.unwrap_or(bits));
         addresses.push(Item::new(text, Some(line.position)));
         if let Some(device) = address_options(line, interface, notes) {
-            elsewhere.push(Elsewhere {
+            other_addresses.push(OtherAddress {
                 interface: device,
                 address: parsed.to_string(),
                 position: line.position,
@@ -64,20 +64,26 @@ pub(super) fn addresses(
     (!addresses.is_empty()).then(|| Entry::new(key, addresses, node.position))
 }
 
-/// `other_interfaces`, and entries of `track` for these interfaces.
-pub(super) fn other_interfaces(elsewhere: &[Elsewhere], track: &mut Vec<Item>) -> Option<Entry> {
-    let first = elsewhere.first()?.position;
+/// Returns `other_interfaces`, and adds entries of `track` for these interfaces.
+pub(super) fn other_interfaces(
+    other_addresses: &[OtherAddress],
+    track: &mut Vec<Item>,
+) -> Option<Entry> {
+    let first = other_addresses.first()?.position;
     let mut names: Vec<&str> = Vec::new();
-    for it in elsewhere {
+    for it in other_addresses {
         if !names.contains(&it.interface.as_str()) {
             names.push(&it.interface);
         }
     }
     let mut tables = Vec::new();
     for name in names {
-        let own: Vec<&Elsewhere> = elsewhere.iter().filter(|it| it.interface == name).collect();
-        let position = own[0].position;
-        let addresses: Vec<Item> = own
+        let on_interface: Vec<&OtherAddress> = other_addresses
+            .iter()
+            .filter(|it| it.interface == name)
+            .collect();
+        let position = on_interface[0].position;
+        let addresses: Vec<Item> = on_interface
             .iter()
             .map(|it| Item::new(it.address.as_str(), Some(it.position)))
             .collect();
@@ -86,7 +92,7 @@ pub(super) fn other_interfaces(elsewhere: &[Elsewhere], track: &mut Vec<Item>) -
             Entry::new("addresses", addresses, position).essential(),
         ];
         tables.push(Item::new(entries, Some(position)));
-        if own.iter().any(|it| it.tracked) {
+        if on_interface.iter().any(|it| it.tracked) {
             let tracked = Entry::new("interface", name, position).essential();
             if !track
                 .iter()
@@ -110,19 +116,19 @@ const FLAGS: &[&str] = &[
     "use_vmac",
 ];
 
-/// Options after an address. The default device is that of the instance; only listings show a label and the broadcast
-/// address, and duplicate addresses are not searched for in either program once an address moves.
+/// Reads the options after an address, and adds notes. A label and a broadcast address only appear in listings; neither
+/// program detects duplicate addresses when an address moves.
 ///
-/// Returns another device.
+/// Returns the device if it is not the interface of the instance.
 fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<String> {
     let mut device = None;
     let mut words = line.words.iter().skip(1).map(String::as_str);
-    let (mut lost, mut shown) = (Vec::new(), Vec::new());
+    let (mut unsupported, mut cosmetic) = (Vec::new(), Vec::new());
     while let Some(word) = words.next() {
         if FLAGS.contains(&word) {
             match word {
-                "home" | "-nodad" | "no_track" => shown.push(word),
-                _ => lost.push(word.to_owned()),
+                "home" | "-nodad" | "no_track" => cosmetic.push(word),
+                _ => unsupported.push(word.to_owned()),
             }
             continue;
         }
@@ -132,16 +138,19 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
             ("dev", value) if !value.is_empty() => device = Some(value.to_owned()),
             ("label" | "brd" | "broadcast", _)
             | ("scope", "global")
-            | ("preferred_lft", "forever") => shown.push(word),
-            _ => lost.push(format!("{word} {value}")),
+            | ("preferred_lft", "forever") => cosmetic.push(word),
+            _ => unsupported.push(format!("{word} {value}")),
         }
     }
-    if !lost.is_empty() {
-        let why = format!("not imported: {}", lost.join(", "));
+    if !unsupported.is_empty() {
+        let why = format!(
+            "not imported: {}, for which [vrrp.NAME] has no key",
+            unsupported.join(", ")
+        );
         notes.add(line.position, why);
-    } else if !shown.is_empty() {
-        let shown = shown.join(", ");
-        let why = format!("{shown} is not imported: it does not change where packets go");
+    } else if !cosmetic.is_empty() {
+        let cosmetic = cosmetic.join(", ");
+        let why = format!("{cosmetic} is not imported: it does not affect the path of packets");
         notes.remark(line.position, why);
     }
     device

@@ -1,5 +1,5 @@
-//! What keepalived changes when it has read an instance: lines that exclude each other, defaults of the initial state,
-//! weights that it ignores (`vrrp_complete_instance` in vrrp.c).
+//! Corrections that keepalived makes after it has read an instance: lines that exclude each other, defaults for the
+//! initial state, weights that it ignores (`vrrp_complete_instance` in vrrp.c).
 
 use super::super::tree::Node;
 use crate::document::{Entry, Item, Table, Value};
@@ -8,7 +8,7 @@ use crate::note::{Notes, Position};
 /// The priority of the address owner.
 const OWNER: u64 = 255;
 
-/// Applies them to an instance and its own tracked objects.
+/// Applies these corrections to an instance and its own tracked objects.
 pub(super) fn complete(
     table: &mut Table,
     track: &mut Vec<Item>,
@@ -36,10 +36,10 @@ pub(super) fn complete(
     }
 }
 
-/// `nopreempt` and `preempt_delay` do not apply to an instance that starts as master, nor together.
+/// Removes `nopreempt` and `preempt_delay` from an instance that starts as master, and the latter if both are set.
 fn preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut Notes) {
     if is_owner || is_master {
-        let why = "keepalived ignores it with `state MASTER` and with priority 255";
+        let why = "not imported: keepalived ignores it with `state MASTER` and with priority 255";
         let preempt = table
             .entries
             .iter()
@@ -56,7 +56,7 @@ fn preemption(table: &mut Table, is_owner: bool, is_master: bool, notes: &mut No
         .iter()
         .any(|entry| entry.key == "preempt" && entry.item.value == Value::Flag(false));
     if waits {
-        let why = "keepalived ignores it with `nopreempt`";
+        let why = "not imported: keepalived ignores it with `nopreempt`";
         remove(table, "preempt_delay", why, notes);
     }
 }
@@ -73,12 +73,12 @@ fn remark(notes: &mut Notes, position: Option<Position>, why: &str) {
     }
 }
 
-/// Members of a group and the address owner have a fixed priority: keepalived drops weighted scripts and files, and
-/// takes the weight from interfaces; the owner's are dropped as well.
+/// Removes weights from members of a group and from the address owner, whose priority is fixed: keepalived drops
+/// weighted scripts and files. It keeps interfaces without their weight, except for those of the owner.
 fn weights(track: &mut Vec<Item>, is_owner: bool, notes: &mut Notes) {
     let why = match is_owner {
-        true => "keepalived ignores weights of the address owner",
-        false => "keepalived ignores weights of an instance in a vrrp_sync_group",
+        true => "not imported: keepalived ignores weights of the address owner",
+        false => "not imported: keepalived ignores weights of an instance in a vrrp_sync_group",
     };
     let is_weight = |entry: &Entry| matches!(entry.key, "penalty" | "bonus");
     track.retain_mut(|item| {

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::note_unused;
 use super::radius;
-use super::unused;
 use crate::document::{Entry, Item};
 use crate::ldirectord::global::Globals;
 use crate::ldirectord::real::RealLine;
@@ -23,14 +23,14 @@ type Written<'a> = (&'a str, Position);
 /// What the checks of one real server send and expect.
 pub(super) struct Request<'a> {
     pub(super) section: &'a Section,
-    /// The kind of service, and its line.
+    /// The line of the service.
     pub(super) from: Position,
-    /// With a slash before it.
+    /// The request, with a leading slash.
     pub(super) request: Text,
     pub(super) receive: Text,
 }
 
-/// Returns the check of a service; `None` = ldirectord has none for it.
+/// Returns the check of a service; `None` = it has none, with a note.
 pub(super) fn negotiate(
     section: &Section,
     line: &RealLine,
@@ -81,17 +81,17 @@ pub(super) fn negotiate(
         "gprs" => {
             notes.remark(
                 from,
-                "the server is not sent `PING`, whose reply is not read",
+                "Weir only opens a connection: ldirectord sends `PING`, but does not read the reply",
             );
             Probe::new("tcp", from)
         }
         "pingpong" | "pingpong_master" => request.ping_pong(),
-        // The check of the server with the same address decides, whichever its port.
+        // ldirectord uses the result of the `pingpong_master` server with the same address.
         "pingpong_slave" => {
             let Some(port) = globals.masters.get(&real) else {
                 notes.add(
                     from,
-                    "not imported: no `pingpong_master` has this server, so that nothing checks it",
+                    "not imported: no `pingpong_master` service has this server, so nothing checks it",
                 );
                 return None;
             };
@@ -100,18 +100,15 @@ pub(super) fn negotiate(
             probe
         }
         "none" => {
-            notes.remark(
-                from,
-                "ldirectord does not check a service it does not know: no check",
-            );
-            unused(section, notes);
+            notes.remark(from, "no check: ldirectord has none for this service");
+            note_unused(section, notes);
             return None;
         }
         other => request.plain(other, udp, notes),
     })
 }
 
-/// A step of an exchange: a text to send, and an expression that the reply matches.
+/// Returns a step of an exchange: a text to send, and an expression that the reply must match.
 fn step(send: Option<(String, Position)>, regex: &str, from: Position) -> Item {
     let at = send.as_ref().map_or(from, |(_, position)| *position);
     let send = send.map(|(text, position)| Entry::new("send", text, position));
@@ -120,7 +117,7 @@ fn step(send: Option<(String, Position)>, regex: &str, from: Position) -> Item {
     Item::new(entries, Some(at))
 }
 
-/// A text in double quotes, as IMAP expects it (RFC 9051 section 9).
+/// Returns a text in double quotes, as IMAP requires (RFC 9051 section 9).
 fn quoted_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -140,7 +137,7 @@ fn address(pattern: &str) -> Option<IpAddr> {
     plain.or_else(|| literal(text)?.parse().ok())
 }
 
-/// A UDP check: a datagram to send, and how the reply begins.
+/// Returns a UDP check: the datagram to send, and the bytes with which the reply must begin.
 pub(super) fn datagram(payload: &[u8], reply: &[u8], from: Position) -> Probe {
     let mut probe = Probe::new("udp", from);
     probe.push(Entry::new("payload", hexadecimal(payload), from).essential());
@@ -152,7 +149,7 @@ pub(super) fn datagram(payload: &[u8], reply: &[u8], from: Position) -> Probe {
 }
 
 impl Request<'_> {
-    /// A dialogue over TCP or TLS.
+    /// Returns a check with an exchange over TCP or TLS.
     fn exchange(&self, kind: &str, steps: Vec<Item>) -> Probe {
         let mut probe = Probe::new(kind, self.from);
         probe.push(Entry::new("exchange", steps, self.from));
@@ -163,13 +160,13 @@ impl Request<'_> {
         probe
     }
 
-    /// The dialogue of the variant's `pingpong` services.
+    /// Returns the check for the `pingpong` services of the variant.
     fn ping_pong(&self) -> Probe {
         let send = ("PING\r\n".to_owned(), self.from);
         self.exchange("tcp", vec![step(Some(send), "(?i)pong", self.from)])
     }
 
-    /// User and password, if there is a user.
+    /// Returns user and password, if there is a user.
     fn login(&self) -> Option<(Written<'_>, Written<'_>)> {
         let (user, at) = self.section.login.as_ref()?;
         let password = self.section.passwd.as_ref();
@@ -177,7 +174,7 @@ impl Request<'_> {
         Some(((user.as_str(), *at), password))
     }
 
-    /// The condition that a text contains what `receive` matches.
+    /// Returns the condition that the reply matches `receive`, with the key `text` or `regex`.
     fn condition(&self, text: &'static str, regex: &'static str) -> Option<Entry> {
         let (pattern, position) = self.receive.as_ref()?;
         Some(match literal(pattern) {
@@ -208,7 +205,7 @@ impl Request<'_> {
         probe
     }
 
-    /// A request for a whole URL, as clients send it to a proxy.
+    /// Returns a check with a request for a whole URL, as clients send it to a proxy.
     fn http_proxy(&self, notes: &mut Notes) -> Probe {
         let (url, at) = match &self.request {
             Some((url, at)) => (url.trim_start_matches('/'), *at),
@@ -219,7 +216,8 @@ impl Request<'_> {
             &rest[..end]
         });
         let Some(host) = host.filter(|host| !host.is_empty()) else {
-            let why = "`request` of a check of a proxy must be a URL: a tcp check is used instead";
+            let why =
+                "`request` for an http_proxy service must be a URL; a tcp check is used instead";
             notes.add(at, why);
             return Probe::new("tcp", self.from);
         };
@@ -277,7 +275,7 @@ impl Request<'_> {
             step(Some(password), "(?m)^(202|230) ", from),
         ];
         if let Some((_, position)) = &self.receive {
-            let why = "not imported: the check logs in, and does not transfer a file";
+            let why = "not imported: the check only logs in, and does not transfer a file";
             notes.add(*position, why);
             if let Some((_, position)) = &self.request {
                 notes.add(*position, why);
@@ -295,7 +293,7 @@ impl Request<'_> {
             if let Some((_, position)) = &self.receive {
                 notes.add(
                     *position,
-                    "not imported: a udp check only compares the beginning of a reply",
+                    "not imported: a udp check compares only the beginning of a reply",
                 );
             }
             let payload = if text.is_empty() { "\n" } else { &text };
@@ -308,7 +306,8 @@ impl Request<'_> {
         self.exchange("tcp", vec![Item::new(step, Some(at))])
     }
 
-    /// An OPTIONS request (RFC 3261 section 11). `rport` makes the server reply to the source of the request.
+    /// Returns a check with an OPTIONS request (RFC 3261 section 11). With `rport`, the server replies to the source
+    /// port of the request.
     fn sip(&self, udp: bool) -> Probe {
         let (user, at) = match &self.section.login {
             Some((user, at)) => (user.as_str(), *at),
@@ -328,7 +327,7 @@ impl Request<'_> {
         self.exchange("tcp", steps)
     }
 
-    /// A query; without one Weir connects as the user, or only opens a connection.
+    /// Returns a check with a query; without a query, it only logs in or opens a connection.
     fn sql(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
         match (self.query(service, notes), service) {
             (Some(probe), _) => probe,
@@ -337,7 +336,7 @@ impl Request<'_> {
         }
     }
 
-    /// Weir connects as the user, and sends no query.
+    /// Returns a check that logs in without a password, and sends no query.
     fn database(&self, service: &str, notes: &mut Notes) -> Probe {
         let section = self.section;
         let kind = if service == "mysql" {
@@ -359,11 +358,11 @@ impl Request<'_> {
         probe
     }
 
-    /// A connection instead of a dialogue that Weir does not have.
+    /// Returns a check that only opens a connection or pings, for a service without a check in Weir.
     fn plain(&self, service: &str, udp: bool, notes: &mut Notes) -> Probe {
         let section = self.section;
         let kind = if udp { "ping" } else { "tcp" };
-        let why = format!("Weir has no {service} check: a {kind} check is used instead");
+        let why = format!("Weir has no {service} check; a {kind} check is used instead");
         notes.add(self.from, why);
         let own = [
             &self.request,

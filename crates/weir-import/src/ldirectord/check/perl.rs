@@ -1,7 +1,7 @@
-//! Negotiate checks with a dialogue that Weir does not speak: SQL with a password and a query, LDAP, and files by FTP.
-//! They become scripts for perl with the modules that ldirectord uses for them, and with the same steps.
+//! Negotiate checks with a protocol that Weir does not support: SQL with a password and a query, LDAP, and files over
+//! FTP. They become perl scripts with the same steps and modules as in ldirectord.
 //!
-//! `$0` replaces the command line of the process, which contains the password.
+//! The scripts set `$0` to hide the command line of the process, which contains the password.
 
 use super::PERL;
 use super::negotiate::Request;
@@ -19,7 +19,7 @@ $rows->execute or exit 1;
 $rows->fetchrow_hashref if $driver eq "Oracle";
 exit($rows->rows > 0 ? 0 : 1);"#;
 
-/// `check_ldap`: the entry must exist, and its name match.
+/// `check_ldap`: the entry must exist, and its name must match.
 const LDAP: &str = r#"$0="weir-ldap-check"; use Net::LDAP;
 my ($scheme, $user, $password, $base, $receive) = @ARGV;
 my $ldap = Net::LDAP->new($ENV{WEIR_ADDRESS}, port => $ENV{WEIR_PORT}, scheme => $scheme) or exit 1;
@@ -42,10 +42,12 @@ exit($text =~ /$receive/ ? 0 : 1);"#;
 /// A text and the line it comes from; an empty one has no line.
 type Argument<'a> = (&'a str, Option<Position>);
 
+/// Returns the argument for a text that may be missing.
 fn argument(text: Option<&(String, Position)>) -> Argument<'_> {
     text.map_or(("", None), |(text, at)| (text.as_str(), Some(*at)))
 }
 
+/// Returns a check that runs a perl program.
 fn script(
     program: &str,
     arguments: &[Argument<'_>],
@@ -57,13 +59,13 @@ fn script(
     let more = arguments.iter().map(|(text, at)| Item::new(*text, *at));
     let command: Vec<Item> = fixed.into_iter().chain(more).collect();
     probe.push(Entry::new("command", command, from).essential());
-    let why = format!("each probe starts perl with {modules}, as ldirectord does");
+    let why = format!("each probe runs perl with {modules}, which ldirectord also uses");
     notes.remark(from, why);
     probe
 }
 
 impl Request<'_> {
-    /// A query, if there are a user and a query: without them ldirectord never connects.
+    /// Returns the check with a query, if there are a user and a query: without them ldirectord never connects.
     pub(super) fn query(&self, service: &str, notes: &mut Notes) -> Option<Probe> {
         let section = self.section;
         let (driver, name) = match service {
@@ -84,6 +86,7 @@ impl Request<'_> {
         Some(script(SQL, &arguments, ("DBI", self.from), notes))
     }
 
+    /// Returns the LDAP check.
     pub(super) fn ldap(&self, scheme: &str, notes: &mut Notes) -> Probe {
         let section = self.section;
         let (base, at) = argument(self.request.as_ref());
@@ -97,7 +100,7 @@ impl Request<'_> {
         script(LDAP, &arguments, ("Net::LDAP", self.from), notes)
     }
 
-    /// The file that `request` names; the check of a login alone is an exchange.
+    /// Returns the check of the file that `request` names, if there is one; the check of only the login is an exchange.
     pub(super) fn file_by_ftp(
         &self,
         user: Argument<'_>,

@@ -12,12 +12,12 @@ const ACCESS_ACCEPT: u8 = 2;
 const USER_NAME: u8 = 1;
 const USER_PASSWORD: u8 = 2;
 const NAS_IDENTIFIER: u8 = 32;
-/// Maximum length of the value of an attribute, in bytes.
-const LONGEST: usize = 253;
+/// Maximum length of an attribute's value, in bytes.
+const VALUE_MAX_BYTES: usize = 253;
 /// Maximum length of a password, in bytes (RFC 2865 section 5.2).
-const LONGEST_PASSWORD: usize = 128;
+const PASSWORD_MAX_BYTES: usize = 128;
 
-/// Returns the check: the server accepts the password.
+/// Returns a check that passes if the server accepts the password.
 pub(super) fn probe(section: &Section, from: Position, notes: &mut Notes) -> Probe {
     let text = |text: &Option<(String, Position)>| {
         let text = text.as_ref().map(|(text, _)| text.clone());
@@ -32,9 +32,9 @@ pub(super) fn probe(section: &Section, from: Position, notes: &mut Notes) -> Pro
     datagram(&request, &[ACCESS_ACCEPT], from)
 }
 
-/// An Access-Request with a password that is hidden with the secret.
+/// Returns an Access-Request with a password that is hidden with the secret.
 fn access_request(login: &str, password: &str, secret: &[u8]) -> Vec<u8> {
-    // Every probe sends the same request: the authenticator needs no randomness for that.
+    // Every probe sends the same request, so the authenticator need not be random.
     let authenticator: [u8; 16] = Md5::digest([login.as_bytes(), secret].concat()).into();
     let mut attributes = Vec::new();
     attribute(&mut attributes, USER_NAME, login.as_bytes());
@@ -50,7 +50,7 @@ fn access_request(login: &str, password: &str, secret: &[u8]) -> Vec<u8> {
 }
 
 fn attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
-    let value = &value[..value.len().min(LONGEST)];
+    let value = &value[..value.len().min(VALUE_MAX_BYTES)];
     packet.push(kind);
     packet.push(u8::try_from(value.len() + 2).unwrap_or(u8::MAX));
     packet.extend_from_slice(value);
@@ -58,7 +58,7 @@ fn attribute(packet: &mut Vec<u8>, kind: u8, value: &[u8]) {
 
 /// Hides a password (RFC 2865 section 5.2).
 fn hide(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
-    let password = &password[..password.len().min(LONGEST_PASSWORD)];
+    let password = &password[..password.len().min(PASSWORD_MAX_BYTES)];
     let mut padded = password.to_vec();
     padded.resize(password.len().max(1).next_multiple_of(16), 0);
     let mut hidden = Vec::with_capacity(padded.len());
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn request_has_its_length() {
+    fn request_contains_its_length_and_attributes() {
         let packet = access_request("nemo", "a password of more than 16 bytes", b"xyzzy5461");
         assert_eq!(packet[0], 1);
         let length = usize::from(u16::from_be_bytes([packet[2], packet[3]]));

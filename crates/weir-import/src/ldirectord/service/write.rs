@@ -19,7 +19,7 @@ use crate::ldirectord::real::{Fallback, RealLine, address, fallback, port, real}
 use crate::note::{Notes, Position};
 
 impl Section {
-    /// The servers of a service whose checks decide for all services with the same address, and their ports.
+    /// Returns the servers of a `pingpong_master` service, and their ports.
     pub(in crate::ldirectord) fn masters(
         &self,
         environment: &dyn Environment,
@@ -61,8 +61,8 @@ impl Section {
                 Err(why) => fatal(notes, *position, &why),
             }
         }
-        self.unknown_service(notes);
-        self.unused(&reals, globals, notes);
+        self.note_unknown_service(notes);
+        self.note_unused(&reals, globals, notes);
         let command = self.fallback_command(globals, &listen);
         let method = service_method(&reals);
         for real in &mut reals {
@@ -79,7 +79,7 @@ impl Section {
             if !udp {
                 notes.remark(
                     *position,
-                    "not imported: one-packet scheduling is only for UDP",
+                    "not imported: one-packet scheduling is possible only for UDP",
                 );
             }
             udp
@@ -113,11 +113,11 @@ impl Section {
                 table.push(entry);
             }
         }
-        let mail = globals.mail.of_service(&self.mail, pool);
+        let mail = globals.mail.for_service(&self.mail, pool);
         writer.mails.extend(mail);
     }
 
-    /// Returns the listener, its address and its port.
+    /// Returns the listener, its address and its port; the address of a firewall mark is `None`.
     fn listen(
         &self,
         environment: &dyn Environment,
@@ -143,6 +143,7 @@ impl Section {
         Some((listen, Some(address), port))
     }
 
+    /// Returns the real servers of a line.
     fn reals_of(
         &self,
         line: &RealLine,
@@ -191,7 +192,7 @@ impl Section {
         if off {
             notes.remark(
                 position,
-                "checktype off takes the server out of use: weight = 0",
+                "imported with weight = 0: checktype off takes the server out of use",
             );
         }
         reals
@@ -275,8 +276,8 @@ impl Section {
         })
     }
 
-    /// A service that ldirectord does not have matters only to checks that negotiate.
-    fn unknown_service(&self, notes: &mut Notes) {
+    /// Adds the note for a `service` that ldirectord does not support: only negotiate checks use it.
+    fn note_unknown_service(&self, notes: &mut Notes) {
         let Some(position) = self.unknown_service else {
             return;
         };
@@ -291,13 +292,13 @@ impl Section {
             | CheckKind::Off
             | CheckKind::On => notes.remark(
                 position,
-                "not imported: ldirectord has no such service, and this checktype does not use it",
+                "not imported: ldirectord has no such service, and the checktype does not use it",
             ),
         }
     }
 
-    /// The program that ldirectord runs when the last server fails (`start`) and when one is back (`stop`), with the
-    /// virtual service and its protocol. A shell runs it, as in ldirectord.
+    /// Returns `notify` for the program that ldirectord runs when the last server fails (`start`) and when one is back
+    /// (`stop`), with the virtual service and its protocol. A shell runs it, as in ldirectord.
     fn fallback_command(&self, globals: &Globals, listen: &str) -> Option<Entry> {
         let own = self.fallback_command.as_ref();
         let (command, position) = own.or(globals.fallback_command.as_ref())?;
@@ -316,8 +317,8 @@ impl Section {
         Some(Entry::new("notify", words, *position))
     }
 
-    /// Adds a note for settings of checks that no check uses.
-    fn unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
+    /// Adds remarks about settings that no check uses.
+    fn note_unused(&self, reals: &[Real], globals: &Globals, notes: &mut Notes) {
         let mut used = HashSet::new();
         for probe in reals.iter().flat_map(|real| &real.probes) {
             positions(&probe.entries, &mut |position| {
@@ -348,20 +349,24 @@ impl Section {
         let quiescent = self.quiescent.map(|(_, position)| position);
         for position in numbers.chain(texts).chain(quiescent) {
             if !used.contains(&position) && !notes.has_note(position) {
-                notes.remark(position, "not imported: no check here uses it");
+                notes.remark(position, "not imported: no check of the service uses it");
             }
         }
         globals.used.borrow_mut().extend(used);
     }
 
+    /// Adds a note for each server of a service that is not imported.
     fn reject_all(&self, notes: &mut Notes) {
         for (_, position) in &self.reals {
-            notes.add(*position, "not imported, like its virtual service");
+            notes.add(
+                *position,
+                "not imported: its virtual service is not imported",
+            );
         }
     }
 }
 
-/// The most common method, or the first of several.
+/// Returns the most common forwarding method, or the first of several.
 fn service_method(reals: &[Real]) -> Method {
     let count = |forward: Forward| {
         let same = |real: &&Real| {

@@ -1,4 +1,4 @@
-//! Two channels over Unix sockets: records cut at any byte, records larger than the socket's buffer, the ends of
+//! Tests two channels over unix sockets: segmented records, records larger than the socket's buffer, ends of
 //! connections, and alerts.
 
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use crate::tls::{Tickets, TlsConnector, server_config};
 
 const CERTIFICATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/certificate.pem");
 
-/// One end: a channel, its socket, and what is known of the socket.
+/// One end: a channel, its socket, and the state of the socket.
 struct Peer {
     channel: Channel,
     socket: OwnedFd,
@@ -24,7 +24,7 @@ struct Peer {
 
 impl Peer {
     fn new(channel: Channel, socket: UnixStream) -> Self {
-        socket.set_nonblocking(true).expect("nonblocking");
+        socket.set_nonblocking(true).expect("set nonblocking");
         Self {
             channel,
             socket: socket.into(),
@@ -47,9 +47,13 @@ impl Peer {
             ticket_keys: Vec::new(),
             source: Source::default(),
         };
-        let tickets = Arc::new(Tickets::new(Vec::new()).expect("randomness"));
-        let secured = server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("a configuration");
-        Self::new(Channel::accept(&secured.config).expect("a channel"), socket)
+        let tickets = Arc::new(Tickets::new(Vec::new()).expect("generate key"));
+        let secured =
+            server_config(&tls, &[b"h2", b"http/1.1"], tickets).expect("build configuration");
+        Self::new(
+            Channel::accept(&secured.config).expect("create channel"),
+            socket,
+        )
     }
 
     fn client(verify: bool, protocol: &[u8], socket: UnixStream) -> Self {
@@ -57,15 +61,15 @@ impl Peer {
             verify,
             ..ServerTls::default()
         };
-        let connector = TlsConnector::new(&tls, &[protocol]).expect("a configuration");
-        let name = ServerName::try_from("a.example").expect("a name");
+        let connector = TlsConnector::new(&tls, &[protocol]).expect("build configuration");
+        let name = ServerName::try_from("a.example").expect("parse name");
         Self::new(
-            Channel::connect(&connector.config, name).expect("a channel"),
+            Channel::connect(&connector.config, name).expect("create channel"),
             socket,
         )
     }
 
-    /// An event has reported that the socket can be read and written.
+    /// Handles an event that reports the socket as readable and writable.
     fn wake(&mut self) {
         (self.ready.readable, self.ready.writable) = (true, true);
     }
@@ -77,13 +81,16 @@ impl Peer {
         }
     }
 
-    /// Everything that can be read now, and what the last read returned.
+    /// Returns everything that can be read now, and the result of the last read.
     fn read(&mut self) -> (Vec<u8>, Read) {
-        let (mut content, mut room) = (Vec::new(), vec![0; BODY_ROOM]);
+        let (mut content, mut buffer) = (Vec::new(), vec![0; BODY_BUFFER_BYTES]);
         self.wake();
         loop {
-            match self.channel.read(&self.socket, &mut self.ready, &mut room) {
-                Read::Some(bytes) => content.extend_from_slice(&room[..bytes]),
+            match self
+                .channel
+                .read(&self.socket, &mut self.ready, &mut buffer)
+            {
+                Read::Some(bytes) => content.extend_from_slice(&buffer[..bytes]),
                 last => return (content, last),
             }
         }
@@ -95,12 +102,12 @@ impl Peer {
 }
 
 fn pair() -> (Peer, Peer) {
-    let (one, other) = UnixStream::pair().expect("two ends");
-    let client = Peer::client(false, b"h2", one);
-    (client, Peer::server(TlsVersion::V12, other))
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+    let client = Peer::client(false, b"h2", client_socket);
+    (client, Peer::server(TlsVersion::V12, server_socket))
 }
 
-/// A pair whose handshake is complete.
+/// Returns a pair of peers whose handshake is complete.
 fn connected() -> (Peer, Peer) {
     let (mut client, mut server) = pair();
     for _ in 0..4 {
@@ -114,7 +121,7 @@ fn connected() -> (Peer, Peer) {
     (client, server)
 }
 
-/// Content whose period is no divisor of any record length.
+/// Returns content whose period divides no record length.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }
@@ -129,14 +136,14 @@ fn handshake_agrees_on_name_and_protocol() {
 }
 
 #[test]
-fn records_may_be_cut_at_any_byte() {
+fn records_are_processed_for_any_segmentation() {
     for step in [1, 2, 5, 7, 64, 1_000] {
-        let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
-        let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+        let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
+        let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
         let mut client = Peer::client(false, b"h2", theirs);
         let mut server = Peer::server(TlsVersion::V12, ours);
-        relay_in.set_nonblocking(true).expect("nonblocking");
-        relay_out.set_nonblocking(true).expect("nonblocking");
+        relay_in.set_nonblocking(true).expect("set nonblocking");
+        relay_out.set_nonblocking(true).expect("set nonblocking");
         let sent = content(3_000);
         let (mut received, mut is_sent) = (Vec::new(), false);
         for _ in 0..8 {
@@ -149,7 +156,7 @@ fn records_may_be_cut_at_any_byte() {
             // Ends with `WouldBlock`.
             let _ = relay_in.read_to_end(&mut records);
             for portion in records.chunks(step) {
-                relay_out.write_all(portion).expect("room");
+                relay_out.write_all(portion).expect("write");
                 server.handshake();
                 if server.state == Handshake::Done {
                     let (more, last) = server.read();
@@ -159,7 +166,7 @@ fn records_may_be_cut_at_any_byte() {
             }
             let mut records = Vec::new();
             let _ = relay_out.read_to_end(&mut records);
-            relay_in.write_all(&records).expect("room");
+            relay_in.write_all(&records).expect("write");
         }
         assert_eq!(server.state, Handshake::Done, "step {step}");
         assert!(received == sent, "step {step}: {} bytes", received.len());
@@ -167,15 +174,15 @@ fn records_may_be_cut_at_any_byte() {
 }
 
 #[test]
-fn content_larger_than_the_socket_buffer_is_kept_and_sent_in_order() {
+fn content_larger_than_socket_buffer_is_buffered_and_sent_in_order() {
     let (mut client, mut server) = connected();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
-    assert!(client.channel.holds(), "more than a socket takes");
-    // As long as some of it is held, nothing more is taken.
+    assert!(client.channel.has_unsent(), "more than a socket accepts");
+    // While some of it is unsent, nothing more is accepted.
     assert_eq!(client.write(b"later"), Written::Some(0));
     let mut received = Vec::new();
-    while client.channel.holds() {
+    while client.channel.has_unsent() {
         let (more, last) = server.read();
         assert_eq!(last, Read::Blocked);
         assert!(!more.is_empty(), "the socket had content");
@@ -189,7 +196,7 @@ fn content_larger_than_the_socket_buffer_is_kept_and_sent_in_order() {
 }
 
 #[test]
-fn parts_of_a_write_arrive_joined() {
+fn slices_of_a_write_arrive_in_order() {
     let (mut client, mut server) = connected();
     let parts: [&[u8]; 3] = [b"head", b"", b"body"];
     assert_eq!(
@@ -209,9 +216,9 @@ fn nothing_is_written_before_the_handshake_is_complete() {
 fn close_notify_ends_one_direction_after_its_content() {
     let (mut client, mut server) = connected();
     assert_eq!(client.write(b"last"), Written::Some(4));
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     // A second close_notify would be a protocol error.
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     assert_eq!(server.read(), (b"last".to_vec(), Read::End));
     assert!(server.channel.error.is_none());
     assert_eq!(server.write(b"answer"), Written::Some(6));
@@ -219,7 +226,7 @@ fn close_notify_ends_one_direction_after_its_content() {
 }
 
 #[test]
-fn close_is_seen_before_the_content_in_front_of_it_is_read() {
+fn close_is_detected_before_preceding_content_is_read() {
     let (mut client, mut server) = connected();
     assert!(
         !server
@@ -227,7 +234,7 @@ fn close_is_seen_before_the_content_in_front_of_it_is_read() {
             .is_closed(&server.socket, &mut Ready::default())
     );
     assert_eq!(client.write(b"last"), Written::Some(4));
-    client.channel.part(&client.socket);
+    client.channel.send_close_notify(&client.socket);
     server.wake();
     assert!(server.channel.is_closed(&server.socket, &mut server.ready));
     assert!(server.ready.readable, "the content is still to be read");
@@ -235,7 +242,7 @@ fn close_is_seen_before_the_content_in_front_of_it_is_read() {
 }
 
 #[test]
-fn end_of_the_socket_follows_what_is_held() {
+fn shutdown_follows_unsent_records() {
     let (mut client, mut server) = connected();
     let sent = content(3 << 20);
     assert_eq!(client.write(&sent), Written::Some(sent.len()));
@@ -255,7 +262,7 @@ fn end_of_the_socket_follows_what_is_held() {
 
 #[test]
 fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
-    let (one, other) = UnixStream::pair().expect("two ends");
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
     let mut client = Peer::new(
         {
             let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/other.pem");
@@ -263,13 +270,13 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
                 ca: Some(authority.to_owned()),
                 ..ServerTls::default()
             };
-            let connector = TlsConnector::new(&tls, &[b"h2"]).expect("a configuration");
-            let name = ServerName::try_from("a.example").expect("a name");
-            Channel::connect(&connector.config, name).expect("a channel")
+            let connector = TlsConnector::new(&tls, &[b"h2"]).expect("build configuration");
+            let name = ServerName::try_from("a.example").expect("parse name");
+            Channel::connect(&connector.config, name).expect("create channel")
         },
-        one,
+        client_socket,
     );
-    let mut server = Peer::server(TlsVersion::V12, other);
+    let mut server = Peer::server(TlsVersion::V12, server_socket);
     for _ in 0..4 {
         client.handshake();
         server.handshake();
@@ -293,7 +300,7 @@ fn rejected_certificate_is_reported_to_the_server_by_an_alert() {
 }
 
 #[test]
-fn unacceptable_bytes_are_answered_by_an_alert() {
+fn invalid_input_is_answered_with_an_alert() {
     for (name, bytes) in [
         (
             "an HTTP request",
@@ -303,14 +310,14 @@ fn unacceptable_bytes_are_answered_by_an_alert() {
         ("an oversized record", b"\x16\x03\x01\xff\xff\x00"),
         ("application data", b"\x17\x03\x03\x00\x01\x00"),
     ] {
-        let (mut one, other) = UnixStream::pair().expect("two ends");
-        one.write_all(bytes).expect("room");
-        let mut server = Peer::server(TlsVersion::V12, other);
+        let (mut client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+        client_socket.write_all(bytes).expect("write");
+        let mut server = Peer::server(TlsVersion::V12, server_socket);
         server.handshake();
         assert_eq!(server.state, Handshake::Failed, "{name}");
         assert!(server.channel.error.is_some(), "{name}");
         let mut alert = [0; 7];
-        one.read_exact(&mut alert).expect("an alert");
+        client_socket.read_exact(&mut alert).expect("read alert");
         // A record of type alert with two bytes, level fatal.
         assert_eq!(
             (alert[0], &alert[3..6]),
@@ -322,18 +329,18 @@ fn unacceptable_bytes_are_answered_by_an_alert() {
 
 #[test]
 fn version_below_the_minimum_fails_on_both_sides() {
-    let (one, other) = UnixStream::pair().expect("two ends");
-    let mut server = Peer::server(TlsVersion::V13, other);
+    let (client_socket, server_socket) = UnixStream::pair().expect("create socket pair");
+    let mut server = Peer::server(TlsVersion::V13, server_socket);
     let config = rustls::ClientConfig::builder_with_provider(Arc::new(
         rustls::crypto::aws_lc_rs::default_provider(),
     ))
     .with_protocol_versions(&[&rustls::version::TLS12])
-    .expect("a version")
+    .expect("supported version")
     .with_root_certificates(rustls::RootCertStore::empty())
     .with_no_client_auth();
-    let name = ServerName::try_from("a.example").expect("a name");
-    let channel = Channel::connect(&Arc::new(config), name).expect("a channel");
-    let mut client = Peer::new(channel, one);
+    let name = ServerName::try_from("a.example").expect("parse name");
+    let channel = Channel::connect(&Arc::new(config), name).expect("create channel");
+    let mut client = Peer::new(channel, client_socket);
     for _ in 0..3 {
         client.handshake();
         server.handshake();
@@ -350,28 +357,28 @@ fn version_below_the_minimum_fails_on_both_sides() {
 }
 
 #[test]
-fn record_that_was_changed_on_the_way_breaks_the_connection() {
-    let (theirs, mut relay_in) = UnixStream::pair().expect("two ends");
-    let (mut relay_out, ours) = UnixStream::pair().expect("two ends");
+fn modified_record_breaks_connection() {
+    let (theirs, mut relay_in) = UnixStream::pair().expect("create socket pair");
+    let (mut relay_out, ours) = UnixStream::pair().expect("create socket pair");
     let mut client = Peer::client(false, b"h2", theirs);
     let mut server = Peer::server(TlsVersion::V12, ours);
-    relay_in.set_nonblocking(true).expect("nonblocking");
-    relay_out.set_nonblocking(true).expect("nonblocking");
+    relay_in.set_nonblocking(true).expect("set nonblocking");
+    relay_out.set_nonblocking(true).expect("set nonblocking");
     for _ in 0..4 {
         client.handshake();
         let mut records = Vec::new();
         let _ = relay_in.read_to_end(&mut records);
-        relay_out.write_all(&records).expect("room");
+        relay_out.write_all(&records).expect("write");
         server.handshake();
         let mut records = Vec::new();
         let _ = relay_out.read_to_end(&mut records);
-        relay_in.write_all(&records).expect("room");
+        relay_in.write_all(&records).expect("write");
     }
     assert_eq!(client.write(b"content"), Written::Some(7));
     let mut records = Vec::new();
     let _ = relay_in.read_to_end(&mut records);
-    *records.last_mut().expect("a record") ^= 1;
-    relay_out.write_all(&records).expect("room");
+    *records.last_mut().expect("a record was sent") ^= 1;
+    relay_out.write_all(&records).expect("write");
     assert_eq!(server.read(), (Vec::new(), Read::Broken));
     assert_eq!(server.channel.error, Some(rustls::Error::DecryptError));
 }

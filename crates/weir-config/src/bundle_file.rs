@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-/// Begins the line in front of an included file.
-pub(crate) const MARK: &str = "#\u{1}";
+/// The beginning of the line that precedes an included file.
+pub(crate) const FILE_MARKER: &str = "#\u{1}";
 
-/// A file is JSON if its name ends in `.json`, or, without an extension, if it begins with `{`.
+/// Whether a file is JSON: its name ends in `.json`, or the name has no extension and the text begins with `{`.
 pub(crate) fn is_json(name: Option<&str>, text: &str) -> bool {
     match name.and_then(|name| Path::new(name).extension()) {
         Some(extension) => extension == "json",
@@ -15,36 +15,36 @@ pub(crate) fn is_json(name: Option<&str>, text: &str) -> bool {
 
 /// A file of a bundle.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Part<'t> {
-    /// Empty for the main file.
+pub(crate) struct BundleFile<'t> {
+    /// Name; empty for the main file.
     pub(crate) name: &'t str,
-    /// Offset of its text in the bundle.
+    /// Offset of the file's text in the bundle, in bytes.
     pub(crate) start: usize,
     pub(crate) text: &'t str,
 }
 
-impl Part<'_> {
+impl BundleFile<'_> {
     pub(crate) fn is_json(&self) -> bool {
         is_json((!self.name.is_empty()).then_some(self.name), self.text)
     }
 }
 
-/// The files of a bundle; the first one is the main file.
-pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
+/// Splits a bundle into its files; the first one is the main file.
+pub(crate) fn files_of_bundle(text: &str) -> Vec<BundleFile<'_>> {
+    let mut files = Vec::new();
     let (mut name, mut start) = ("", 0);
-    let between = format!("\n{MARK}");
+    let between = format!("\n{FILE_MARKER}");
     loop {
         let rest = &text[start..];
         let Some(end) = rest.find(&between) else {
-            parts.push(Part {
+            files.push(BundleFile {
                 name,
                 start,
                 text: rest,
             });
-            return parts;
+            return files;
         };
-        parts.push(Part {
+        files.push(BundleFile {
             name,
             start,
             text: &rest[..end],
@@ -58,5 +58,5 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
 
 /// Whether the text contains its included files.
 pub(crate) fn is_bundle(text: &str) -> bool {
-    text.contains(MARK)
+    text.contains(FILE_MARKER)
 }
