@@ -1,4 +1,4 @@
-//! Facts about the VIPs that `[announce]` covers, and the drain of this node.
+//! Collects the announcer's input: which VIPs that `[announce]` covers can serve, and whether this node is drained.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,8 +8,8 @@ use weir_model::{Desired, RequiredServices};
 
 use crate::plane::Plane;
 
-/// The facts for the announcer; `None` = nothing is announced. `is_new`: servers of the configuration may have no check
-/// result yet.
+/// Returns the facts for the announcer; `None` = nothing is announced. `is_new`: servers of the configuration may have
+/// no check result yet.
 pub(crate) fn facts(
     desired: &Desired,
     plane: &impl Plane,
@@ -18,7 +18,8 @@ pub(crate) fn facts(
     let settings = desired.announce.clone()?;
     let is_attached = plane.is_attached();
     let mut vips: BTreeMap<IpAddr, Vec<Serving>> = BTreeMap::new();
-    // In a group, the others select among all servers already: connections that move here must find the same.
+    // In a group, the other directors already use all servers. Connections that move to this director must find the
+    // same servers.
     let pools = desired.pools.iter();
     let pools = pools.filter(|_| is_new && desired.cluster.is_some());
     let settling_pools: BTreeSet<&str> = pools
@@ -32,7 +33,7 @@ pub(crate) fn facts(
         .filter(|it| settings.covers(&it.name))
     {
         let serving = if is_attached {
-            of_pools(plane, &service.name, &[&service.pool])
+            serving_of(plane, &service.name, &[&service.pool])
         } else {
             Serving::no(format!("{}: the data plane is not attached", service.name))
         };
@@ -50,7 +51,7 @@ pub(crate) fn facts(
         .iter()
         .filter(|it| settings.covers(&it.name))
     {
-        let serving = of_pools(plane, &proxy.name, &proxy.pools());
+        let serving = serving_of(plane, &proxy.name, &proxy.pools());
         for vip in proxy.listen.iter().map(|listener| listener.ip()) {
             vips.entry(vip).or_default().push(serving.clone());
         }
@@ -94,8 +95,8 @@ impl Serving {
     }
 }
 
-/// One pool of a service is enough: the others are those of single routes.
-fn of_pools(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
+/// Returns whether a service can serve: one usable pool is enough, because the other pools belong to single routes.
+fn serving_of(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
     let serves = |pool: &&str| plane.serves(pool);
     if pools.is_empty() || pools.iter().any(serves) {
         return Serving {
@@ -109,7 +110,7 @@ fn of_pools(plane: &impl Plane, service: &str, pools: &[&str]) -> Serving {
     ))
 }
 
-/// Whether routers can have a route to an address.
+/// Whether routers can have a route to the address.
 fn is_announceable(vip: IpAddr) -> bool {
     let is_link_local = match vip {
         IpAddr::V4(vip) => vip.is_link_local(),
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_host_or_link_are_not_announced() {
+    fn loopback_link_local_and_multicast_addresses_are_not_announced() {
         for (vip, expected) in [
             ("192.0.2.10", true),
             ("10.0.0.1", true),

@@ -1,6 +1,6 @@
-//! Counts in texts.
+//! Formats counts in texts.
 
-/// Returns `1 server`, `2 servers`: the word of a regular noun with its number.
+/// Returns `1 server`, `2 servers`: a number with the singular or plural of a regular noun.
 pub fn counted(count: u64, word: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {word}{plural}")

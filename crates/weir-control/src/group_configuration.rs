@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct GroupConfiguration {
     /// Name of the group.
     pub group: String,
-    /// Its version.
+    /// Version of the configuration.
     pub version: u64,
-    /// Its text.
+    /// Text of the configuration.
     pub text: String,
 }

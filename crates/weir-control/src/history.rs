@@ -1,8 +1,8 @@
 //! Totals of services over the last 15 minutes, for the charts of the dashboard.
 //!
-//! The director records a point every [`INTERVAL`], less often when reading the totals takes long. Memory is bounded: a
-//! point has the sum of all services and the first [`SERVICES_MAX`] services. Points are of this process; they survive
-//! reloads, not restarts. This module reads no clock: the caller passes the time.
+//! The director records a point every [`INTERVAL`], or less often if reading the totals takes long. Memory is bounded:
+//! there are points for the sum of all services and for the first [`SERVICES_MAX`] services. Points survive reloads,
+//! but not restarts of the process. This module reads no clock: the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,37 +12,38 @@ use weir_proxy::times::Stage;
 
 use crate::snapshot::{ProxyStatus, ServiceStatus, Snapshot};
 
-/// Time between two points.
+/// Minimum interval between two points.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// Recording takes at most this fraction of a processor's time: one part in this many.
+/// Recording takes at most 1/`CPU_SHARE` of a CPU's time.
 pub(crate) const CPU_SHARE: u32 = 200;
 
 /// Maximum interval between two points.
 pub(crate) const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// How long points are kept.
-const SPAN: Duration = Duration::from_secs(15 * 60);
+const KEPT_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// Maximum number of services with separate points.
 const SERVICES_MAX: usize = 100;
 
-/// Totals of a service, or of all services, at one time. Those of the proxy's exchanges begin with the process.
+/// Totals of a service, or of all services, at one time. Totals of the proxy's exchanges start at zero with the
+/// process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPoint {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// Flows or connections of clients.
+    /// Number of client flows or connections.
     pub connections: u64,
-    /// Requests that ended, flows at layer 4.
+    /// Number of requests that ended; at layer 4, number of flows.
     pub requests: u64,
-    /// Requests that failed, of all kinds.
+    /// Number of failed requests of all kinds.
     pub failures: u64,
-    /// Bytes from and to clients.
+    /// Number of bytes from and to clients.
     pub bytes: u64,
-    /// Clients connected and active flows now.
+    /// Current number of connected clients, or of active flows.
     pub active: u64,
-    /// Response times by bucket, as in `exchanges.times.response.buckets` of the status; empty at layer 4.
+    /// Number of response times by bucket, as in `exchanges.times.response.buckets` of the status; empty at layer 4.
     pub response: Vec<u64>,
 }
 
@@ -92,12 +93,12 @@ impl HistoryPoint {
     }
 }
 
-/// `GET /v1/history`.
+/// The response to `GET /v1/history`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryReport {
-    /// The time of the director, milliseconds since 1970.
+    /// The director's current time, milliseconds since 1970.
     pub now_ms: u64,
-    /// The oldest first. Empty for a service without separate points.
+    /// The points, the oldest first. Empty for a service without separate points.
     pub points: Vec<HistoryPoint>,
 }
 
@@ -111,10 +112,10 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Adds the totals of the services at `now`, the time since 1970. The order of services is that of the file.
+    /// Adds the totals of the services at `now`, the time since 1970. The services must be in file order.
     pub(crate) fn record(&mut self, snapshot: &Snapshot, now: Duration) {
         let at_ms = millis(now);
-        let oldest = at_ms.saturating_sub(millis(SPAN));
+        let oldest = at_ms.saturating_sub(millis(KEPT_FOR));
         let layer4 = snapshot.services.iter();
         let layer4 = layer4.map(|it| (it.name.as_str(), HistoryPoint::layer4(it)));
         let proxies = snapshot.proxies.iter();
@@ -130,7 +131,7 @@ impl History {
             }
         }
         push(&mut self.all, all, oldest);
-        // A service that was removed has no new point.
+        // A removed service has no new point.
         self.services
             .retain(|(_, points)| points.back().is_some_and(|last| last.at_ms == at_ms));
     }
@@ -144,13 +145,13 @@ impl History {
         }
     }
 
-    /// The points of a service, or of all services together.
+    /// Returns the points of a service, or of all services together.
     pub(crate) fn report(&self, service: Option<&str>, now: Duration) -> HistoryReport {
         let points = match service {
             None => Some(&self.all),
             Some(name) => {
-                let found = self.services.iter().find(|(known, _)| known == name);
-                found.map(|(_, points)| points)
+                let service_points = self.services.iter().find(|(known, _)| known == name);
+                service_points.map(|(_, points)| points)
             }
         };
         HistoryReport {
@@ -162,9 +163,10 @@ impl History {
 
 fn push(points: &mut VecDeque<HistoryPoint>, point: HistoryPoint, oldest: u64) {
     points.push_back(point);
-    // A clock that was set back leaves later points in front; they go when their number exceeds the bound.
-    let most = (SPAN.as_secs() / INTERVAL.as_secs()) as usize + 1;
-    while points.len() > most || points.front().is_some_and(|first| first.at_ms < oldest) {
+    // If the clock was set back, points with later times remain in front. They are removed when the number of points
+    // exceeds the bound.
+    let points_max = (KEPT_FOR.as_secs() / INTERVAL.as_secs()) as usize + 1;
+    while points.len() > points_max || points.front().is_some_and(|first| first.at_ms < oldest) {
         points.pop_front();
     }
 }
@@ -178,17 +180,17 @@ mod tests {
     use super::*;
     use crate::status::tests::director;
 
-    const BEGIN: Duration = Duration::from_secs(1_795_201_200);
+    const START: Duration = Duration::from_secs(1_795_201_200);
 
     #[test]
     fn points_contain_totals_of_each_service_and_of_all() {
         let mut history = History::default();
         let mut snapshot = director();
-        history.record(&snapshot, BEGIN);
+        history.record(&snapshot, START);
         snapshot.services[0].totals.connections += 7;
-        history.record(&snapshot, BEGIN + INTERVAL);
+        history.record(&snapshot, START + INTERVAL);
         let name = snapshot.services[0].name.clone();
-        let own = history.report(Some(&name), BEGIN + INTERVAL);
+        let own = history.report(Some(&name), START + INTERVAL);
         assert_eq!(own.points.len(), 2);
         assert_eq!(
             own.points[1].requests,
@@ -196,14 +198,14 @@ mod tests {
             "{own:?}"
         );
         assert_eq!(own.points[1].at_ms, own.now_ms);
-        let all = history.report(None, BEGIN + INTERVAL);
+        let all = history.report(None, START + INTERVAL);
         let sum: u64 = snapshot
             .services
             .iter()
             .map(|it| it.totals.connections)
             .sum();
         assert_eq!(all.points[1].connections, sum);
-        assert!(history.report(Some("unknown"), BEGIN).points.is_empty());
+        assert!(history.report(Some("unknown"), START).points.is_empty());
     }
 
     #[test]
@@ -218,32 +220,32 @@ mod tests {
             })
             .collect();
         for n in 0..400 {
-            history.record(&snapshot, BEGIN + INTERVAL * n);
+            history.record(&snapshot, START + INTERVAL * n);
         }
         assert_eq!(history.services.len(), SERVICES_MAX);
-        let all = history.report(None, BEGIN + INTERVAL * 400);
+        let all = history.report(None, START + INTERVAL * 400);
         assert_eq!(all.points.len(), 181);
         let span = all.points[180].at_ms - all.points[0].at_ms;
-        assert_eq!(span, millis(SPAN));
+        assert_eq!(span, millis(KEPT_FOR));
         assert_eq!(
             all.points[0].connections,
             first.totals.connections * (SERVICES_MAX as u64 + 20)
         );
         // The clock was set back.
         for n in 0..400 {
-            history.record(&snapshot, BEGIN - INTERVAL * 1000 + INTERVAL * n);
+            history.record(&snapshot, START - INTERVAL * 1000 + INTERVAL * n);
         }
-        assert_eq!(history.report(None, BEGIN).points.len(), 181);
+        assert_eq!(history.report(None, START).points.len(), 181);
     }
 
     #[test]
-    fn removed_service_is_forgotten() {
+    fn points_of_removed_service_are_removed() {
         let mut history = History::default();
         let mut snapshot = director();
-        history.record(&snapshot, BEGIN);
+        history.record(&snapshot, START);
         let removed = snapshot.services.remove(0).name;
-        history.record(&snapshot, BEGIN + INTERVAL);
-        assert!(history.report(Some(&removed), BEGIN).points.is_empty());
-        assert_eq!(history.report(None, BEGIN).points.len(), 2);
+        history.record(&snapshot, START + INTERVAL);
+        assert!(history.report(Some(&removed), START).points.is_empty());
+        assert_eq!(history.report(None, START).points.len(), 2);
     }
 }

@@ -1,8 +1,8 @@
-//! Access of `weir import` to this machine: files, names and the environment, all read-only.
+//! Gives `weir import` read-only access to this machine: files, names and the environment.
 //!
-//! Host names are resolved at the same time and within one deadline, so that a name server that does not respond costs
-//! two seconds in total and not ten for each name. Importers look up one name after the other, so they run once to find
-//! the names, and again with the results.
+//! Host names are resolved concurrently and within one deadline, so that a name server that does not respond causes a
+//! delay of two seconds in total, not of ten for each name. Importers look up names one after another. They therefore
+//! run once to collect the names, and again with the results.
 
 mod resolve;
 
@@ -22,50 +22,50 @@ use weir_sys::names;
 
 /// The time limit for all host names of an import.
 pub const RESOLVING: Duration = Duration::from_secs(2);
-/// Maximum number of runs of an importer after the first. A name that it looks up only if another one was found needs
-/// one more.
-const ROUNDS: usize = 4;
+/// Maximum number of runs of an importer after the first. A name that is looked up only after another name was found
+/// needs another run.
+const RERUNS_MAX: usize = 4;
 
 /// This machine, with the names resolved so far.
 #[derive(Debug, Default)]
 pub struct Machine {
-    /// The directory for absolute paths; an absolute path itself.
+    /// The directory that replaces `/` in absolute paths; must be absolute.
     root: Option<PathBuf>,
-    known: BTreeMap<String, Vec<IpAddr>>,
-    /// Names that were looked up and are not resolved yet.
+    resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// Names that were looked up but are not resolved yet.
     wanted: RefCell<BTreeSet<String>>,
 }
 
-/// Runs an importer. Returns its result, and the host names that were not resolved in time. Absolute paths are below
-/// `root`.
+/// Runs an importer. Returns its result, and the host names that were not resolved in time. `root` replaces `/` in
+/// absolute paths.
 pub fn with_names<T>(root: Option<&Path>, import: impl Fn(&Machine) -> T) -> (T, Vec<String>) {
     let deadline = Instant::now() + RESOLVING;
     let mut machine = Machine {
         root: root.map(Path::to_owned),
         ..Machine::default()
     };
-    let mut late: Vec<String> = Vec::new();
+    let mut unresolved: Vec<String> = Vec::new();
     let mut imported = import(&machine);
-    for _ in 0..ROUNDS {
+    for _ in 0..RERUNS_MAX {
         let wanted = machine.wanted.take();
         if wanted.is_empty() {
             break;
         }
         let found = resolve::all(&wanted, deadline);
-        late.extend(wanted.into_iter().filter(|name| !found.contains_key(name)));
-        machine.known.extend(found);
-        // They are not looked up again.
+        unresolved.extend(wanted.into_iter().filter(|name| !found.contains_key(name)));
+        machine.resolved.extend(found);
+        // Unresolved names are not looked up again.
         machine
-            .known
-            .extend(late.iter().map(|name| (name.clone(), Vec::new())));
+            .resolved
+            .extend(unresolved.iter().map(|name| (name.clone(), Vec::new())));
         imported = import(&machine);
     }
-    (imported, late)
+    (imported, unresolved)
 }
 
 impl Machine {
-    /// The path of a file: the root precedes an absolute path that is not below it.
-    fn place(&self, path: &str) -> String {
+    /// Returns the path of a file on this machine: prepends the root to an absolute path that is not below it.
+    fn path_of(&self, path: &str) -> String {
         let below = self.root.as_deref().filter(|root| {
             let path = Path::new(path);
             path.is_absolute() && !path.starts_with(root)
@@ -76,8 +76,8 @@ impl Machine {
         )
     }
 
-    /// Opens a file. Below the root, `..` and links lead as in a system whose root directory it is: a copy of another
-    /// machine's files leads to no file of this one.
+    /// Opens a file. Below the root, `..` and links are resolved relative to the root, so that a copy of another
+    /// machine's files cannot lead to files of this machine.
     fn open(&self, path: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let absolute = std::path::absolute(path)?;
@@ -95,7 +95,7 @@ impl Machine {
     }
 
     fn addresses(&self, host: &str) -> &[IpAddr] {
-        match self.known.get(host) {
+        match self.resolved.get(host) {
             Some(found) => found,
             None => {
                 self.wanted.borrow_mut().insert(host.to_owned());
@@ -105,7 +105,7 @@ impl Machine {
     }
 }
 
-/// For lines of ipvsadm.
+/// Name resolution for lines of ipvsadm.
 impl Names for Machine {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         self.addresses(host).iter().find_map(|found| match found {
@@ -125,7 +125,7 @@ impl Names for Machine {
         names::port_of(service, protocol.as_str())
     }
 
-    /// Imports print no names.
+    /// Not needed: imports print no names.
     fn host(&self, _: IpAddr) -> Option<String> {
         None
     }
@@ -136,10 +136,10 @@ impl Names for Machine {
 }
 
 /// Maximum number of VIPs in the comment.
-const VIPS_SHOWN: usize = 4;
+const VIPS_SHOWN_MAX: usize = 4;
 
-/// Comment lines about the VIPs of an imported file. The original program expects them on this machine, and so does
-/// Weir. Only the operator knows whether Weir should add them: on one of two directors it must not.
+/// Returns comment lines about the VIPs of an imported file. Like the original program, Weir expects them on this
+/// machine. Only the operator can decide whether Weir should add them: if another director has them, Weir must not.
 pub async fn about_vips(toml: &str) -> String {
     let Ok(parsed) = weir_config::parse(toml, &weir_config::Host::default()) else {
         return String::new();
@@ -154,27 +154,27 @@ pub async fn about_vips(toml: &str) -> String {
     let on = interfaces().await.unwrap_or_default();
     let mut listed: Vec<String> = vips
         .iter()
-        .take(VIPS_SHOWN)
+        .take(VIPS_SHOWN_MAX)
         .map(|vip| match on.get(vip) {
             Some(interface) => format!("{vip} (on {interface} now)"),
             None => format!("{vip} (on no interface now)"),
         })
         .collect();
-    if vips.len() > VIPS_SHOWN {
-        listed.push(format!("and {} more", vips.len() - VIPS_SHOWN));
+    if vips.len() > VIPS_SHOWN_MAX {
+        listed.push(format!("and {} more", vips.len() - VIPS_SHOWN_MAX));
     }
     let interface = vips.iter().find_map(|vip| on.get(vip));
     let interface = interface.filter(|name| *name != "lo");
     let interface = interface.map_or("INTERFACE", String::as_str);
     format!(
-        "# VIPs: {}.\n# Weir does not add them by default: keep what adds them now. To have Weir add and announce \
-         missing ones, if no other\n# director has them at the same time, write:\n# [node]\n\
+        "# VIPs: {}.\n# Weir does not add them by default: keep the program that adds them now. \
+         If no other director\n# has them at the same time, Weir can add and announce missing ones:\n# [node]\n\
          # vip_interface = \"{interface}\"\n\n",
         listed.join(", ")
     )
 }
 
-/// The interfaces of this machine's addresses, by their names.
+/// Returns the name of the interface of each address of this machine.
 async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
     let netlink = Netlink::open()?;
     let links = netlink.links().await?;
@@ -185,15 +185,15 @@ async fn interfaces() -> Result<BTreeMap<IpAddr, String>, weir_netlink::Error> {
         .collect())
 }
 
-/// Maximum size of a configuration file.
+/// Maximum size of a configuration file in bytes.
 pub const MOST_BYTES: u64 = 64 << 20;
 
 impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
         let failed = |error: io::Error| error.to_string();
-        let file = self.open(&self.place(path)).map_err(failed)?;
-        let known = file.metadata().map_err(failed)?;
-        if !known.is_file() || known.len() > MOST_BYTES {
+        let file = self.open(&self.path_of(path)).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() || metadata.len() > MOST_BYTES {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
         }
         let mut bytes = Vec::new();
@@ -205,16 +205,16 @@ impl Environment for Machine {
     }
 
     fn has_file(&self, path: &str) -> Option<bool> {
-        match std::fs::metadata(self.place(path)) {
-            Ok(known) => Some(known.is_file()),
+        match std::fs::metadata(self.path_of(path)) {
+            Ok(metadata) => Some(metadata.is_file()),
             Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(false),
         }
     }
 
     fn glob(&self, pattern: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
-        for pattern in alternatives(&self.place(pattern)) {
-            found.extend(files(&pattern));
+        for pattern in alternatives(&self.path_of(pattern)) {
+            found.extend(matching_files(&pattern));
         }
         found
     }
@@ -229,8 +229,8 @@ impl Environment for Machine {
     }
 
     fn host_name(&self) -> String {
-        let known = rustix::system::uname();
-        known.nodename().to_string_lossy().into_owned()
+        let system = rustix::system::uname();
+        system.nodename().to_string_lossy().into_owned()
     }
 
     fn variable(&self, name: &str) -> Option<String> {
@@ -238,7 +238,7 @@ impl Environment for Machine {
     }
 }
 
-/// Expands `a{b,c}d` to `abd` and `acd`. Stops at 256 patterns.
+/// Expands `a{b,c}d` to `abd` and `acd`. Returns at most 256 patterns; further braces are not expanded.
 fn alternatives(pattern: &str) -> Vec<String> {
     let mut open = vec![pattern.to_owned()];
     let mut done = Vec::new();
@@ -257,8 +257,8 @@ fn alternatives(pattern: &str) -> Vec<String> {
     done
 }
 
-/// The files that match a pattern with `*`, `?` and `[…]`, sorted.
-fn files(pattern: &str) -> Vec<String> {
+/// Returns the files that match a pattern with `*`, `?` and `[…]`, sorted.
+fn matching_files(pattern: &str) -> Vec<String> {
     let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
         let wild = part.contains(['*', '?', '[']);
@@ -283,7 +283,7 @@ fn files(pattern: &str) -> Vec<String> {
     found
 }
 
-/// The matching names in a directory, sorted. Hidden ones only match a pattern that begins with a dot.
+/// Returns the matching names in a directory, sorted. Hidden names match only a pattern that begins with a dot.
 fn listing(directory: &Path, pattern: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return Vec::new();
@@ -299,7 +299,7 @@ fn listing(directory: &Path, pattern: &str) -> Vec<String> {
     names
 }
 
-/// Whether a name matches a pattern. After a mismatch, the last star takes one character more.
+/// Whether a name matches a pattern. After a mismatch, the last star matches one more character.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -312,7 +312,7 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
             p += 1;
             continue;
         }
-        match one(&pattern[p..], name[n]) {
+        match match_one(&pattern[p..], name[n]) {
             Some(length) => {
                 p += length;
                 n += 1;
@@ -328,8 +328,8 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// The length of the part of the pattern that matches one character; `None` if none does.
-fn one(pattern: &[char], c: char) -> Option<usize> {
+/// Returns the length of the part of the pattern that matches one character; `None` = the character does not match.
+fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match pattern.first()? {
         '?' => Some(1),
         '[' => {
@@ -354,18 +354,18 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        let fit = |pattern: &str, name: &str| {
+        let fits = |pattern: &str, name: &str| {
             let pattern: Vec<char> = pattern.chars().collect();
             matches(&pattern, &name.chars().collect::<Vec<char>>())
         };
-        assert!(fit("*.conf", "a.conf"));
-        assert!(fit("*a*b", "xaayb"));
-        assert!(fit("web-[0-9]?", "web-1x"));
-        assert!(fit("[!a]", "b"));
-        assert!(!fit("*.conf", "a.conf.bak"));
-        assert!(!fit("[a-c]", "d"));
-        assert!(!fit("?", ""));
-        assert!(!fit("[", "["));
+        assert!(fits("*.conf", "a.conf"));
+        assert!(fits("*a*b", "xaayb"));
+        assert!(fits("web-[0-9]?", "web-1x"));
+        assert!(fits("[!a]", "b"));
+        assert!(!fits("*.conf", "a.conf.bak"));
+        assert!(!fits("[a-c]", "d"));
+        assert!(!fits("?", ""));
+        assert!(!fits("[", "["));
     }
 
     #[test]

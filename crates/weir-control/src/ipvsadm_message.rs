@@ -1,21 +1,21 @@
-//! `POST /v1/ipvsadm`: requests of ipvsadm and their responses.
+//! `POST /v1/ipvsadm`: requests from ipvsadm and their responses.
 
 use serde::{Deserialize, Serialize};
 use weir_ipvsadm::{Connection, Edit, Listing, Refusal, Timeouts};
 
-/// `POST /v1/ipvsadm`.
+/// The body of `POST /v1/ipvsadm`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Edits, in order; each has its own result.
+    /// Execute edits in order; each edit has its own result.
     Edits(Vec<Edit>),
-    /// Services of both origins.
+    /// List services of both origins.
     Listing,
-    /// Every connection.
+    /// List all connections.
     Connections,
-    /// The active timeouts.
+    /// Return the active timeouts.
     Timeouts,
-    /// The daemons of flow synchronization.
+    /// List the daemons of flow synchronization.
     Daemons,
 }
 
@@ -35,12 +35,12 @@ pub enum Answer {
     Daemons(String),
 }
 
-/// Adds the file's name to rejections that refer to a line of it.
-pub(crate) fn name_file(answers: &mut [Result<(), Refusal>], file: &std::path::Path) {
-    for answer in answers {
-        if let Err(Refusal::File { line, definition }) = answer {
+/// Adds the file's name to errors that refer to a line of the file.
+pub(crate) fn name_file(results: &mut [Result<(), Refusal>], file: &std::path::Path) {
+    for result in results {
+        if let Err(Refusal::File { line, definition }) = result {
             let message = format!("{}:{line}: {definition}", file.display());
-            *answer = Err(Refusal::Message(message));
+            *result = Err(Refusal::Message(message));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The control plane: turns a desired state into a plan and applies it; provides status, API and metrics.
 //!
 //! weir-engine applies a configuration to the kernel and the network, [`traffic`] adds the proxy, and [`daemon`] runs
-//! both and serves the [`api`], which [`client`] calls for the commands. Output ([`status`], [`metrics`], [`plan`],
-//! [`explain`]) is made from plain values, mainly the [`snapshot`]. The [`keeper`] starts the daemon again after a
+//! both and serves the [`api`]. Commands call the API through [`client`]. Output ([`status`], [`metrics`], [`plan`],
+//! [`explain`]) is created from plain values, mainly the [`snapshot`]. The [`keeper`] restarts the daemon after a
 //! crash. This crate uses the kernel only through weir-engine, weir-dataplane, weir-netlink and weir-sys.
 
 mod announce;

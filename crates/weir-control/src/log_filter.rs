@@ -1,12 +1,12 @@
-//! The levels of the event log, which can be changed at run time.
+//! The filter of the event log, which can be changed at run time.
 //!
-//! The program that starts the log registers how to change it; the API does so by `POST /v1/log`.
+//! The program that starts the log registers a function that changes the filter. `POST /v1/log` of the API calls it.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// Changes the filter of the log.
+/// A function that changes the filter of the log.
 type Change = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
 /// The registered log.
@@ -34,7 +34,7 @@ pub fn register(filter: &str, change: impl Fn(&str) -> Result<(), String> + Send
     drop(LOG.set(log));
 }
 
-/// The active filter; `None` = no log is registered.
+/// Returns the active filter; `None` = no log is registered.
 pub fn active() -> Option<Filter> {
     let filter = &LOG.get()?.filter;
     let filter = filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,7 @@ pub fn active() -> Option<Filter> {
 /// Changes the filter until the process ends.
 ///
 /// # Errors
-/// The filter is invalid, in one line; nothing changed.
+/// Returns a message in one line if the filter is invalid. Nothing changes.
 pub fn change(new: &Filter) -> Result<(), String> {
     let log = LOG.get().ok_or("this process has no log")?;
     check(&new.filter)?;
@@ -61,7 +61,7 @@ pub fn change(new: &Filter) -> Result<(), String> {
 /// Checks a filter.
 ///
 /// # Errors
-/// What is wrong, in one line.
+/// Returns a message in one line if the filter is invalid.
 pub fn check(filter: &str) -> Result<(), String> {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
     for part in filter.split(',') {
@@ -76,7 +76,7 @@ pub fn check(filter: &str) -> Result<(), String> {
         let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"_:".contains(&byte);
         if target.is_some_and(|target| target.is_empty() || !target.bytes().all(is_path)) {
             return Err(format!(
-                "`{part}`: a target is a crate or a module, such as weir_proxy"
+                "`{part}`: the target must be a crate or a module, such as weir_proxy"
             ));
         }
     }
@@ -88,15 +88,15 @@ mod tests {
     use super::check;
 
     #[test]
-    fn filter_is_a_list_of_levels_and_targets() {
-        for right in [
+    fn filter_must_be_a_list_of_levels_and_targets() {
+        for valid in [
             "info",
             "warn,weir_proxy=debug",
             "info,weir_control::daemon=trace,weir_engine=off",
         ] {
-            assert_eq!(check(right), Ok(()), "{right}");
+            assert_eq!(check(valid), Ok(()), "{valid}");
         }
-        for wrong in [
+        for invalid in [
             "",
             "loud",
             "info,",
@@ -104,7 +104,7 @@ mod tests {
             "info,weir proxy=debug",
             "info,weir_proxy[x]=info",
         ] {
-            assert!(check(wrong).is_err(), "{wrong}");
+            assert!(check(invalid).is_err(), "{invalid}");
         }
     }
 }

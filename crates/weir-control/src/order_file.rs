@@ -1,8 +1,7 @@
-//! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the count of configurations while there is no layer 4
-//! engine.
+//! `RUNTIME_DIR/proxy.json`: the overrides of all servers, and the revision number while there is no layer 4 engine.
 //!
-//! The file owns the overrides of both planes. A request is written here before it is applied; `state.json` contains a
-//! copy for 0.1.0, which reads the overrides of layer 4 there.
+//! This file is authoritative for the overrides of both planes. An override is written here before it is applied.
+//! `state.json` contains a copy for version 0.1.0, which reads the layer 4 overrides from there.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,12 +14,12 @@ use weir_sys::replace_file;
 
 const FILE: &str = "proxy.json";
 
-/// The persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
+/// Returns the persisted overrides of a runtime directory; `None` = the file is missing or unreadable.
 pub(crate) fn overrides(runtime_dir: &Path) -> Option<weir_state::Overrides> {
     OrderStore::open(runtime_dir).1
 }
 
-/// The file of a runtime directory.
+/// The overrides file of a runtime directory, and the revision that it records.
 #[derive(Debug)]
 pub(crate) struct OrderStore {
     path: PathBuf,
@@ -29,7 +28,7 @@ pub(crate) struct OrderStore {
 }
 
 impl OrderStore {
-    /// Opens the file of a runtime directory; returns its overrides too, `None` = it is missing or unreadable.
+    /// Opens the file of a runtime directory. Also returns its overrides; `None` = the file is missing or unreadable.
     pub(crate) fn open(runtime_dir: &Path) -> (Self, Option<Overrides>) {
         let path = runtime_dir.join(FILE);
         let read = fs::read(&path).and_then(|text| Ok(OrderFile::parse(&text)?));
@@ -37,11 +36,11 @@ impl OrderStore {
             Ok(content) => Some(content),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "overrides are unreadable");
+                tracing::warn!(path = %path.display(), %error, "failed to read the overrides");
                 None
             }
         };
-        let found = content.is_some();
+        let is_found = content.is_some();
         let OrderFile {
             revision,
             fingerprint,
@@ -52,19 +51,19 @@ impl OrderStore {
             revision,
             fingerprint,
         };
-        (store, found.then_some(overrides))
+        (store, is_found.then_some(overrides))
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Number of configurations that have been applied.
+    /// Returns the number of configurations that have been applied.
     pub(crate) const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Counts an applied configuration, unless it equals the former one.
+    /// Increments the revision, unless the configuration equals the previous one.
     pub(crate) fn count_revision(&mut self, desired: &Desired, overrides: &Overrides) {
         let mut hasher = DefaultHasher::new();
         desired.hash(&mut hasher);
@@ -78,8 +77,8 @@ impl OrderStore {
         }
     }
 
-    /// Adopts the servers' part of the engine's state file, and writes this file if it does not have the overrides yet;
-    /// `is_found`: this file was read.
+    /// Adds the server states from the engine's state file to `states`. If the overrides came from there, because this
+    /// file was not found (`is_found`), writes them to this file.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -1,6 +1,6 @@
-//! The interface between the daemon and the planes: layer 4 and the proxy.
+//! The interface between the daemon and the two planes, layer 4 and the proxy.
 //!
-//! It is a trait so that the daemon (request order, bad files, reopened watches) can be tested without a kernel.
+//! A trait, so that the daemon (request order, invalid files, reopened watches) can be tested without a kernel.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -23,27 +23,28 @@ use weir_engine::{Engine, ListenerConflict};
 use weir_engine_host::AddedServer;
 use weir_probing::PathTable;
 
-/// When a probe that was sent directly to a server last passed, since the Unix epoch, by pool and server.
+/// Returns the time of the last passed probe that was sent directly to a server, since the Unix epoch. The arguments
+/// are pool and server.
 pub type LastPass<'a> = dyn Fn(&str, &str) -> Option<Duration> + 'a;
 
 /// A configuration to apply.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The configuration, with servers of lists.
+    /// The configuration, with the servers from server lists.
     pub desired: &'a Desired,
-    /// The same without them.
+    /// The configuration without the servers from server lists.
     pub configured: &'a Desired,
-    /// Its text, with included files.
+    /// The text of the configuration, with included files.
     pub text: &'a str,
 }
 
 impl Wanted<'_> {
-    /// The servers of lists.
+    /// Returns the servers from server lists.
     pub fn added(&self) -> Vec<AddedServer> {
         let mut added = Vec::new();
         let configured = self.configured.pools.iter();
         for (pool, own) in self.desired.pools.iter().zip(configured) {
-            // Lists come after the servers of the configuration.
+            // The servers of a pool's configuration come first.
             for server in pool.servers.iter().skip(own.servers.len()) {
                 added.push(AddedServer {
                     pool: pool.name.clone(),
@@ -60,7 +61,7 @@ impl Wanted<'_> {
         added
     }
 
-    /// The names of checks; those of lists have one.
+    /// Returns the names of checks. Checks of servers from lists are named checks of the configuration.
     fn names(&self, checks: &[Check]) -> Vec<String> {
         let named = &self.configured.checks;
         let name = |check: &Check| named.iter().find(|(_, own)| own == check);
@@ -74,17 +75,17 @@ pub trait Plane {
     /// Why an operation failed.
     type Error: Error + Send + std::marker::Sync + 'static;
 
-    /// The configuration file is being loaded, and will probably be applied.
+    /// Prepares for a configuration file that is being loaded and will probably be applied.
     fn expect_file(&self) {}
 
-    /// Applies a configuration and returns the revision; on an error, the former configuration stays active.
+    /// Applies a configuration and returns the revision; on an error, the previous configuration stays active.
     fn apply(&mut self, wanted: Wanted<'_>) -> impl Future<Output = Result<u64, Self::Error>>;
 
-    /// Loads the certificate files of `desired`, the active configuration, again; on an error, the former ones stay in
-    /// use.
+    /// Reloads the certificate files of `desired`, the active configuration. On an error, the previous certificates
+    /// stay in use.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// A certificate file cannot be used.
     fn reload_certificates(&mut self, desired: &Desired) -> Result<(), Self::Error> {
         let _ = desired;
         Ok(())
@@ -98,13 +99,13 @@ pub trait Plane {
         order: ServerOrder,
     ) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// The override of a server. Costs no walk over servers or flows.
+    /// Returns the override of a server, in time that does not depend on the number of servers or flows.
     fn overridden(&self, pool: &str, server: &str) -> Option<Override>;
 
     /// Applies results of checks.
     fn apply_health(&mut self, events: Vec<HealthEvent>) -> Result<(), Self::Error>;
 
-    /// The saved check results of a server that new checks start from.
+    /// Returns the saved check results of a server, from which new checks start.
     fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState>;
 
     /// Whether an operator has drained a server or put it into maintenance.
@@ -113,30 +114,30 @@ pub trait Plane {
         false
     }
 
-    /// Servers that are ejected by passive checks.
+    /// Returns the servers that are ejected by passive checks.
     fn ejected(&self) -> BTreeSet<Ejected> {
         BTreeSet::new()
     }
 
-    /// Ends the ejections that are not in `then`.
+    /// Ends the ejections that are not in `kept`.
     ///
     /// # Errors
     /// The plane's.
-    fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
-        let _ = then;
+    fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> Result<(), Self::Error> {
+        let _ = kept;
         Ok(())
     }
 
-    /// Servers in maintenance: they are not checked.
+    /// Returns the servers in maintenance, which are not checked.
     fn suspended(&self) -> Suspended;
 
-    /// Whether clients of a pool are served.
+    /// Whether a pool can serve clients.
     fn serves(&self, pool: &str) -> bool {
         let _ = pool;
         true
     }
 
-    /// Whether a server of the pool has checks, and no result yet.
+    /// Whether a server of the pool has checks but no result yet.
     fn is_settling(&self, pool: &Pool) -> bool {
         let _ = pool;
         false
@@ -147,20 +148,20 @@ pub trait Plane {
         true
     }
 
-    /// Takes the changes of pools since the last call.
+    /// Returns the pool state changes since the last call.
     fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         Vec::new()
     }
 
-    /// The table of probes that use a service's forwarding method; `None` without an engine.
+    /// Returns the table of probes that use a service's forwarding method; `None` without an engine.
     fn path_table(&self) -> Option<PathTable> {
         None
     }
 
-    /// The first listener of a file that ipvsadm already uses.
+    /// Returns the first listener of a configuration that a service created with ipvsadm already uses.
     fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict>;
 
-    /// Executes a request of ipvsadm. `client` is the unix socket of the client that asks for it.
+    /// Executes a request from ipvsadm. `client` is the unix socket of the client that sent the request.
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
@@ -170,22 +171,23 @@ pub trait Plane {
     /// Returns the current state.
     fn snapshot(&self) -> Result<Snapshot, Self::Error>;
 
-    /// Returns the services of [`Plane::snapshot`] alone: its other parts may cost more, such as a walk over the flows.
+    /// Returns only the services of [`Plane::snapshot`]. Its other parts may cost more, such as iterating over the
+    /// flows.
     ///
     /// # Errors
     /// The plane's.
     fn services(&self) -> Result<Snapshot, Self::Error>;
 
-    /// The added VIPs of this machine, by interface.
+    /// Returns the VIPs that Weir added on this host, with their interface.
     fn added_vips(&self) -> Vec<(String, IpAddr)> {
         Vec::new()
     }
 
-    /// Returns the current flows of a service, or of one of its servers.
+    /// Returns the number of live flows of a service, or of one of its servers.
     fn live_flows(&self, service: &str, server: Option<&str>) -> u64;
 
-    /// Returns the connections of a server over all services that use its pool: open ones, and closed ones that have
-    /// not expired.
+    /// Returns the number of connections of a server in all services that use its pool: open ones, and closed ones that
+    /// have not expired.
     ///
     /// # Errors
     /// The plane's.
@@ -197,16 +199,16 @@ pub trait Plane {
     /// Explains how a packet would be handled.
     fn explain(&self, packet: &Packet) -> Result<Answer, Self::Error>;
 
-    /// Handles a change of links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbours.
     fn network_event(&mut self, event: &Event) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Runs twice per second: repairs changes that other programs made in the kernel.
+    /// Reverts changes that other programs made in the kernel. Called twice per second.
     fn repair_drift(&mut self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Runs several times per second: reads handshake counters for passive checks. `passed` returns when a probe that
-    /// was sent directly to a server last passed.
+    /// Reads handshake counters for passive checks. Called several times per second. `passed` returns the time of a
+    /// server's last passed direct probe.
     ///
     /// # Errors
     /// The plane's.
@@ -215,7 +217,8 @@ pub trait Plane {
         Ok(())
     }
 
-    /// Reads latency samples and publishes costs. Returns the pause until the next call; `None` without an engine.
+    /// Reads latency samples and publishes the costs of `least-time`. Returns the time until the next call; `None`
+    /// without an engine.
     ///
     /// # Errors
     /// The plane's.
@@ -228,29 +231,29 @@ pub trait Plane {
         false
     }
 
-    /// Flow synchronization by another process.
+    /// Returns the status of flow synchronization by another process; `None` if this process synchronizes flows.
     fn sync_status(&self) -> Option<Sync> {
         None
     }
 
-    /// Whether another process synchronizes flows, and a change of tables has moved some that not every peer knows yet.
+    /// Whether another process synchronizes flows, and a table change moved flows that were not yet sent to every peer.
     fn is_moving_flows(&self) -> bool {
         false
     }
 
-    /// The engine, for flow synchronization; `None` without one.
+    /// Returns the engine, for flow synchronization; `None` without an engine.
     fn engine(&mut self) -> Option<&mut Engine> {
         None
     }
 
-    /// Runs once per second.
+    /// Does periodic maintenance. Called once per second.
     fn tick(&mut self) -> impl Future<Output = Result<(), Self::Error>>;
 
-    /// Writes the state that a successor needs, and that is neither in the kernel nor in the runtime directory, to a
-    /// file.
+    /// Writes the state that a successor needs to an anonymous file: what is neither in the kernel nor in the runtime
+    /// directory.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// The file cannot be created or written.
     fn export_state(&mut self) -> io::Result<OwnedFd> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -260,13 +263,13 @@ pub trait Plane {
         std::future::ready(Ok(()))
     }
 
-    /// Hands over clients to the successor through `channel`, each as soon as possible. Afterwards only
+    /// Starts handing over clients to the successor through `channel`, each as soon as possible. Afterwards only
     /// [`Self::is_handed_over`], [`Self::clients`] and [`Self::close`] may be called.
     fn hand_over(&mut self, channel: Channel) {
         drop(channel);
     }
 
-    /// Number of clients, also while draining.
+    /// Returns the number of clients, including those that remain while draining.
     fn clients(&self) -> u64 {
         0
     }
@@ -276,7 +279,7 @@ pub trait Plane {
         true
     }
 
-    /// Stops; proxied connections get `limit` to end.
+    /// Closes the plane. Waits up to `limit` for proxied connections to end.
     fn close(&mut self, limit: Duration) -> impl Future<Output = ()> {
         let _ = limit;
         std::future::ready(())

@@ -1,4 +1,4 @@
-//! The state that status, metrics and explanations show: plain values, read once, no handles.
+//! The state that status, metrics and explanations show. Contains only values, read at one time, no handles.
 
 mod checks;
 
@@ -22,29 +22,29 @@ pub use crate::trace_export::TraceStatus;
 pub struct Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Where XDP is attached, and how.
+    /// Interfaces to which XDP is attached, with the mode.
     pub interfaces: Vec<InterfaceStatus>,
     /// Layer 4 services in file order.
     pub services: Vec<ServiceStatus>,
     /// Proxy services in file order.
     pub proxies: Vec<ProxyStatus>,
-    /// Packets by reason: label, what it means, count over all CPUs.
+    /// Packets by reason: label, description and number of packets on all CPUs.
     pub reasons: Vec<(&'static str, &'static str, u64)>,
     /// Counters of the latency estimator: label, description and count.
     pub latency: Vec<(&'static str, &'static str, u64)>,
-    /// State of the flow table.
+    /// The state of the flow table.
     pub flows: FlowTableStatus,
     /// Counters of the checks.
     pub probing: Probing,
-    /// Drifted kernel objects that were repaired.
+    /// Number of repaired kernel objects, by kind.
     pub drift: Drift,
-    /// Descriptors of the proxy; `None` without proxy services.
+    /// File descriptors of the proxy; `None` without proxy services.
     pub open_files: Option<OpenFiles>,
-    /// Traces of requests; `None` = they are off.
+    /// Counters of the trace export; `None` = tracing is off.
     pub traces: Option<TraceStatus>,
 }
 
-/// The part of layer 4; the caller adds the others.
+/// Converts the layer 4 part; the caller adds the other parts.
 impl From<Layer4Snapshot> for Snapshot {
     fn from(layer4: Layer4Snapshot) -> Self {
         Self {
@@ -60,64 +60,64 @@ impl From<Layer4Snapshot> for Snapshot {
     }
 }
 
-/// The process's descriptors, as far as the proxy uses them.
+/// File descriptors of the process, as they concern the proxy.
 #[derive(Clone, Debug, Default)]
 pub struct OpenFiles {
-    /// Limit and use.
+    /// The limit, and the number in use.
     pub numbers: weir_proxy::Descriptors,
-    /// Which limits of services exceed them, and why.
+    /// A message for each service whose connection limits exceed the descriptor limit.
     pub exceeding: Vec<String>,
 }
 
 /// One proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
-    /// Where clients reach it.
+    /// Addresses on which the service listens.
     pub listen: Vec<SocketAddr>,
-    /// State of its first address.
+    /// The state of the first address.
     pub vip: VipStatus,
-    /// Protocol.
+    /// The protocol.
     pub protocol: ProxyProtocol,
-    /// Scheduler.
+    /// The scheduler.
     pub scheduler: String,
-    /// Its pool.
+    /// The pool.
     pub pool: String,
-    /// The pool's state if it is exceptional: in panic mode, or below its quorum.
+    /// The pool's state if it is in panic mode or below its quorum.
     pub regime: Option<PoolState>,
-    /// Name and counts, without servers: `servers` has those with their states.
+    /// Name and counters. The servers, with their states, are in `servers`.
     pub numbers: weir_proxy::ServiceStatus,
-    /// When it was read.
+    /// When the state was read.
     pub now: SystemTime,
-    /// In file order.
+    /// The servers in file order.
     pub servers: Vec<ProxyServerStatus>,
 }
 
 /// One server in a proxy service.
 #[derive(Clone, Debug)]
 pub struct ProxyServerStatus {
-    /// Configured.
+    /// The configured weight.
     pub weight: u32,
-    /// Its state.
+    /// The server's state.
     pub state: ServerState,
-    /// Why it is in that state.
+    /// Why the server is in this state.
     pub reason: String,
-    /// Since when.
+    /// When the server entered this state.
     pub since: SystemTime,
-    /// The active ejection by failed requests.
+    /// The active ejection because of failed requests.
     pub ejected: Option<Ejection>,
     /// The active override.
     pub overridden: Option<String>,
-    /// The weight that its checks set instead of the configured or overridden one.
+    /// The weight that the server's checks set, instead of the configured or overridden one.
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight during slow start.
+    /// During slow start, the current share of the weight in thousandths.
     pub slow_start: Option<u32>,
-    /// Its checks; none while they are suspended.
+    /// The server's checks; empty while they are suspended.
     pub checks: Vec<CheckStatus>,
-    /// Name and counts.
+    /// Name and counters.
     pub numbers: weir_proxy::ServerStatus,
     /// Maximum number of connections; 0 = no limit.
     pub max_connections: u32,
-    /// Used only when no other server is available.
+    /// Whether the server is used only while no other server is available.
     pub backup: bool,
     /// Whether histograms of this server are exported.
     pub histograms: bool,

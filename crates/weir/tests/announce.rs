@@ -280,7 +280,7 @@ fn speaker_errors_are_reported_and_retried() {
         .expect("it runs");
     let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert_eq!(doctor.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("VIPs cannot be announced: "), "{printed}");
+    assert!(printed.contains("failed to announce VIPs: "), "{printed}");
     let route = &fabric.world.status()["announce"][0];
     assert_eq!(route["state"], "withdrawn", "{route}");
     let metrics = fabric.world.metrics();

@@ -304,7 +304,7 @@ fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
     assert_eq!(ejected(), "null");
     servers.delay(0, Duration::from_millis(400));
     wait_for("the ejection", TIMEOUT, || {
-        ejected().contains("all answers took longer than 200 ms")
+        ejected().contains("all responses took longer than 200 ms")
     });
     servers.delay(0, Duration::from_millis(1));
     wait_for("its end", TIMEOUT, || ejected() == "null");

@@ -229,7 +229,7 @@ fn bulk_moves_through_nat_at_length() {
     assert_eq!(status["ways"]["xdp"], 0, "{status:#}");
     let text = by_itself.run_weir(&["status"]);
     assert!(text.contains(", tc on eth0"), "{text}");
-    assert!(text.contains("packets by way: 100.0 % tc"), "{text}");
+    assert!(text.contains("packets by path: 100.0 % tc"), "{text}");
 
     let status = xdp.status();
     assert_eq!(status["xdp"][0]["mode"], "native", "{status:#}");

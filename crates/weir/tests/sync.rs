@@ -498,7 +498,7 @@ fn ipvsadm_stops_starts_and_lists_synchronization() {
     assert_eq!(run("-L --daemon").1, line("master") + &line("backup"));
     let doctor = pair.text("director", &["doctor"]);
     assert!(
-        doctor.contains("the peer 10.0.0.4:8482 of [sync] does not answer"),
+        doctor.contains("the [sync] peer 10.0.0.4:8482 does not respond"),
         "{doctor}"
     );
 }

@@ -1,29 +1,29 @@
-//! The configuration that is measured: each service has an address and a pool of its own.
+//! Generates the configuration that is measured: each service has its own address and pool.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
 use weir_model::Server;
 
-/// How much there is.
+/// Size of the configuration.
 pub(crate) struct Size {
-    /// Services, and pools.
+    /// Number of services, which is also the number of pools.
     pub(crate) services: usize,
-    /// Servers a pool.
+    /// Number of servers per pool.
     pub(crate) servers: usize,
 }
 
-/// The name of a pool.
+/// Returns the name of a pool.
 pub(crate) fn pool(at: usize) -> String {
     format!("p{at}")
 }
 
-/// A server of a pool, as it is written.
+/// Returns the name of a server in a pool, as in the file.
 pub(crate) fn server(pool: usize, at: usize) -> String {
     address(10, pool * 64 + at).to_string()
 }
 
-/// A server that no pool has.
+/// Returns a server that is in no pool.
 pub(crate) fn another_server(at: usize) -> Server {
     let address = IpAddr::V4(Ipv4Addr::new(10, 255, 0, at as u8));
     Server::new(address.to_string(), address, None)
@@ -34,7 +34,7 @@ fn address(first: u8, number: usize) -> Ipv4Addr {
 }
 
 impl Size {
-    /// The file.
+    /// Returns the text of the configuration file.
     pub(crate) fn text(&self) -> String {
         let mut text = "[node]\nmax_servers = 131072\n".to_owned();
         for at in 0..self.services {

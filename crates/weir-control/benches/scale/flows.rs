@@ -1,16 +1,16 @@
-//! Ten million places for flows: what starting with them costs, in time and memory.
+//! Measures the time and memory that a start with a flow table of ten million slots takes.
 
 use weir_engine::clean;
 use weir_model::Desired;
 
 use crate::Outcome;
 use crate::director::Director;
-use crate::ground::Ground;
-use crate::report::{Begun, Table};
+use crate::ground::Testbed;
+use crate::report::{Stopwatch, Table};
 
-const PLACES: u32 = 10_000_000;
+const SLOTS: u32 = 10_000_000;
 
-/// Free memory, in bytes.
+/// Returns the available memory in bytes.
 fn available() -> Outcome<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
@@ -21,15 +21,15 @@ fn available() -> Outcome<u64> {
         << 10)
 }
 
-/// Starts a director without services.
-pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
+/// Measures the start of a director without services.
+pub(crate) fn run(testbed: &Testbed, table: &mut Table) -> Outcome<()> {
     let mut desired = Desired::default();
-    desired.node.max_flows = PLACES;
+    desired.node.max_flows = SLOTS;
     desired.node.interfaces = Some(vec!["d0".to_owned()]);
-    let paths = ground.paths("flows");
+    let paths = testbed.paths("flows");
     let before = available()?;
-    let started = Begun::now();
-    let bytes = ground.run(async || {
+    let started = Stopwatch::now();
+    let bytes = testbed.run(async || {
         let engine = Director::open(&paths, &desired).await?;
         table.row("start with 10 M flows", vec![started.elapsed()], None);
         drop(engine);
@@ -37,9 +37,9 @@ pub(crate) fn run(ground: &Ground, table: &mut Table) -> Outcome<()> {
         clean(&paths).await?;
         Ok(bytes)
     })?;
-    let (mib, place) = (bytes >> 20, bytes as f64 / f64::from(PLACES));
+    let (mib, bytes_per_slot) = (bytes >> 20, bytes as f64 / f64::from(SLOTS));
     println!(
-        "\n{PLACES} places for flows: {mib} MiB less memory available, {place:.1} bytes a place"
+        "\n{SLOTS} flow slots: {mib} MiB less memory available, {bytes_per_slot:.1} bytes per slot"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A director in namespaces of its own: one device, servers behind one router.
+//! A testbed for a director, in its own network namespaces: one device, and servers behind a router.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use weir_sys::NetNs;
 
 use crate::Outcome;
 
-/// Two namespaces on one wire, and directories that go with the value.
-pub(crate) struct Ground {
+/// Two namespaces that a veth pair connects, and a directory. Dropping the value removes them.
+pub(crate) struct Testbed {
     director: NetNs,
     _router: NetNs,
     directory: PathBuf,
@@ -20,17 +20,17 @@ fn ip(netns: &NetNs, lines: &str) -> Outcome<()> {
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let output = netns.run(|| Command::new("ip").args(line.split(' ')).output())??;
         if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(format!("ip {line}: {words}").into());
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(format!("ip {line}: {message}").into());
         }
     }
     Ok(())
 }
 
-impl Ground {
+impl Testbed {
     pub(crate) fn new() -> Outcome<Self> {
         let (director, router) = (NetNs::create()?, NetNs::create()?);
-        let there = format!(
+        let router_namespace = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
             router.as_fd().as_raw_fd()
@@ -39,14 +39,14 @@ impl Ground {
             &director,
             &format!(
                 "link set lo up
-                 link add d0 type veth peer name r0 netns {there}
+                 link add d0 type veth peer name r0 netns {router_namespace}
                  link set d0 up
                  addr add 203.0.113.2/24 dev d0
                  route add 10.0.0.0/8 via 203.0.113.1"
             ),
         )?;
         ip(&router, "link set r0 up\naddr add 203.0.113.1/24 dev r0")?;
-        // Where daemons keep their state: in memory.
+        // The state of directors is stored in memory.
         let directory = Path::new("/dev/shm").join(format!("weir-scale-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
         Ok(Self {
@@ -56,7 +56,7 @@ impl Ground {
         })
     }
 
-    /// Where a director of that name keeps what outlives it.
+    /// Returns the directories for the persistent state of a director with this name.
     pub(crate) fn paths(&self, name: &str) -> Paths {
         Paths {
             runtime_dir: self.directory.join(format!("run-{name}")),
@@ -64,7 +64,7 @@ impl Ground {
         }
     }
 
-    /// A file next to the directories.
+    /// Returns the path of a file in the testbed's directory.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -79,7 +79,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let bpffs: &Path = &self.directory.join("bpf");
         let _unmounted = Command::new("umount").arg("-l").arg(bpffs).output();

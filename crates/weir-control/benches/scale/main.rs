@@ -1,9 +1,9 @@
-//! `make bench`: what ten thousand services cost the control plane, and ten million places for flows.
+//! `make bench`: measures the control plane with ten thousand services, and a flow table of ten million slots.
 //!
-//! Each row is the median of several rounds with minimum and maximum, next to its goal; the process's own time on the
-//! CPUs shows how much other load on the machine adds. Needs root: it makes namespaces of its own and changes
-//! nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` a service (10) and `WEIR_BENCH_ROUNDS` (5)
-//! specify how much; an argument is part of a row's name.
+//! Each row contains the median, minimum and maximum of several rounds, and the goal. The CPU time of the process shows
+//! the effect of other load on the machine. Requires root privileges: the benchmark creates its own namespaces and
+//! changes nothing outside them. `WEIR_BENCH_SERVICES` (10000), `WEIR_BENCH_SERVERS` per service (10) and
+//! `WEIR_BENCH_ROUNDS` (5) set the size. An argument selects the rows whose name contains it.
 
 #[path = "../../../weir-engine/tests/engine/director.rs"]
 mod director;
@@ -27,10 +27,10 @@ use weir_sys::{Capabilities, Capability};
 
 use director::Director;
 use file::Size;
-use ground::Ground;
-use report::{Begun, Durations, Table};
+use ground::Testbed;
+use report::{Durations, Stopwatch, Table};
 
-/// Whatever stops the benchmark ends it with a message.
+/// Every error ends the benchmark with a message.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -39,16 +39,16 @@ fn number(name: &str, default: usize) -> Outcome<usize> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
-            .map_err(|_| format!("{name}={text} is no number"))?),
+            .map_err(|_| format!("{name}={text} is not a number"))?),
         Err(_) => Ok(default),
     }
 }
 
-/// How long each of `rounds` runs took.
+/// Runs `work` this many times and returns the durations.
 fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcome<Vec<Durations>> {
     (0..rounds)
         .map(|round| {
-            let started = Begun::now();
+            let started = Stopwatch::now();
             let result = work(round)?;
             let elapsed = started.elapsed();
             drop(result);
@@ -57,11 +57,16 @@ fn rounds<T>(rounds: usize, mut work: impl FnMut(usize) -> Outcome<T>) -> Outcom
         .collect()
 }
 
-fn parsing(ground: &Ground, size: &Size, effort: usize, table: &mut Table) -> Outcome<Desired> {
-    let path = ground.file("weir.toml");
+fn parsing(
+    testbed: &Testbed,
+    size: &Size,
+    round_count: usize,
+    table: &mut Table,
+) -> Outcome<Desired> {
+    let path = testbed.file("weir.toml");
     std::fs::write(&path, size.text())?;
     let load = || configuration::load(&path, false).map_err(|rejected| rejected.diagnostics);
-    let elapsed = rounds(effort, |_| Ok(load()?))?;
+    let elapsed = rounds(round_count, |_| Ok(load()?))?;
     table.row("parse and check the file", elapsed, Some(500 * MILLISECOND));
     Ok(load()?.desired)
 }
@@ -69,19 +74,19 @@ fn parsing(ground: &Ground, size: &Size, effort: usize, table: &mut Table) -> Ou
 async fn starting(
     paths: &Paths,
     desired: &Desired,
-    effort: usize,
+    round_count: usize,
     table: &mut Table,
 ) -> Outcome<Director> {
     let (mut fresh, mut adopted) = (Vec::new(), Vec::new());
-    for round in 0..effort {
-        let started = Begun::now();
+    for round in 0..round_count {
+        let started = Stopwatch::now();
         let engine = Director::open(paths, desired).await?;
         fresh.push(started.elapsed());
         drop(engine);
-        let started = Begun::now();
+        let started = Stopwatch::now();
         let engine = Director::open(paths, desired).await?;
         adopted.push(started.elapsed());
-        if round + 1 == effort {
+        if round + 1 == round_count {
             table.row("start from nothing", fresh, Some(2000 * MILLISECOND));
             table.row(
                 "start over what is pinned",
@@ -96,11 +101,11 @@ async fn starting(
     Err("WEIR_BENCH_ROUNDS must be above 0".into())
 }
 
-/// Reloads that change one server each, from parsed file to effect.
+/// Measures reloads that each change one server, from the parsed file to the effect.
 async fn reloading(
     engine: &mut Director,
     desired: &Desired,
-    effort: usize,
+    round_count: usize,
     table: &mut Table,
 ) -> Outcome<()> {
     type Edit = fn(&mut Desired, usize);
@@ -121,10 +126,10 @@ async fn reloading(
     let mut before = desired.clone();
     for (name, change) in kinds {
         let mut elapsed = Vec::new();
-        for round in 0..effort {
+        for round in 0..round_count {
             let mut wanted = before.clone();
             change(&mut wanted, round);
-            let started = Begun::now();
+            let started = Stopwatch::now();
             let _changes = diff(&before, &wanted);
             engine.apply(&wanted).await?;
             elapsed.push(started.elapsed());
@@ -136,18 +141,18 @@ async fn reloading(
     Ok(())
 }
 
-async fn ordering(engine: &mut Director, effort: usize, table: &mut Table) -> Outcome<()> {
+async fn ordering(engine: &mut Director, round_count: usize, table: &mut Table) -> Outcome<()> {
     let mut elapsed = Vec::new();
-    for round in 0..effort * 4 {
+    for round in 0..round_count * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
-        let started = Begun::now();
+        let started = Stopwatch::now();
         engine.order(&pool, &server, Override::Weight(3))?;
         elapsed.push(started.elapsed());
     }
     table.row("a weight by the API", elapsed, Some(10 * MILLISECOND));
     let mut elapsed = Vec::new();
-    for _ in 0..effort {
-        let started = Begun::now();
+    for _ in 0..round_count {
+        let started = Stopwatch::now();
         engine.tick().await?;
         elapsed.push(started.elapsed());
     }
@@ -155,12 +160,17 @@ async fn ordering(engine: &mut Director, effort: usize, table: &mut Table) -> Ou
     Ok(())
 }
 
-fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Table) -> Outcome<()> {
+fn showing(
+    engine: &Director,
+    desired: &Desired,
+    round_count: usize,
+    table: &mut Table,
+) -> Outcome<()> {
     let second = Some(1000 * MILLISECOND);
     let report = || -> Outcome<Report> { Ok(Report::from(&Snapshot::from(engine.snapshot()?))) };
-    let elapsed = rounds(effort, |_| Ok(serde_json::to_vec(&report()?)?))?;
+    let elapsed = rounds(round_count, |_| Ok(serde_json::to_vec(&report()?)?))?;
     table.row("status --json", elapsed, second);
-    let elapsed = rounds(effort, |_| {
+    let elapsed = rounds(round_count, |_| {
         let process = Process::of_this_process();
         let refused = std::iter::empty();
         Ok(metrics::render(
@@ -174,7 +184,7 @@ fn showing(engine: &Director, desired: &Desired, effort: usize, table: &mut Tabl
     let mut wanted = desired.clone();
     wanted.pools[0].servers.remove(1);
     let live = |service: &str, server: Option<&str>| engine.live_flows(service, server);
-    let elapsed = rounds(effort, |_| Ok(plan(desired, &wanted, &live, &[])))?;
+    let elapsed = rounds(round_count, |_| Ok(plan(desired, &wanted, &live, &[])))?;
     table.row("plan", elapsed, second);
     Ok(())
 }
@@ -184,29 +194,29 @@ fn run() -> Outcome<()> {
         .skip(1)
         .find(|argument| argument != "--bench")
         .unwrap_or_default();
-    let effort = number("WEIR_BENCH_ROUNDS", 5)?;
+    let round_count = number("WEIR_BENCH_ROUNDS", 5)?;
     let size = Size {
         services: number("WEIR_BENCH_SERVICES", 10_000)?.max(500),
         servers: number("WEIR_BENCH_SERVERS", 10)?.max(2),
     };
-    let ground = Ground::new()?;
+    let testbed = Testbed::new()?;
     println!(
         "{} services of {} servers, wlc\n",
         size.services, size.servers
     );
     let mut table = Table::new(only.clone());
-    let desired = parsing(&ground, &size, effort, &mut table)?;
-    let paths = ground.paths("services");
-    ground.run(async || {
-        let mut engine = starting(&paths, &desired, effort, &mut table).await?;
-        reloading(&mut engine, &desired, effort, &mut table).await?;
-        ordering(&mut engine, effort, &mut table).await?;
-        showing(&engine, &desired, effort, &mut table)?;
+    let desired = parsing(&testbed, &size, round_count, &mut table)?;
+    let paths = testbed.paths("services");
+    testbed.run(async || {
+        let mut engine = starting(&paths, &desired, round_count, &mut table).await?;
+        reloading(&mut engine, &desired, round_count, &mut table).await?;
+        ordering(&mut engine, round_count, &mut table).await?;
+        showing(&engine, &desired, round_count, &mut table)?;
         drop(engine);
         clean(&paths).await?;
         Ok(())
     })?;
-    flows::run(&ground, &mut table)
+    flows::run(&testbed, &mut table)
 }
 
 fn main() {

@@ -1,24 +1,24 @@
-//! Rows as they are measured.
+//! Measures durations and prints rows.
 
 use std::time::{Duration, Instant};
 
 use weir_sys::{Clock, now_ns};
 
-/// The beginning of a measured piece of work.
+/// The start of a measurement.
 #[derive(Clone, Copy)]
-pub(crate) struct Begun {
+pub(crate) struct Stopwatch {
     at: Instant,
     cpu_ns: u64,
 }
 
-/// What it took.
+/// The duration of a measured operation, and its CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Durations {
     time: Duration,
     cpu: Duration,
 }
 
-impl Begun {
+impl Stopwatch {
     pub(crate) fn now() -> Self {
         Self {
             at: Instant::now(),
@@ -34,7 +34,7 @@ impl Begun {
     }
 }
 
-/// Prints its head with the first row.
+/// A table that is printed row by row; the head is printed before the first row.
 pub(crate) struct Table {
     only: String,
     started: bool,
@@ -50,7 +50,7 @@ fn shown(time: Duration) -> String {
 }
 
 impl Table {
-    /// Shows the rows whose name holds `only`.
+    /// Creates a table that shows only the rows whose name contains `only`.
     pub(crate) fn new(only: String) -> Self {
         Self {
             only,
@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    /// Median, least and most of what was measured.
+    /// Prints the median, minimum and maximum of the measured durations.
     pub(crate) fn row(&mut self, name: &str, mut rounds: Vec<Durations>, goal: Option<Duration>) {
         if !name.contains(&self.only) || rounds.is_empty() {
             return;
@@ -70,13 +70,13 @@ impl Table {
         }
         rounds.sort();
         let median = rounds[rounds.len() / 2];
-        let (least, most) = (shown(rounds[0].time), shown(rounds[rounds.len() - 1].time));
+        let (min, max) = (shown(rounds[0].time), shown(rounds[rounds.len() - 1].time));
         let (goal, met) = match goal {
             Some(goal) if median.time < goal => (format!("< {}", goal.as_millis()), "met"),
             Some(goal) => (format!("< {}", goal.as_millis()), "NOT met"),
             None => ("–".to_owned(), ""),
         };
         let (time, cpu) = (shown(median.time), shown(median.cpu));
-        println!("| {name} | {time} | {least}…{most} | {cpu} | {goal} | {met} |");
+        println!("| {name} | {time} | {min}…{max} | {cpu} | {goal} | {met} |");
     }
 }

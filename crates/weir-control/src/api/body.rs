@@ -1,21 +1,22 @@
-//! Reads the bodies of requests.
+//! Reads request bodies.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::StatusCode;
 
 use super::failure::Failure;
 
-/// Maximum size of a request's body, in bytes.
+/// Maximum size of a request body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// Maximum size of a body with a configuration, in bytes; a file that is named by its path may be larger.
+/// Maximum size of a body that contains a configuration, in bytes; a file that is specified by its path may be larger.
 pub const MAX_TEXT_BODY_BYTES: usize = 4 << 20;
 
-/// Reads a body of at most `most` bytes.
-pub(super) async fn collect(body: Body, most: usize) -> Result<Bytes, Failure> {
-    // A client that has disconnected does not read this response, so the error is about the size.
-    to_bytes(body, most).await.map_err(|_| {
-        let error = format!("a body has at most {most} bytes");
+/// Reads a body of at most `max` bytes.
+pub(super) async fn collect(body: Body, max: usize) -> Result<Bytes, Failure> {
+    // Reading fails if the body is too large or the client has disconnected. In the latter case, the response is not
+    // read.
+    to_bytes(body, max).await.map_err(|_| {
+        let error = format!("the body must not exceed {max} bytes");
         Failure::new(StatusCode::PAYLOAD_TOO_LARGE, error)
     })
 }

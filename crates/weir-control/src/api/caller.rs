@@ -1,7 +1,7 @@
-//! The sender of a request and its rights.
+//! The client that sent a request, and its permissions.
 //!
-//! On the unix socket the kernel identifies the peer's process (SO_PEERCRED); over TCP a token does. The value is
-//! attached to each request, and to orders that depend on it.
+//! On the unix socket, the kernel identifies the peer's process (SO_PEERCRED). Over TCP, a token identifies the client.
+//! The caller is attached to each HTTP request, and to those daemon requests that depend on it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The rights of a client; each role includes the previous ones.
+/// The permissions of a client; each role includes the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Status, metrics, explain.
+    /// May read the status and metrics, and use explain.
     Read,
-    /// Also the state and weight of servers.
+    /// May also change the state and weight of servers.
     Operate,
-    /// Also the configuration, the members of pools, and the services of ipvsadm.
+    /// May also change the configuration, the members of pools, and services created with ipvsadm.
     Write,
 }
 
 impl Role {
-    /// As written in a file of tokens.
+    /// Returns the role's name, as in a token file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -40,9 +40,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// The text names no role.
+/// The error for a text that is not the name of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a role is `read`, `operate` or `write`")]
+#[error("the role must be `read`, `operate` or `write`")]
 pub struct UnknownRole;
 
 impl FromStr for Role {
@@ -55,29 +55,29 @@ impl FromStr for Role {
     }
 }
 
-/// The other end of a connection.
+/// The client at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A process on this machine, as the kernel recorded it when it connected to the unix socket.
     Unix {
-        /// Effective user.
+        /// Effective user ID.
         uid: u32,
-        /// Effective group.
+        /// Effective group ID.
         gid: u32,
         /// Process ID; absent if its PID namespace is not visible.
         pid: Option<i32>,
     },
     /// A client over TCP.
     Tcp {
-        /// Its address.
+        /// The client's address and port.
         peer: SocketAddr,
-        /// The role of its token; [`Role::Read`] without one.
+        /// The role of the client's token; [`Role::Read`] without a token.
         role: Role,
     },
 }
 
 impl Caller {
-    /// The daemon itself, for requests by signal.
+    /// Returns the daemon itself, for reloads by a signal.
     pub(crate) fn this_process() -> Self {
         Self::Unix {
             uid: rustix::process::geteuid().as_raw(),
@@ -86,8 +86,8 @@ impl Caller {
         }
     }
 
-    /// Whether this is root, or the daemon's user, on the unix socket. Only the owner may name files and programs,
-    /// change privileged keys, and see quotations from files.
+    /// Whether the caller is root or the daemon's user, on the unix socket. Only such an owner may specify files and
+    /// programs, change privileged keys, and see quoted lines of files.
     pub fn is_owner(&self) -> bool {
         match self {
             Self::Unix { uid, .. } => *uid == 0 || *uid == rustix::process::geteuid().as_raw(),
@@ -95,7 +95,8 @@ impl Caller {
         }
     }
 
-    /// The mode of the unix socket restricts its clients.
+    /// Returns the caller's role. Every client of the unix socket has the highest role, because the socket's mode
+    /// restricts its clients.
     pub const fn role(&self) -> Role {
         match self {
             Self::Unix { .. } => Role::Write,
@@ -104,23 +105,24 @@ impl Caller {
     }
 }
 
-/// The socket of a client on this machine, so that a privileged process can ask the kernel who it is.
+/// The socket of a client on this machine, with which a privileged process can get the client's identity from the
+/// kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Peer(Option<Arc<OwnedFd>>);
 
 impl Peer {
-    /// A client of the unix socket.
+    /// Creates the peer for a client of the unix socket.
     pub fn new(socket: OwnedFd) -> Self {
         Self(Some(Arc::new(socket)))
     }
 
-    /// Its socket; `None` = a client over TCP.
+    /// Returns the client's socket; `None` = a client over TCP.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_deref().map(AsFd::as_fd)
     }
 }
 
-/// For logs.
+/// Formats the caller for logs.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

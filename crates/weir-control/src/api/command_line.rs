@@ -1,6 +1,6 @@
-//! A line of HAProxy's commands on the unix socket, instead of a request of HTTP.
+//! Serves HAProxy's commands: one line on the unix socket, instead of an HTTP request.
 //!
-//! The status document comes from the router, so the same rights apply as for `GET /v1/status`.
+//! The status document comes from the router, so the same permissions apply as for `GET /v1/status`.
 
 use std::io::{Error, ErrorKind, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -21,12 +21,13 @@ use crate::haproxy_commands::{LINE_BYTES_MAX, is_command, reply};
 use crate::metrics::uptime_s;
 use crate::status::Report;
 
-/// What is read after the line, at most, and for how long.
-const UNREAD_BYTES_MAX: u64 = 64 << 10;
-const UNREAD_DEADLINE: Duration = Duration::from_secs(1);
+/// Maximum number of bytes that are read after the line, and the time limit.
+const REST_BYTES_MAX: u64 = 64 << 10;
+const REST_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Whether the first byte, which must arrive within `deadline`, is not that of a request of HTTP. Leaves it unread.
-pub(super) async fn begins(stream: &UnixStream, deadline: Duration) -> Result<bool> {
+/// Whether the first byte, which must arrive within `deadline`, starts a command and not an HTTP request. Leaves the
+/// byte unread.
+pub(super) async fn starts_with_command(stream: &UnixStream, deadline: Duration) -> Result<bool> {
     let mut first = [0_u8; 1];
     let peek = async {
         loop {
@@ -39,17 +40,17 @@ pub(super) async fn begins(stream: &UnixStream, deadline: Duration) -> Result<bo
         }
     };
     let length = timeout(deadline, peek).await??;
-    // Without a byte the connection is closed, which HTTP handles.
+    // If the client closed the connection without sending a byte, the HTTP server handles that.
     Ok(length == 1 && is_command(first[0]))
 }
 
-/// Answers one line, and closes the connection, as HAProxy does outside its interactive mode.
+/// Responds to one line and closes the connection, like HAProxy outside its interactive mode.
 pub(super) async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     deadline: Duration,
 ) -> Result<()> {
-    let line = timeout(deadline, line(&mut stream)).await??;
+    let line = timeout(deadline, read_line(&mut stream)).await??;
     let request = Request::get("/v1/status").header(header::HOST, "weir");
     let request = request.body(Body::empty()).map_err(Error::other)?;
     let response = TowerToHyperService::new(router).call(request).await;
@@ -62,23 +63,23 @@ pub(super) async fn serve(
             let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
             reply(&line, &report, (since.as_secs(), uptime_s(now)))
         }
-        // A refusal, which is JSON.
+        // An error response, which is JSON.
         Err(_) => String::from_utf8_lossy(&body).into_owned() + "\n\n",
     };
     stream.write_all(text.as_bytes()).await?;
     stream.shutdown().await?;
-    // The kernel reports a connection that is closed with unread input as reset, and the reply would be lost.
-    let mut rest = stream.take(UNREAD_BYTES_MAX);
+    // If a connection is closed with unread input, the kernel resets it, and the response would be lost.
+    let mut rest = stream.take(REST_BYTES_MAX);
     let _ = timeout(
-        UNREAD_DEADLINE,
+        REST_DEADLINE,
         tokio::io::copy(&mut rest, &mut tokio::io::sink()),
     )
     .await;
     Ok(())
 }
 
-/// The first line; the end of the input ends it too.
-async fn line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
+/// Reads the first line, up to a newline or the end of the input.
+async fn read_line(stream: &mut (impl AsyncRead + Unpin)) -> Result<String> {
     let mut bytes = Vec::new();
     while bytes.len() < LINE_BYTES_MAX {
         match stream.read_u8().await {

@@ -1,8 +1,8 @@
-//! Limits the connections of the API, in total and per client.
+//! Limits the number of API connections, in total and per client.
 //!
-//! At a limit, a waiting connection (for a request, a body or a slow reader) is closed for the new one: of the client
-//! with the most connections, the one that has waited longest. A connection with a request in progress is never closed.
-//! So silent clients cannot block others.
+//! At a limit, a connection that waits for its client (for a request, a body or a slow reader) is closed to admit the
+//! new one. Of the connections of the client with the most connections, the one that has waited longest is closed. A
+//! connection with a request in progress is never closed. Idle clients can therefore not block others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,17 +13,17 @@ use tokio::sync::Notify;
 
 use super::Caller;
 
-/// Maximum numbers of connections of a listener.
+/// Maximum numbers of connections to a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// In all.
+    /// In total.
     pub(super) all: usize,
     /// Per client: a user on the unix socket, an IPv4 address or an IPv6 /64 over TCP.
     pub(super) client: usize,
 }
 
 impl Limits {
-    /// Limits of the unix socket, whose mode restricts clients.
+    /// Limits of the unix socket, whose mode already restricts clients.
     pub(super) const UNIX: Self = Self {
         all: 64,
         client: 48,
@@ -65,10 +65,10 @@ pub(super) struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// It waits for its client.
-    Waits(Instant),
-    /// Its request is being executed.
-    Works,
+    /// The connection waits for its client, since this time.
+    Waiting(Instant),
+    /// The connection's request is being executed.
+    Executing,
 }
 
 impl Progress {
@@ -76,31 +76,31 @@ impl Progress {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request is complete.
-    pub(super) fn works(&self) {
-        *self.phase() = Phase::Works;
+    /// Records that a complete request was received.
+    pub(super) fn set_executing(&self) {
+        *self.phase() = Phase::Executing;
     }
 
-    /// The client must read the response or send another request.
-    pub(super) fn waits(&self) {
-        *self.phase() = Phase::Waits(Instant::now());
+    /// Records that the client must read the response or send another request.
+    pub(super) fn set_waiting(&self) {
+        *self.phase() = Phase::Waiting(Instant::now());
     }
 
-    /// Returns when the connection must end.
+    /// Waits until the connection must be closed.
     pub(super) async fn closed(&self) {
         self.closed.notified().await;
     }
 
-    fn waits_since(&self) -> Option<Instant> {
+    fn waiting_since(&self) -> Option<Instant> {
         match *self.phase() {
-            Phase::Waits(since) => Some(since),
-            Phase::Works => None,
+            Phase::Waiting(since) => Some(since),
+            Phase::Executing => None,
         }
     }
 }
 
 #[derive(Debug)]
-struct Held {
+struct Entry {
     number: u64,
     client: Client,
     progress: Arc<Progress>,
@@ -109,32 +109,44 @@ struct Held {
 #[derive(Debug, Default)]
 struct Table {
     next: u64,
-    held: Vec<Held>,
+    connections: Vec<Entry>,
 }
 
 impl Table {
-    /// Makes room for a connection of `client`; `false` = there is none.
+    /// Closes a waiting connection if necessary for a new connection of `client`. Returns `false` if no connection can
+    /// be closed.
     fn make_room(&mut self, client: Client, limits: Limits) -> bool {
         let mut counts: HashMap<Client, usize> = HashMap::new();
-        for held in &self.held {
-            *counts.entry(held.client).or_default() += 1;
+        for entry in &self.connections {
+            *counts.entry(entry.client).or_default() += 1;
         }
-        let own = counts.get(&client).copied().unwrap_or(0);
-        let only = match (own >= limits.client, self.held.len() >= limits.all) {
+        let client_count = counts.get(&client).copied().unwrap_or(0);
+        let only = match (
+            client_count >= limits.client,
+            self.connections.len() >= limits.all,
+        ) {
             (true, _) => Some(client),
             (false, true) => None,
             (false, false) => return true,
         };
-        let waiting = self.held.iter().enumerate().filter_map(|(at, held)| {
-            let fits = only.is_none_or(|only| held.client == only);
-            let since = held.progress.waits_since().filter(|_| fits)?;
-            let count = counts.get(&held.client).copied().unwrap_or(0);
-            Some((std::cmp::Reverse(count), since, at))
-        });
+        let waiting = self
+            .connections
+            .iter()
+            .enumerate()
+            .filter_map(|(at, entry)| {
+                let fits = only.is_none_or(|only| entry.client == only);
+                let since = entry.progress.waiting_since().filter(|_| fits)?;
+                let count = counts.get(&entry.client).copied().unwrap_or(0);
+                Some((std::cmp::Reverse(count), since, at))
+            });
         let Some((_, _, at)) = waiting.min() else {
             return false;
         };
-        self.held.swap_remove(at).progress.closed.notify_one();
+        self.connections
+            .swap_remove(at)
+            .progress
+            .closed
+            .notify_one();
         true
     }
 }
@@ -166,12 +178,12 @@ impl ConnectionLimit {
             return None;
         }
         let progress = Arc::new(Progress {
-            phase: Mutex::new(Phase::Waits(Instant::now())),
+            phase: Mutex::new(Phase::Waiting(Instant::now())),
             closed: Notify::new(),
         });
         let number = table.next;
         table.next += 1;
-        table.held.push(Held {
+        table.connections.push(Entry {
             number,
             client,
             progress: Arc::clone(&progress),
@@ -184,7 +196,7 @@ impl ConnectionLimit {
     }
 }
 
-/// See [`ConnectionLimit::take`].
+/// A slot of a connection; dropping it releases the slot.
 #[derive(Debug)]
 pub(super) struct Slot {
     number: u64,
@@ -195,7 +207,9 @@ pub(super) struct Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut table = self.limit.table();
-        table.held.retain(|held| held.number != self.number);
+        table
+            .connections
+            .retain(|entry| entry.number != self.number);
     }
 }
 
@@ -217,7 +231,10 @@ mod tests {
 
     fn is_closed(slot: &Slot) -> bool {
         let table = slot.limit.table();
-        !table.held.iter().any(|held| held.number == slot.number)
+        !table
+            .connections
+            .iter()
+            .any(|entry| entry.number == slot.number)
     }
 
     #[test]
@@ -226,7 +243,7 @@ mod tests {
         let held: Vec<Slot> = (0..3)
             .map(|_| limit.take(&tcp("10.0.0.1")).unwrap())
             .collect();
-        held[0].progress.works();
+        held[0].progress.set_executing();
         let other = limit.take(&tcp("10.0.0.2")).unwrap();
         let _new = limit.take(&tcp("10.0.0.1")).unwrap();
         let closed: Vec<bool> = held.iter().map(is_closed).collect();
@@ -235,20 +252,20 @@ mod tests {
     }
 
     #[test]
-    fn client_with_most_connections_is_limited_and_requests_are_not_aborted() {
+    fn connection_of_largest_client_is_closed_and_requests_are_not_aborted() {
         let limit = ConnectionLimit::new(LIMITS);
-        let lonely = limit.take(&tcp("10.0.0.9")).unwrap();
+        let single = limit.take(&tcp("10.0.0.9")).unwrap();
         let many: Vec<Slot> = (0..5)
             .map(|n| limit.take(&tcp(&format!("10.0.0.{}", 1 + n % 2))).unwrap())
             .collect();
         let new = limit.take(&tcp("10.0.0.3")).unwrap();
         assert!(is_closed(&many[0]), "10.0.0.1 has three");
-        assert!(!is_closed(&lonely));
-        for slot in many.iter().chain([&lonely, &new]) {
-            slot.progress.works();
+        assert!(!is_closed(&single));
+        for slot in many.iter().chain([&single, &new]) {
+            slot.progress.set_executing();
         }
         assert!(limit.take(&tcp("10.0.0.4")).is_none());
-        drop(lonely);
+        drop(single);
         assert!(limit.take(&tcp("10.0.0.4")).is_some());
     }
 

@@ -1,4 +1,4 @@
-//! Responses: JSON documents, and rejections with their status codes.
+//! Responses: JSON documents, and errors with their status codes.
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::http::{StatusCode, header};
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::message::Refusal;
 
-/// A rejection with its status code.
+/// An error response with its status code.
 pub(super) struct Failure(StatusCode, Refusal);
 
 impl Failure {
@@ -16,7 +16,7 @@ impl Failure {
     }
 }
 
-/// A rejection by the daemon is a client error: of a file, a name or a packet.
+/// An error from the daemon is a client error, such as an invalid file, name or packet, unless the daemon is stopping.
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let status = if refusal.leaving {
@@ -28,14 +28,14 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// A path with an escape that is not UTF-8.
+/// Converts the error for a path with an escape that is not UTF-8.
 impl From<PathRejection> for Failure {
     fn from(rejection: PathRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text())
     }
 }
 
-/// An unknown or repeated parameter.
+/// Converts the error for an unknown or repeated parameter.
 impl From<QueryRejection> for Failure {
     fn from(rejection: QueryRejection) -> Self {
         Self::new(rejection.status(), rejection.body_text())
@@ -48,7 +48,7 @@ impl IntoResponse for Failure {
     }
 }
 
-/// JSON with a trailing newline.
+/// Returns JSON with a trailing newline.
 pub(super) fn json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text + "\n").into_response(),

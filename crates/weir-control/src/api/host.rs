@@ -1,26 +1,26 @@
-//! `Host` and `Origin` of requests over TCP.
+//! Checks `Host` and `Origin` of requests.
 //!
-//! A web page in an operator's browser can send requests here under a name that its DNS server resolves to this address
-//! (DNS rebinding): then `Host` is that name. So names must be configured, and an `Origin` must equal the host. Changes
-//! need a token in a header field that pages of other origins cannot set.
+//! A web page in an operator's browser can send requests to this server under a name that the page's DNS server
+//! resolves to this address (DNS rebinding). `Host` is then that name. Accepted names must therefore be configured, and
+//! an `Origin` must equal the host. Changes require a token in a header field that pages of other origins cannot set.
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, Version, header};
 
-/// Why a request is rejected by its host or origin.
+/// Why a request is rejected because of its host or origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WrongHost {
-    /// No `Host`, two, or an invalid one.
+    /// `Host` is missing, repeated or invalid.
     Malformed,
-    /// `Host` is an unknown name.
+    /// `Host` is not an accepted name.
     Host,
-    /// The request is from a page of another origin.
+    /// The request comes from a page of another origin.
     Origin,
 }
 
-/// Checks that a request that was received at `local` is for this server; `names` are those of the configuration, in
+/// Checks that a request that was received at `local` is intended for this server; `names` are the configured names, in
 /// lower case.
 pub(super) fn check(
     (version, uri, headers): (Version, &Uri, &HeaderMap),
@@ -30,7 +30,7 @@ pub(super) fn check(
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
         (Some(field), None) => Some(field.as_bytes()),
-        // Browsers send no such request.
+        // Browsers do not send HTTP/1.0 requests.
         (None, _) if version == Version::HTTP_10 => None,
         _ => return Err(WrongHost::Malformed),
     };
@@ -41,7 +41,7 @@ pub(super) fn check(
         if authority.as_str().contains('@') {
             return Err(WrongHost::Malformed);
         }
-        if !is_own(authority, names, local) {
+        if !is_accepted(authority, names, local) {
             return Err(WrongHost::Host);
         }
     }
@@ -62,8 +62,8 @@ pub(super) fn check(
     }
 }
 
-/// Checks a request on the unix socket: `Host` is an address or a name without a dot, which no DNS server of others
-/// resolves, and an `Origin` equals it.
+/// Checks a request on the unix socket. `Host` must be an address or a name without a dot, which public DNS servers do
+/// not resolve. An `Origin` must equal `Host`.
 pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
     let mut fields = headers.get_all(header::HOST).iter();
     let host = match (fields.next(), fields.next()) {
@@ -79,13 +79,13 @@ pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
             return Err(WrongHost::Host);
         }
     }
-    let own = host.as_ref().map(Authority::as_str);
+    let host = host.as_ref().map(Authority::as_str);
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let same = |origin: &[u8]| {
         origin
             .split_once_scheme()
-            .zip(own)
-            .is_some_and(|(rest, own)| rest.eq_ignore_ascii_case(own.as_bytes()))
+            .zip(host)
+            .is_some_and(|(rest, host)| rest.eq_ignore_ascii_case(host.as_bytes()))
     };
     if origins.all(|origin| same(origin.as_bytes())) {
         Ok(())
@@ -95,7 +95,7 @@ pub(super) fn check_socket(headers: &HeaderMap) -> Result<(), WrongHost> {
 }
 
 trait Scheme {
-    /// The part after `http://` or `https://`.
+    /// Returns the part after `http://` or `https://`.
     fn split_once_scheme(&self) -> Option<&[u8]>;
 }
 
@@ -106,7 +106,7 @@ impl Scheme for [u8] {
     }
 }
 
-fn is_own(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
+fn is_accepted(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
     let name = authority.host().to_ascii_lowercase();
     let port = authority.port_u16();
     let listed = names
@@ -133,7 +133,7 @@ fn is_own(authority: &Authority, names: &[String], local: SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    fn judged(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
+    fn checked(local: &str, fields: &[(&str, &str)]) -> Result<(), WrongHost> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             let name = header::HeaderName::try_from(*name).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn only_own_host_names_are_accepted() {
+    fn only_configured_and_local_host_names_are_accepted() {
         for (local, host) in [
             ("127.0.0.1:9900", "127.0.0.1:9900"),
             ("127.0.0.1:9900", "localhost:9900"),
@@ -160,7 +160,7 @@ mod tests {
             ("10.0.0.1:9900", "lb1.example:1"),
             ("127.0.0.1:9900", "tunnel:8443"),
         ] {
-            assert_eq!(judged(local, &[("host", host)]), Ok(()), "{local} {host}");
+            assert_eq!(checked(local, &[("host", host)]), Ok(()), "{local} {host}");
         }
         for (local, host) in [
             ("127.0.0.1:9900", "evil.example"),
@@ -175,14 +175,14 @@ mod tests {
             ("127.0.0.1:9900", "tunnel:8444"),
             ("127.0.0.1:9900", "tunnel"),
         ] {
-            let found = judged(local, &[("host", host)]);
+            let found = checked(local, &[("host", host)]);
             assert_eq!(found, Err(WrongHost::Host), "{local} {host}");
         }
     }
 
     #[test]
     fn socket_rejects_pages_of_other_origins_and_public_names() {
-        let judged = |fields: &[(&str, &str)]| {
+        let checked = |fields: &[(&str, &str)]| {
             let mut headers = HeaderMap::new();
             for (name, value) in fields {
                 let name = header::HeaderName::try_from(*name).unwrap();
@@ -191,30 +191,34 @@ mod tests {
             check_socket(&headers)
         };
         for host in ["weir", "localhost:9900", "127.0.0.1:9900", "[::1]:9900"] {
-            assert_eq!(judged(&[("host", host)]), Ok(()), "{host}");
+            assert_eq!(checked(&[("host", host)]), Ok(()), "{host}");
             let origin = format!("http://{host}");
-            assert_eq!(judged(&[("host", host), ("origin", &origin)]), Ok(()));
+            assert_eq!(checked(&[("host", host), ("origin", &origin)]), Ok(()));
             for origin in ["http://evil.example", "null", "http://localhost:1"] {
-                let found = judged(&[("host", host), ("origin", origin)]);
+                let found = checked(&[("host", host), ("origin", origin)]);
                 assert_eq!(found, Err(WrongHost::Origin), "{host} {origin}");
             }
         }
-        assert_eq!(judged(&[]), Ok(()), "a client that is no browser");
-        let public = judged(&[("host", "evil.example:9900")]);
+        assert_eq!(
+            checked(&[]),
+            Ok(()),
+            "a client without `Host` is not a browser"
+        );
+        let public = checked(&[("host", "evil.example:9900")]);
         assert_eq!(public, Err(WrongHost::Host));
         let two = [("host", "a"), ("host", "b")];
-        assert_eq!(judged(&two), Err(WrongHost::Malformed));
+        assert_eq!(checked(&two), Err(WrongHost::Malformed));
     }
 
     #[test]
     fn one_host_header_and_same_origin_are_required() {
         let local = "127.0.0.1:9900";
         let host = ("host", "localhost:9900");
-        assert_eq!(judged(local, &[]), Err(WrongHost::Malformed));
-        assert_eq!(judged(local, &[host, host]), Err(WrongHost::Malformed));
+        assert_eq!(checked(local, &[]), Err(WrongHost::Malformed));
+        assert_eq!(checked(local, &[host, host]), Err(WrongHost::Malformed));
         let user = ("host", "evil@localhost:9900");
-        assert_eq!(judged(local, &[user]), Err(WrongHost::Malformed));
-        let origin = |origin| judged(local, &[host, ("origin", origin)]);
+        assert_eq!(checked(local, &[user]), Err(WrongHost::Malformed));
+        let origin = |origin| checked(local, &[host, ("origin", origin)]);
         assert_eq!(origin("http://localhost:9900"), Ok(()));
         for other in [
             "http://localhost:9901",

@@ -14,17 +14,17 @@ use weir_proxy::tap::{Match, Tap};
 /// Interval at which a tap is read.
 const TAP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Parts of a tap's answer that may wait for the client.
-const TAP_PARTS: usize = 4;
+/// Maximum number of body parts that wait for the client.
+const TAP_PARTS_MAX: usize = 4;
 
-/// The lines of a tap as a body, until the client or the service is gone.
+/// Returns the lines of a tap as a body, until the client disconnects or the service is removed.
 pub(super) fn body(tap: Tap) -> Body {
-    let (sender, parts) = mpsc::channel(TAP_PARTS);
+    let (sender, parts) = mpsc::channel(TAP_PARTS_MAX);
     tokio::spawn(copy(tap, sender));
     Body::new(Parts(parts))
 }
 
-/// Reads the parameters of a tap.
+/// Parses the parameters of a tap: whether the lines are JSON, and the conditions.
 pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     let (mut is_json, mut matches) = (false, Vec::new());
     for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -42,7 +42,7 @@ pub(super) fn parse(query: &str) -> Result<(bool, Vec<Match>), String> {
     Ok((is_json, matches))
 }
 
-/// Sends the lines of a tap until the client or the service is gone.
+/// Sends the lines of a tap until the client disconnects or the service is removed.
 async fn copy(mut tap: Tap, to: mpsc::Sender<Bytes>) {
     loop {
         let mut lines = Vec::new();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_of_a_tap_are_read() {
+    fn tap_parameters_are_parsed() {
         let (is_json, matches) = parse("json&match=status%3D5*&match=target=/a%20b")
             .ok()
             .unwrap();

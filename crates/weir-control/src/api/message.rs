@@ -7,46 +7,47 @@ use serde::{Deserialize, Serialize};
 
 use crate::group_configuration::GroupConfiguration;
 
-/// `POST /v1/reload` and `POST /v1/plan`.
+/// The body of `POST /v1/reload` and `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileRequest {
-    /// Absolute path of the file, which only the owner may set; absent = the active file.
+    /// Absolute path of the file, which only the owner may specify; absent = the active file.
     pub path: Option<PathBuf>,
-    /// The configuration itself instead of a file; JSON if it begins with `{`, otherwise TOML.
+    /// The configuration itself, instead of a file: JSON if it begins with `{`, otherwise TOML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Whether findings are rendered in colour.
+    /// Whether diagnostics are rendered in colour.
     pub color: bool,
-    /// Milliseconds for which a reload is on probation: the response comes after them, and the reload is rolled back if
-    /// it made things worse.
+    /// Duration of the probation of a reload, in milliseconds. The response is sent at its end. The reload is rolled
+    /// back if it made things worse. Absent = no probation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guard_ms: Option<u64>,
-    /// A configuration of the group in place of the active one; only the daemon itself sets it.
+    /// A configuration of the group to use instead of the active one. Only the daemon itself sets this field.
     #[serde(skip)]
     pub group: Option<Arc<GroupConfiguration>>,
 }
 
-/// `POST /v1/cluster/publish`.
+/// The body of `POST /v1/cluster/publish`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PublishRequest {
     /// The configuration: JSON if it begins with `{`, otherwise TOML.
     pub text: String,
-    /// Milliseconds for which each director watches it before the next one applies it; 0 = not at all.
+    /// How long each director observes the configuration before the next director applies it, in milliseconds; 0 = no
+    /// observation.
     pub guard_ms: u64,
-    /// Whether findings are rendered in colour.
+    /// Whether diagnostics are rendered in colour.
     pub color: bool,
 }
 
 /// A configuration that is being rolled out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// Its version.
+    /// Version of the configuration.
     pub version: u64,
 }
 
-/// `POST /v1/upgrade`.
+/// The body of `POST /v1/upgrade`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpgradeRequest {
@@ -57,7 +58,7 @@ pub struct UpgradeRequest {
 /// A completed upgrade.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upgraded {
-    /// The process that is active now.
+    /// Process ID of the new active daemon.
     pub pid: u32,
 }
 
@@ -68,7 +69,7 @@ pub struct Reloaded {
     pub revision: u64,
     /// The changes, one per line.
     pub changes: Vec<String>,
-    /// Warnings and notes about the file, rendered; empty for none.
+    /// Warnings and notes about the file, rendered; empty if there are none.
     pub findings: String,
 }
 
@@ -76,35 +77,35 @@ pub struct Reloaded {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerNow {
-    /// Its pool.
+    /// The server's pool.
     pub pool: String,
-    /// Its address as in the file.
+    /// The server's address as in the file.
     pub address: String,
-    /// As in the status document.
+    /// The server's state, as in the status document.
     pub state: String,
-    /// Why it is in that state.
+    /// Why the server is in this state.
     pub reason: String,
-    /// Configured.
+    /// The configured weight.
     pub weight: u32,
-    /// What the scheduler uses.
+    /// The weight that the scheduler uses.
     pub effective_weight: u32,
-    /// The active override as given to `weir server`.
+    /// The active override, as passed to `weir server`.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Connections that can still carry data, and requests under way.
+    /// Number of connections that can still carry data, and of requests in progress.
     pub open_connections: u64,
-    /// Connections that both sides have closed, whose entries in the flow table have not expired.
+    /// Number of connections that both sides have closed and whose flow table entries have not expired.
     pub closed_connections: u64,
 }
 
-/// `POST /v1/explain`.
+/// The body of `POST /v1/explain`: either a packet or a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainRequest {
-    /// `tcp SRC:PORT VIP:PORT`.
+    /// A packet: `tcp SRC:PORT VIP:PORT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet: Option<String>,
-    /// `GET http://host/path`; this or a packet.
+    /// A request: `GET http://host/path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// Header lines of the request, `Name: value`.
@@ -112,22 +113,22 @@ pub struct ExplainRequest {
     pub headers: Vec<String>,
 }
 
-/// The body of every response that is not 200.
+/// The body of every response whose status is not 200.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{error}")]
 pub struct Refusal {
-    /// One line.
+    /// The error in one line.
     pub error: String,
-    /// Findings about a file, rendered.
+    /// Findings about a configuration, rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diagnostics: Option<String>,
-    /// This daemon executes no more requests; its successor may.
+    /// Whether the daemon no longer executes requests; its successor may.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
 }
 
 impl Refusal {
-    /// Without findings.
+    /// Creates an error without findings.
     pub fn new(error: impl ToString) -> Self {
         Self {
             error: error.to_string(),
@@ -135,7 +136,7 @@ impl Refusal {
         }
     }
 
-    /// The daemon is stopping or has a successor.
+    /// Creates the error of a daemon that is stopping or has a successor.
     pub fn leaving() -> Self {
         Self {
             leaving: true,
@@ -152,12 +153,12 @@ pub struct NodeOrder {
     pub state: NodeState,
 }
 
-/// Whether a director takes part in a group of directors.
+/// Whether a director does the work that another director could take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It does.
+    /// The director announces VIPs and runs virtual routers.
     Ready,
-    /// It moves its work to the others: routes are withdrawn, and virtual routers are released.
+    /// The director moves its work to the others: it withdraws routes and releases virtual routers.
     Drain,
 }

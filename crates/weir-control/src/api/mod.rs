@@ -2,20 +2,19 @@
 //! `/v1/reload`, `/v1/plan`, `/v1/explain`, `/v1/node`, `/v1/cluster`, `/v1/cluster/publish`, `/v1/log`,
 //! `/v1/tap/SERVICE`, `/v1/servers/POOL/ADDRESS`.
 //!
-//! Requests become [`Order`]s and responses are JSON. Bodies are limited in size and time. On the unix socket the
-//! kernel identifies the caller; over TCP [`Policy`] checks `Host` and token. Only the owner of the daemon may name
-//! files and programs, see [`Caller::is_owner`].
+//! Requests are converted to [`Command`]s; responses are JSON. Bodies are limited in size and time. On the unix socket,
+//! the kernel identifies the caller; over TCP, [`Policy`] checks `Host` and token. Only the owner of the daemon may
+//! specify files and programs, see [`Caller::is_owner`].
 
 mod body;
 mod caller;
+mod command;
 mod command_line;
 mod connection_limit;
 mod failure;
 mod host;
 mod live;
 mod message;
-mod order;
-
 mod policy;
 mod refusal;
 mod serve;
@@ -46,36 +45,36 @@ use weir_proxy::tap::{Tap, TapError};
 
 pub use body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES};
 pub use caller::{Caller, Peer, Role, UnknownRole};
+pub use command::{Command, CommandSender, Reply, command_queue};
 pub use message::{
     ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
     Reloaded, ServerNow, UpgradeRequest, Upgraded,
 };
-pub use order::{Order, Orders, Reply, orders};
 pub use policy::{Policy, SharedPolicy};
 pub use refusal::Refused;
 pub use serve::{Listener, serve};
 pub use token::{NamedToken, Token, TokenFileError, Tokens, add_token, named_tokens};
 pub use weir_state::{Override, ServerOrder};
 
-/// Access rights of a listener's clients.
+/// How the access of a listener's clients is restricted.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// The unix socket: its mode decides who may connect.
+    /// By the mode of the unix socket.
     Unix,
-    /// TCP: the policy decides.
+    /// By the policy of a TCP listener.
     Tcp(SharedPolicy),
 }
 
-/// The shared state of the handlers.
+/// The state that the handlers share.
 #[derive(Clone)]
 struct Api {
-    orders: Orders,
+    commands: CommandSender,
     refused: Arc<Refused>,
 }
 
-impl FromRef<Api> for Orders {
+impl FromRef<Api> for CommandSender {
     fn from_ref(api: &Api) -> Self {
-        api.orders.clone()
+        api.commands.clone()
     }
 }
 
@@ -85,10 +84,10 @@ impl FromRef<Api> for Arc<Refused> {
     }
 }
 
-/// The routes for one kind of listener; `refused` counts for all of them.
-pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router {
+/// Returns the routes for a listener. All listeners share the counters in `refused`.
+pub fn router(commands: CommandSender, access: &Access, refused: &Arc<Refused>) -> Router {
     let api = Api {
-        orders,
+        commands,
         refused: Arc::clone(refused),
     };
     let router = Router::new()
@@ -114,11 +113,11 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(api)
-        .layer(from_fn(serve::take_in));
+        .layer(from_fn(serve::receive_body));
     match access {
-        // A browser reaches the socket through a forwarded port; there is no token then.
+        // A browser may reach the socket through a forwarded port, without a token.
         Access::Unix => router.layer(from_fn(policy::socket_gate)),
-        // Outermost layer: the body of a rejected request is not read.
+        // This is the outermost layer, so that the body of a rejected request is not read.
         Access::Tcp(policy) => {
             let gate = Gate {
                 policy: policy.clone(),
@@ -129,11 +128,15 @@ pub fn router(orders: Orders, access: &Access, refused: &Arc<Refused>) -> Router
     }
 }
 
-type Answered = Result<Response, Failure>;
+type HandlerResult = Result<Response, Failure>;
 
-/// Changes of the configuration may contain what only operators should see, such as header values.
-async fn status(State(orders): State<Orders>, Extension(caller): Extension<Caller>) -> Answered {
-    let mut report = orders.send(Order::Status).await?;
+/// Returns the status. Readers do not see configuration changes, which may contain confidential values, such as header
+/// values.
+async fn status(
+    State(commands): State<CommandSender>,
+    Extension(caller): Extension<Caller>,
+) -> HandlerResult {
+    let mut report = commands.send(Command::Status).await?;
     if caller.role() < Role::Operate {
         for reload in &mut report.reloads {
             reload.changes.clear();
@@ -150,25 +153,25 @@ async fn status(State(orders): State<Orders>, Extension(caller): Extension<Calle
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HistoryQuery {
-    /// A service; without it all services together.
+    /// Name of a service; absent = all services together.
     service: Option<String>,
 }
 
 async fn history(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     query: Result<Query<HistoryQuery>, QueryRejection>,
-) -> Answered {
+) -> HandlerResult {
     let Query(query) = query?;
-    let order = |reply| Order::History(query.service, reply);
-    Ok(json(&orders.send(order).await?))
+    let command = |reply| Command::History(query.service, reply);
+    Ok(json(&commands.send(command).await?))
 }
 
 async fn export(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     State(refused): State<Arc<Refused>>,
     headers: HeaderMap,
-) -> Answered {
-    let report = orders.send(Order::Status).await?;
+) -> HandlerResult {
+    let report = commands.send(Command::Status).await?;
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     let format = Format::accepted(accept.unwrap_or_default());
@@ -178,50 +181,54 @@ async fn export(
 }
 
 async fn reload(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
     body: Body,
-) -> Answered {
+) -> HandlerResult {
     let request = file_request(body, &caller).await?;
-    let reloaded = orders
-        .send(|reply| Order::Reload(request, caller, reply))
+    let reloaded = commands
+        .send(|reply| Command::Reload(request, caller, reply))
         .await?;
     Ok(json(&reloaded))
 }
 
 async fn upgrade(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
     body: Body,
-) -> Answered {
+) -> HandlerResult {
     if !caller.is_owner() {
-        return Err(owner_only("a program that takes over may be named"));
+        return Err(owner_only("an upgrade may be requested"));
     }
     let request: UpgradeRequest = read(body).await?;
-    let upgraded = orders.send(|reply| Order::Upgrade(request, reply)).await?;
+    let upgraded = commands
+        .send(|reply| Command::Upgrade(request, reply))
+        .await?;
     Ok(json(&upgraded))
 }
 
 async fn plan(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
     body: Body,
-) -> Answered {
+) -> HandlerResult {
     let request = file_request(body, &caller).await?;
-    let order = |reply| Order::Plan(request, caller, reply);
-    Ok(json(&orders.send(order).await?))
+    let command = |reply| Command::Plan(request, caller, reply);
+    Ok(json(&commands.send(command).await?))
 }
 
 async fn explain(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     Extension(caller): Extension<Caller>,
     body: Body,
-) -> Answered {
+) -> HandlerResult {
     let request: ExplainRequest = read(body).await?;
     let answer = match (request.packet, request.request) {
         (Some(packet), None) => {
             let packet = packet.parse().map_err(Refusal::new)?;
-            orders.send(|reply| Order::Explain(packet, reply)).await?
+            commands
+                .send(|reply| Command::Explain(packet, reply))
+                .await?
         }
         (None, Some(text)) => {
             let parsed = Request::parse(&text, &request.headers).map_err(Refusal::new)?;
@@ -229,8 +236,8 @@ async fn explain(
                 Role::Read => parsed.for_reader(),
                 Role::Operate | Role::Write => parsed,
             };
-            orders
-                .send(|reply| Order::ExplainRequest(request, reply))
+            commands
+                .send(|reply| Command::ExplainRequest(request, reply))
                 .await?
         }
         _ => return Err(Refusal::new("specify exactly one of packet and request").into()),
@@ -238,33 +245,41 @@ async fn explain(
     Ok(json(&answer))
 }
 
-/// `/v1/servers/POOL/ADDRESS`.
+/// Pool and address of `/v1/servers/POOL/ADDRESS`.
 type ServerPath = Result<Path<(String, String)>, PathRejection>;
 
-async fn server(State(orders): State<Orders>, server: ServerPath, body: Body) -> Answered {
+async fn server(
+    State(commands): State<CommandSender>,
+    server: ServerPath,
+    body: Body,
+) -> HandlerResult {
     let Path((pool, address)) = server?;
     let request: ServerOrder = read(body).await?;
-    let order = |reply| Order::Server {
+    let command = |reply| Command::Server {
         pool,
         address,
         request,
         reply,
     };
-    Ok(json(&orders.send(order).await?))
+    Ok(json(&commands.send(command).await?))
 }
 
-async fn server_now(State(orders): State<Orders>, server: ServerPath) -> Answered {
+async fn server_now(State(commands): State<CommandSender>, server: ServerPath) -> HandlerResult {
     let Path((pool, address)) = server?;
-    let order = |reply| Order::ServerNow {
+    let command = |reply| Command::ServerNow {
         pool,
         address,
         reply,
     };
-    Ok(json(&orders.send(order).await?))
+    Ok(json(&commands.send(command).await?))
 }
 
-/// `PUT`: the body contains the keys of a list entry; an empty one adds a server with default values.
-async fn add(State(orders): State<Orders>, server: ServerPath, body: Body) -> Answered {
+/// Adds or changes a server. The body contains the keys of a list entry; an empty body selects default values.
+async fn add(
+    State(commands): State<CommandSender>,
+    server: ServerPath,
+    body: Body,
+) -> HandlerResult {
     let Path((pool, address)) = server?;
     let bytes = collect(body, MAX_BODY_BYTES).await?;
     let keys = if bytes.is_empty() {
@@ -272,70 +287,73 @@ async fn add(State(orders): State<Orders>, server: ServerPath, body: Body) -> An
     } else {
         parse(&bytes)?
     };
-    member(&orders, pool, address, Some(keys)).await
+    member(&commands, pool, address, Some(keys)).await
 }
 
-async fn remove(State(orders): State<Orders>, server: ServerPath) -> Answered {
+async fn remove(State(commands): State<CommandSender>, server: ServerPath) -> HandlerResult {
     let Path((pool, address)) = server?;
-    member(&orders, pool, address, None).await
+    member(&commands, pool, address, None).await
 }
 
 async fn member(
-    orders: &Orders,
+    commands: &CommandSender,
     pool: String,
     address: String,
     keys: Option<serde_json::Map<String, serde_json::Value>>,
-) -> Answered {
-    let order = |reply| Order::Member {
+) -> HandlerResult {
+    let command = |reply| Command::Member {
         pool,
         address,
         keys,
         reply,
     };
-    orders.send(order).await?;
+    commands.send(command).await?;
     Ok(json(&serde_json::json!({})))
 }
 
-async fn node(State(orders): State<Orders>, body: Body) -> Answered {
+async fn node(State(commands): State<CommandSender>, body: Body) -> HandlerResult {
     let request: NodeOrder = read(body).await?;
-    let order = |reply| Order::Node(request, reply);
-    Ok(json(&orders.send(order).await?))
+    let command = |reply| Command::Node(request, reply);
+    Ok(json(&commands.send(command).await?))
 }
 
-/// The group alone: the status of many services costs much more, and a rollout is watched by asking repeatedly.
-async fn cluster(State(orders): State<Orders>) -> Answered {
-    Ok(json(&orders.send(Order::Cluster).await?))
+/// Returns only the group. The status of many services takes much longer, and clients poll the group during a rollout.
+async fn cluster(State(commands): State<CommandSender>) -> HandlerResult {
+    Ok(json(&commands.send(Command::Cluster).await?))
 }
 
-async fn publish(State(orders): State<Orders>, body: Body) -> Answered {
+async fn publish(State(commands): State<CommandSender>, body: Body) -> HandlerResult {
     let request: PublishRequest = parse(&collect(body, MAX_TEXT_BODY_BYTES).await?)?;
-    let order = |reply| Order::Publish(request, reply);
-    Ok(json(&orders.send(order).await?))
+    let command = |reply| Command::Publish(request, reply);
+    Ok(json(&commands.send(command).await?))
 }
 
 async fn ipvsadm(
-    State(orders): State<Orders>,
+    State(commands): State<CommandSender>,
     Extension(peer): Extension<Peer>,
     body: Body,
-) -> Answered {
+) -> HandlerResult {
     let request: crate::ipvsadm_message::Request = read(body).await?;
-    let order = |reply| Order::Ipvsadm(request, peer, reply);
-    Ok(json(&orders.send(order).await?))
+    let command = |reply| Command::Ipvsadm(request, peer, reply);
+    Ok(json(&commands.send(command).await?))
 }
 
-async fn log() -> Answered {
+async fn log() -> HandlerResult {
     let filter = log_filter::active().ok_or_else(|| Refusal::new("this process has no log"))?;
     Ok(json(&filter))
 }
 
-async fn set_log(body: Body) -> Answered {
+async fn set_log(body: Body) -> HandlerResult {
     let filter: Filter = read(body).await?;
     log_filter::change(&filter).map_err(Refusal::new)?;
     Ok(json(&filter))
 }
 
-/// Lines until the client disconnects.
-async fn tap(service: Result<Path<String>, PathRejection>, RawQuery(query): RawQuery) -> Answered {
+/// Sends lines until the client disconnects.
+async fn tap(
+    service: Result<Path<String>, PathRejection>,
+    RawQuery(query): RawQuery,
+) -> HandlerResult {
     let Path(service) = service?;
     let (is_json, matches) =
         live::parse(query.as_deref().unwrap_or_default()).map_err(Refusal::new)?;
@@ -365,7 +383,7 @@ async fn page() -> Response {
     response
 }
 
-/// What the caller may do, for the dashboard.
+/// Returns the caller's role, for the dashboard.
 async fn caller(Extension(caller): Extension<Caller>) -> Response {
     json(&serde_json::json!({ "role": caller.role().to_string() }))
 }
@@ -380,7 +398,8 @@ async fn wrong_method() -> Failure {
     Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
 }
 
-/// An empty body selects the active file. The daemon reads it with its own privileges, which the caller may not have.
+/// Parses a [`FileRequest`]. An empty body selects the active file. The daemon reads the file with its own privileges,
+/// which the caller may not have.
 async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failure> {
     let bytes = collect(body, MAX_TEXT_BODY_BYTES).await?;
     if bytes.is_empty() {
@@ -395,14 +414,14 @@ async fn file_request(body: Body, caller: &Caller) -> Result<FileRequest, Failur
     }
     if request.path.is_some() && !caller.is_owner() {
         return Err(owner_only(
-            "a configuration may be named by its path (without one it is the active file)",
+            "the path of a configuration may be specified (without a path, the active file is used)",
         ));
     }
     Ok(request)
 }
 
 fn owner_only(what: &str) -> Failure {
-    let by = "only on the unix socket, by root or the user that the daemon runs as";
+    let by = "only on the unix socket, by root or the daemon's user";
     Failure::new(StatusCode::FORBIDDEN, format!("{what} {by}"))
 }
 
@@ -410,12 +429,12 @@ async fn read<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
     parse(&collect(body, MAX_BODY_BYTES).await?)
 }
 
-/// A list is no request: serde would take its items for the fields of one.
+/// Parses a JSON object. Rejects a list, whose items serde would use as the fields of a struct.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     if bytes.trim_ascii_start().starts_with(b"[") {
-        let error = "the body: expected an object, found a list";
+        let error = "invalid body: expected an object, found a list";
         return Err(Failure::new(StatusCode::BAD_REQUEST, error));
     }
     serde_json::from_slice(bytes)
-        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("the body: {error}")))
+        .map_err(|error| Failure::new(StatusCode::BAD_REQUEST, format!("invalid body: {error}")))
 }

@@ -1,5 +1,5 @@
-//! The access policy of a TCP listener: names, tokens and roles. Changes by a reload apply to the next request of every
-//! connection.
+//! The access policy of a TCP listener: names, tokens and roles. A reload changes the policy from the next request of
+//! every connection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -19,7 +19,7 @@ use super::token::{Tokens, bearer};
 /// The names, tokens and roles that a TCP listener accepts.
 #[derive(Debug)]
 pub struct Policy {
-    /// The certificates of `tls`, the first to expire first.
+    /// The certificates of `tls`, in order of expiry.
     pub certificates: Vec<weir_proxy::CertificateExpiry>,
     /// Tokens with their roles.
     pub tokens: Tokens,
@@ -55,7 +55,7 @@ impl SharedPolicy {
 /// Properties of a TCP connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Via {
-    /// The address that the client connected to.
+    /// The address to which the client connected.
     pub(super) local: SocketAddr,
     /// Whether the connection uses TLS.
     pub(super) tls: bool,
@@ -68,8 +68,8 @@ pub(super) struct Gate {
     pub(super) refused: Arc<Refused>,
 }
 
-/// The role that a request requires. Unlisted routes are treated as changes. Requests of clients are no status:
-/// their paths and queries may contain secrets.
+/// Returns the role that a request requires. Unlisted routes are treated as changes. A tap requires more than the read
+/// role, because paths and queries of clients may contain secrets.
 pub(super) fn required(method: &Method, path: &str) -> Role {
     if path.starts_with("/v1/tap/") {
         return Role::Operate;
@@ -84,7 +84,7 @@ pub(super) fn required(method: &Method, path: &str) -> Role {
     Role::Write
 }
 
-/// Accepts requests that are for this server and have the required role. The body is not read before.
+/// Accepts requests that are intended for this server and have the required role. Runs before the body is read.
 pub(super) async fn gate(
     State(gate): State<Gate>,
     Extension(via): Extension<Via>,
@@ -95,7 +95,7 @@ pub(super) async fn gate(
     let Caller::Tcp { peer, .. } = caller else {
         return next.run(request).await;
     };
-    match admitted(&gate.policy.get(), via, peer, &request) {
+    match check(&gate.policy.get(), via, peer, &request) {
         Ok(role) => {
             request.extensions_mut().insert(Caller::Tcp { peer, role });
             next.run(request).await
@@ -107,8 +107,8 @@ pub(super) async fn gate(
     }
 }
 
-/// Rejects requests on the unix socket that a page of another origin caused, or that use a name of the public DNS: a
-/// browser reaches the socket through a port that an operator forwards to it.
+/// Rejects requests on the unix socket that come from a page of another origin or use a public DNS name. A browser can
+/// reach the socket through a port that an operator forwards to it.
 pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
     match host::check_socket(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -118,14 +118,9 @@ pub(super) async fn socket_gate(request: Request, next: Next) -> Response {
 
 type Refusal = (Reason, Box<Response>);
 
-fn admitted(
-    policy: &Policy,
-    via: Via,
-    peer: SocketAddr,
-    request: &Request,
-) -> Result<Role, Refusal> {
+fn check(policy: &Policy, via: Via, peer: SocketAddr, request: &Request) -> Result<Role, Refusal> {
     if policy.tls.is_some() && !via.tls {
-        let error = "this address now uses TLS; connect again";
+        let error = "this address now requires TLS; connect again";
         return Err(refuse(
             Reason::Handshake,
             StatusCode::MISDIRECTED_REQUEST,
@@ -136,7 +131,7 @@ fn admitted(
     host::check(parts, &policy.hosts, via.local).map_err(misdirected)?;
     let method = request.method();
     let required = required(method, request.uri().path());
-    // A browser sends no token with the address of a page, and the page has no data.
+    // A browser sends no token when it opens the page, and the page contains no data.
     let is_page = required == Role::Read && request.uri().path() == "/";
     let Some(shown) = request.headers().get(header::AUTHORIZATION) else {
         if is_page || required == Role::Read && !policy.read_requires_token {
@@ -179,7 +174,7 @@ fn misdirected(wrong: WrongHost) -> Refusal {
         WrongHost::Host => refuse(
             Reason::Host,
             StatusCode::MISDIRECTED_REQUEST,
-            "`Host` is not this server's address; `hosts` of [node.admin] lists the accepted names",
+            "`Host` is not this server's address; `hosts` in [node.admin] lists the accepted names",
         ),
         WrongHost::Origin => refuse(
             Reason::Origin,
@@ -196,8 +191,8 @@ fn unauthorized(reason: Reason, required: Role) -> Refusal {
         (
             "Bearer",
             format!(
-                "this request requires `Authorization: Bearer` with a token that has the role `{required}`: one of \
-                 `tokens` of [node.admin], or on loopback the content of `token` in the runtime directory"
+                "this request requires `Authorization: Bearer` with a token that has the role `{required}`: a token \
+                 from `tokens` in [node.admin] or, on loopback, the content of `token` in the runtime directory"
             ),
         )
     };
@@ -211,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_requests_need_more_than_the_read_role() {
+    fn unknown_requests_require_the_write_role() {
         let role = |method: &str, path| required(&method.parse().unwrap(), path);
         for path in ["/", "/v1/status", "/metrics", "/no/such/thing"] {
             assert_eq!(role("GET", path), Role::Read);

@@ -1,4 +1,4 @@
-//! Requests and connections that were rejected before processing: counted by reason, and logged at a limited rate.
+//! Counts requests and connections that were rejected before processing, by reason, and logs them at a limited rate.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,24 +6,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Minimum interval between log lines.
-const LOG_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A token is required, but missing.
+    /// A required token is missing.
     NoToken,
     /// The token is unknown.
     BadToken,
     /// The token's role is not sufficient.
     Role,
-    /// `Host` is not a name of this server.
+    /// `Host` is missing, invalid or not accepted.
     Host,
     /// `Origin` differs from the host.
     Origin,
     /// Too many connections.
     Connections,
-    /// A TLS handshake that failed or took too long.
+    /// A TLS handshake failed or took too long.
     Handshake,
 }
 
@@ -53,7 +53,7 @@ impl Reason {
     }
 }
 
-/// The counters of a daemon.
+/// The counters of a daemon's listeners.
 #[derive(Debug, Default)]
 pub struct Refused {
     counts: [AtomicU64; Reason::ALL.len()],
@@ -67,9 +67,9 @@ struct Log {
 }
 
 impl Log {
-    /// The number of suppressed lines before this one; `None` = this one is suppressed too.
+    /// Returns the number of suppressed lines since the last one; `None` = this line must be suppressed.
     fn permits(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now < last + LOG_EVERY) {
+        if self.last.is_some_and(|last| now < last + LOG_INTERVAL) {
             self.suppressed += 1;
             return None;
         }
@@ -79,18 +79,18 @@ impl Log {
 }
 
 impl Refused {
-    /// Counts a rejection. The request itself is not logged: it may contain a token.
+    /// Counts and logs a rejection. The request itself is not logged, because it may contain a token.
     pub fn note(&self, reason: Reason, peer: SocketAddr) {
-        // The counters are independent.
+        // Relaxed: the counters are independent.
         self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(suppressed) = log.permits(Instant::now()) {
             let reason = reason.name();
-            tracing::warn!(%peer, reason, suppressed, "admin refused a client");
+            tracing::warn!(%peer, reason, suppressed, "rejected a client of the admin listener");
         }
     }
 
-    /// Since the daemon started.
+    /// Returns the number of rejections by reason, since the daemon started.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let count = |reason: Reason| self.counts[reason as usize].load(Ordering::Relaxed);
         Reason::ALL
@@ -108,8 +108,8 @@ mod tests {
         let (mut log, now) = (Log::default(), Instant::now());
         assert_eq!(log.permits(now), Some(0));
         assert_eq!(log.permits(now), None);
-        assert_eq!(log.permits(now + LOG_EVERY / 2), None);
-        assert_eq!(log.permits(now + LOG_EVERY), Some(2));
+        assert_eq!(log.permits(now + LOG_INTERVAL / 2), None);
+        assert_eq!(log.permits(now + LOG_INTERVAL), Some(2));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Serves connections of the API with limits on number, time and cost.
+//! Serves API connections, with limits on their number, time and cost.
 //!
-//! Connections are closed if they send no complete header in time, are idle for too long, or do not read the response.
-//! [`connection_limit`](super::connection_limit) decides which ones are closed to make room for others.
+//! A connection is closed if the client sends no complete header in time, is idle for too long, or does not read the
+//! response. [`connection_limit`](super::connection_limit) decides which connections are closed to admit others.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,15 +33,15 @@ use super::refusal::{Reason, Refused};
 use super::write_timeout::WriteTimeout;
 
 /// Time limit for a request header, and for a TLS handshake.
-const HEADER_DEADLINE: Duration = Duration::from_secs(5);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for a request body.
-const BODY_DEADLINE: Duration = Duration::from_secs(10);
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time limit for a client that does not read the response.
-const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pause after an error of accept(2), usually a lack of descriptors.
+/// Pause after an error from accept(2), usually a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket.
@@ -49,7 +49,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub enum Listener {
     /// The socket of the runtime directory.
     Unix(UnixListener),
-    /// `[node] admin`.
+    /// The TCP socket of `[node] admin`.
     Tcp {
         /// The socket.
         listener: TcpListener,
@@ -68,7 +68,7 @@ enum Accepted {
 }
 
 impl Accepted {
-    /// The client's socket, for privileged processes.
+    /// Returns the client's socket, for privileged processes.
     fn peer(&self) -> Peer {
         match self {
             Self::Unix(stream) => stream.as_fd().try_clone_to_owned().map(Peer::new),
@@ -132,7 +132,7 @@ impl Listener {
                     return Ok((Box::new(stream), via));
                 };
                 let handshake = TlsAcceptor::from(tls).accept(stream);
-                let stream = timeout(HEADER_DEADLINE, handshake).await??;
+                let stream = timeout(HEADER_TIMEOUT, handshake).await??;
                 Ok((Box::new(stream), Via { tls: true, ..via }))
             }
             (Self::Unix(_), Accepted::Tcp(stream, via)) => Ok((Box::new(stream), via)),
@@ -148,7 +148,7 @@ pub async fn serve(listener: Listener, router: Router) {
         let (accepted, caller) = match listener.next().await {
             Ok(next) => next,
             Err(error) => {
-                tracing::warn!(%error, "a connection to the API was not accepted");
+                tracing::warn!(%error, "failed to accept a connection to the API");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -177,22 +177,24 @@ async fn connection(
 ) {
     let peer = accepted.peer();
     let accepted = match accepted {
-        Accepted::Unix(stream) => match command_line::begins(&stream, HEADER_DEADLINE).await {
-            Ok(false) => Accepted::Unix(stream),
-            Ok(true) => {
-                let router = router.layer(Extension(caller)).layer(Extension(peer));
-                let router = router.layer(Extension(Arc::clone(&slot.progress)));
-                let stream = WriteTimeout::new(stream, WRITE_DEADLINE);
-                if let Err(error) = command_line::serve(stream, router, HEADER_DEADLINE).await {
-                    tracing::debug!(%error, "a line of commands ended early");
+        Accepted::Unix(stream) => {
+            match command_line::starts_with_command(&stream, HEADER_TIMEOUT).await {
+                Ok(false) => Accepted::Unix(stream),
+                Ok(true) => {
+                    let router = router.layer(Extension(caller)).layer(Extension(peer));
+                    let router = router.layer(Extension(Arc::clone(&slot.progress)));
+                    let stream = WriteTimeout::new(stream, WRITE_TIMEOUT);
+                    if let Err(error) = command_line::serve(stream, router, HEADER_TIMEOUT).await {
+                        tracing::debug!(%error, "a command connection to the API ended early");
+                    }
+                    return;
                 }
-                return;
+                Err(error) => {
+                    tracing::debug!(%error, "a connection to the API sent nothing");
+                    return;
+                }
             }
-            Err(error) => {
-                tracing::debug!(%error, "a connection to the API sent nothing");
-                return;
-            }
-        },
+        }
         Accepted::Tcp(..) => accepted,
     };
     let (stream, via) = match listener.open(accepted).await {
@@ -210,10 +212,10 @@ async fn connection(
         .layer(Extension(Arc::clone(&slot.progress)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .half_close(true)
         .serve_connection(
-            TokioIo::new(WriteTimeout::new(stream, WRITE_DEADLINE)),
+            TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
             TowerToHyperService::new(router),
         );
     // A client that disconnects is not an error.
@@ -222,22 +224,22 @@ async fn connection(
     }
 }
 
-/// Receives the whole body first, so that a request in progress never waits for its client.
-pub(super) async fn take_in(
+/// Receives the whole body before the request is executed, so that a request in progress never waits for its client.
+pub(super) async fn receive_body(
     Extension(progress): Extension<Arc<Progress>>,
     request: Request,
     next: Next,
 ) -> Response {
     let path = request.uri().path();
-    let holds_text = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
+    let contains_text = matches!(path, "/v1/plan" | "/v1/reload" | "/v1/cluster/publish")
         && required(request.method(), path) == Role::Write;
-    let most = if holds_text {
+    let max_bytes = if contains_text {
         MAX_TEXT_BODY_BYTES
     } else {
         MAX_BODY_BYTES
     };
     let (parts, body) = request.into_parts();
-    let bytes = match timeout(BODY_DEADLINE, collect(body, most)).await {
+    let bytes = match timeout(BODY_TIMEOUT, collect(body, max_bytes)).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(failure)) => return failure.into_response(),
         Err(_) => {
@@ -245,10 +247,10 @@ pub(super) async fn take_in(
             return Failure::new(StatusCode::REQUEST_TIMEOUT, error).into_response();
         }
     };
-    progress.works();
+    progress.set_executing();
     let response = next
         .run(Request::from_parts(parts, Body::from(bytes)))
         .await;
-    progress.waits();
+    progress.set_waiting();
     response
 }

@@ -1,7 +1,7 @@
-//! Tokens of the API over TCP: the token in `Authorization: Bearer` (RFC 6750, section 2.1) determines the role.
+//! Tokens for the API over TCP. The token in `Authorization: Bearer` (RFC 6750, section 2.1) determines the role.
 //!
-//! Only hashes are stored. A token is random and has at least 128 bits, so its plain SHA-256 cannot be inverted by
-//! search.
+//! Only hashes are stored. A token is random and has at least 128 bits, so a plain SHA-256 hash of it cannot be
+//! inverted by brute force.
 
 mod file;
 
@@ -29,16 +29,17 @@ pub struct Token(Hash);
 
 impl Token {
     /// Minimum length in characters.
-    pub const SHORTEST: usize = 16;
+    pub const LENGTH_MIN: usize = 16;
 
-    /// Returns `None` for a token that is too short, or invalid in a header.
+    /// Creates a token; `None` = the text is too short, or not valid in a header.
     pub fn new(text: &str) -> Option<Self> {
-        let fit = text.len() >= Self::SHORTEST && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let fit =
+            text.len() >= Self::LENGTH_MIN && text.bytes().all(|byte| byte.is_ascii_graphic());
         fit.then(|| Self(hash(text.as_bytes())))
     }
 }
 
-/// Neither the secret nor its hash may appear in logs.
+/// Hides the hash, which must not appear in logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -50,7 +51,7 @@ impl fmt::Debug for Token {
 pub struct NamedToken {
     /// The name of the token, for logs.
     pub name: String,
-    /// Its role.
+    /// The role of the token.
     pub role: Role,
     hash: Hash,
 }
@@ -66,19 +67,19 @@ impl fmt::Debug for NamedToken {
 pub struct Tokens {
     /// The token of the runtime directory.
     pub own: Option<Token>,
-    /// The tokens of the file.
+    /// The tokens from the token file.
     pub named: Vec<NamedToken>,
 }
 
 impl Tokens {
-    /// Minimum length of a token of a file: 128 bits in base64.
-    pub const SHORTEST: usize = 22;
+    /// Minimum length of a token from the file, in characters: 128 bits in base64.
+    pub const LENGTH_MIN: usize = 22;
 
-    /// Returns name and role of a client's token; `own` is valid on loopback only. The time depends on the number of
-    /// tokens and on the length of this one, but not on its characters.
-    pub fn find(&self, shown: &[u8], loopback: bool) -> Option<(&str, Role)> {
-        let shown_hash = hash(shown);
-        let same = |known: &Hash| verify_slices_are_equal(known, &shown_hash).is_ok();
+    /// Returns the name and the role of a client's token; `None` = it is unknown. `own` is valid only on loopback. The
+    /// time depends on the number of tokens and the length of the client's token, but not on its characters.
+    pub fn find(&self, presented: &[u8], loopback: bool) -> Option<(&str, Role)> {
+        let presented_hash = hash(presented);
+        let same = |known: &Hash| verify_slices_are_equal(known, &presented_hash).is_ok();
         let mut found = None;
         if let Some(Token(own)) = &self.own
             && same(own)
@@ -87,7 +88,7 @@ impl Tokens {
             found = Some(("the runtime directory's", Role::Write));
         }
         for token in &self.named {
-            if same(&token.hash) && shown.len() >= Self::SHORTEST {
+            if same(&token.hash) && presented.len() >= Self::LENGTH_MIN {
                 found = Some((&token.name, token.role));
             }
         }
@@ -95,7 +96,7 @@ impl Tokens {
     }
 }
 
-/// Parses the token in an `Authorization` field.
+/// Returns the token in an `Authorization` field value.
 pub(super) fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     scheme

@@ -1,4 +1,4 @@
-//! A connection with a write timeout: a client that does not read cannot occupy a slot for longer.
+//! A connection with a write timeout, so that a client that does not read cannot occupy a slot indefinitely.
 
 use std::future::Future as _;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A stream that fails if a write does not finish in time.
+/// A stream whose writes fail if they make no progress in time.
 pub(super) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
@@ -18,7 +18,7 @@ pub(super) struct WriteTimeout<S> {
 }
 
 impl<S> WriteTimeout<S> {
-    /// `limit` is the time limit without write progress.
+    /// `limit` is the maximum time without write progress.
     pub(super) fn new(stream: S, limit: Duration) -> Self {
         Self {
             stream,

@@ -1,4 +1,4 @@
-//! Client of the API for the commands: one request on the daemon's unix socket, one response.
+//! The API client of the commands: sends one request per connection to the daemon's unix socket.
 
 mod tap;
 
@@ -30,7 +30,7 @@ use crate::runtime_dir::SOCKET;
 use crate::status::{Group, Report};
 
 /// Maximum size of a response, in bytes; enough for a hundred thousand servers.
-const MAX_ANSWER_BYTES: usize = 256 << 20;
+const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +41,9 @@ pub enum Error {
         /// The socket.
         path: PathBuf,
     },
-    /// This user may not use the socket.
+    /// This user is not permitted to use the socket.
     #[error(
-        "{path}: Permission denied: run as root, or as a member of `socket_group` in [node]",
+        "{path}: permission denied: run as root, or as a member of `socket_group` in [node]",
         path = path.display()
     )]
     Denied {
@@ -61,23 +61,23 @@ pub enum Error {
     /// The daemon rejected the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The daemon accepted the request, but no response came in time.
+    /// The daemon accepted the connection, but did not respond in time.
     #[error("the daemon does not respond{}", stopped_process(*.stopped))]
     Silent {
-        /// Its process, if a signal or a debugger has stopped it.
+        /// The daemon's process ID, if a signal or a debugger has stopped the process.
         stopped: Option<u32>,
     },
     /// The daemon closed the connection, or its response is invalid.
     #[error("the daemon closed the connection: {reason}")]
     Broken {
-        /// The error of the protocol.
+        /// The protocol error.
         reason: String,
     },
 }
 
 fn stopped_process(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| {
-        format!(": process {pid} is stopped, `kill -CONT {pid}` continues it")
+        format!(": process {pid} is stopped; to continue it, run `kill -CONT {pid}`")
     })
 }
 
@@ -89,7 +89,7 @@ impl Error {
     }
 }
 
-/// The daemon of a runtime directory.
+/// Sends requests to the daemon of a runtime directory.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -98,7 +98,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that opens a connection for each request.
+    /// Creates a client that opens a connection for each request.
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             socket: runtime_dir.join(SOCKET),
@@ -129,7 +129,7 @@ impl Client {
         self.send(Method::POST, "/v1/reload", request).await
     }
 
-    /// Replaces the daemon by another program and waits until it is ready.
+    /// Replaces the daemon with another program and waits until it is ready.
     ///
     /// # Errors
     /// See [`Error`]; the daemon continues.
@@ -223,7 +223,7 @@ impl Client {
             .await
     }
 
-    /// Executes a request of ipvsadm.
+    /// Executes a request from ipvsadm.
     ///
     /// # Errors
     /// See [`Error`].
@@ -239,7 +239,7 @@ impl Client {
         self.send(Method::GET, "/v1/log", &()).await
     }
 
-    /// Changes the filter of the daemon's log until the daemon ends.
+    /// Changes the filter of the daemon's log until the daemon stops.
     ///
     /// # Errors
     /// See [`Error`].
@@ -247,9 +247,9 @@ impl Client {
         self.send(Method::POST, "/v1/log", filter).await
     }
 
-    /// Repeats a request that a daemon did not execute because its successor has taken over.
+    /// Sends a request. Repeats it if the daemon did not execute it because its successor has taken over.
     ///
-    /// A killed daemon may drop a connection with an unread request: if no daemon is running any more, the error is the
+    /// A killed daemon may drop a connection with an unread request. If no daemon is running any more, the error is the
     /// same as for a later request.
     async fn send<T: DeserializeOwned>(
         &self,
@@ -257,20 +257,20 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let work = self.request_until_answered(method, path, body);
+        let work = self.request_with_retry(method, path, body);
         let Some(limit) = self.limit else {
             return work.await;
         };
         match timeout(limit, work).await {
-            Ok(answer) => answer,
+            Ok(response) => response,
             Err(_) => Err(Error::Silent {
-                stopped: self.stopped().await,
+                stopped: self.stopped_daemon().await,
             }),
         }
     }
 
-    /// The process at the socket, if it is stopped.
-    async fn stopped(&self) -> Option<u32> {
+    /// Returns the ID of the process that serves the socket, if a signal has stopped it.
+    async fn stopped_daemon(&self) -> Option<u32> {
         let stream = self.connect().await.ok()?;
         let pid = stream.peer_cred().ok()?.pid()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -280,14 +280,14 @@ impl Client {
         matches!(state, 'T' | 't').then_some(pid)
     }
 
-    async fn request_until_answered<T: DeserializeOwned>(
+    async fn request_with_retry<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        let answer = self.request_once(method.clone(), path, body).await;
-        match answer {
+        let response = self.request_once(method.clone(), path, body).await;
+        match response {
             Err(Error::Broken { .. }) => drop(self.connect().await?),
             // A successor already listens on the socket.
             Err(Error::Refused(Refusal { leaving: true, .. })) => {
@@ -295,7 +295,7 @@ impl Client {
             }
             _ => {}
         }
-        answer
+        response
     }
 
     async fn request_once<T: DeserializeOwned>(
@@ -307,7 +307,7 @@ impl Client {
         let stream = self.connect().await?;
         let connected = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = connected.map_err(Error::broken)?;
-        // The request returns its errors as well.
+        // Errors of the connection are also returned by the request.
         let driver = tokio::spawn(connection);
         let body = if method == Method::GET {
             Bytes::new()
@@ -321,9 +321,9 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(Error::broken)?;
-        let answer = sender.send_request(request).await.map_err(Error::broken)?;
-        let status = answer.status();
-        let limited = Limited::new(answer.into_body(), MAX_ANSWER_BYTES);
+        let response = sender.send_request(request).await.map_err(Error::broken)?;
+        let status = response.status();
+        let limited = Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
         let bytes = limited.collect().await.map_err(Error::broken)?.to_bytes();
         driver.abort();
         if status == StatusCode::OK {
@@ -340,7 +340,7 @@ impl Client {
         UnixStream::connect(&path)
             .await
             .map_err(|source| match source.kind() {
-                // A killed daemon leaves a socket that refuses connections.
+                // The socket of a killed daemon refuses connections.
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     Error::NoDaemon { path }
                 }
@@ -352,14 +352,14 @@ impl Client {
     }
 }
 
-/// All characters except the unreserved ones (RFC 3986 section 2.3).
+/// The characters to escape: all except the unreserved ones (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// Encodes a text as one segment of a path.
+/// Encodes a text as one path segment.
 fn segment(text: &str) -> impl fmt::Display {
     utf8_percent_encode(text, RESERVED)
 }

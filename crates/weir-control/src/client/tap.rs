@@ -1,4 +1,4 @@
-//! `weir tap`: a request whose response has no end.
+//! `weir tap`: a request with an endless response.
 
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
@@ -10,10 +10,10 @@ use super::{Client, Error, segment};
 use crate::api::Refusal;
 
 impl Client {
-    /// Calls `show` with the lines of a service's exchanges until the service or the daemon is gone.
+    /// Calls `show` with the lines of a service's exchanges, until the service is removed or the daemon ends.
     ///
     /// # Errors
-    /// See [`Error`]; the end of the daemon is one as well.
+    /// See [`Error`]. The end of the daemon is also an error.
     pub async fn tap<E: From<Error>>(
         &self,
         service: &str,
@@ -39,9 +39,9 @@ impl Client {
             .header(header::HOST, "weir")
             .body(Empty::<Bytes>::new())
             .map_err(Error::broken)?;
-        let answer = sender.send_request(request).await.map_err(Error::broken)?;
-        let status = answer.status();
-        let mut body = answer.into_body();
+        let response = sender.send_request(request).await.map_err(Error::broken)?;
+        let status = response.status();
+        let mut body = response.into_body();
         if status != StatusCode::OK {
             let bytes = body.collect().await.map_err(Error::broken)?.to_bytes();
             let error = match serde_json::from_slice::<Refusal>(&bytes) {

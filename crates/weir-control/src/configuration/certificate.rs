@@ -1,4 +1,5 @@
-//! Files that a configuration names: certificates that are unreadable, mismatched, expired, or soon to be; tokens.
+//! Checks the files that a configuration names: certificates (unreadable, mismatched, expired or about to expire) and
+//! tokens.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,17 +12,17 @@ use weir_proxy::Problem;
 use super::{Finding, Loaded, Rejected};
 use crate::api::{TokenFileError, named_tokens};
 
-/// Checks the files of `desired`.
+/// Returns the problems of the files that `desired` names, and of certificates that will expire soon.
 pub fn doubtful_certificates(desired: &Desired) -> Vec<Problem> {
-    let mut doubts = weir_proxy::inspect(desired, SystemTime::now());
-    doubts.extend(doubtful_tokens(desired));
-    doubts
+    let mut problems = weir_proxy::inspect(desired, SystemTime::now());
+    problems.extend(token_problem(desired));
+    problems
 }
 
-fn doubtful_tokens(desired: &Desired) -> Option<Problem> {
+fn token_problem(desired: &Desired) -> Option<Problem> {
     let admin = desired.node.admin.as_ref()?;
     let error = named_tokens(Path::new(admin.tokens.as_ref()?)).err()?;
-    // The daemon may run as another user.
+    // These may not be errors for the daemon, which may run as another user.
     let fatal = !matches!(
         error,
         TokenFileError::Owner { .. } | TokenFileError::File { .. }
@@ -29,54 +30,62 @@ fn doubtful_tokens(desired: &Desired) -> Option<Problem> {
     Some(Problem {
         fatal,
         message: format!("[node] admin: {error}"),
-        cause: "neither start nor reload accepts it".to_owned(),
-        fix: "make the file with `weir token add NAME --role ROLE --file FILE`".to_owned(),
+        cause: "the daemon rejects the file at start and at reload".to_owned(),
+        fix: "create the file with `weir token add NAME --role ROLE --file FILE`".to_owned(),
         source: admin.source,
     })
 }
 
-/// Rejects a configuration whose files would make a start or reload fail. `path` is its own file.
+/// Returns an error if files that the configuration names would make a start or reload fail. `path` is the
+/// configuration file.
 ///
 /// # Errors
-/// Every such file, with the place where it is named.
+/// Reports every such file, with the position at which it is named.
 pub fn with_usable_files(loaded: Loaded, path: &Path) -> Result<Loaded, Rejected> {
-    let doubts = doubtful_certificates(&loaded.desired);
-    refusing(loaded, doubts, path)
+    let problems = doubtful_certificates(&loaded.desired);
+    reject_if_fatal(loaded, problems, path)
 }
 
-/// Rejects a configuration whose addresses are used by other programs; `held` are the daemon's own.
+/// Returns an error if other programs use the configuration's addresses. `own` are the daemon's current listeners.
 ///
 /// # Errors
-/// Every such address, with its service's place.
+/// Reports every such address, with the position of its service.
 pub fn with_free_listeners(
     loaded: Loaded,
-    held: &BTreeSet<SocketAddr>,
+    own: &BTreeSet<SocketAddr>,
     path: &Path,
 ) -> Result<Loaded, Rejected> {
-    let doubts = weir_proxy::inspect_listeners(&loaded.desired, held, true);
-    refusing(loaded, doubts, path)
+    let problems = weir_proxy::inspect_listeners(&loaded.desired, own, true);
+    reject_if_fatal(loaded, problems, path)
 }
 
-/// Addresses that other programs listen on now.
+/// Returns the addresses on which other programs currently listen.
 pub fn occupied_listeners(desired: &Desired) -> Vec<Problem> {
     weir_proxy::inspect_listeners(desired, &BTreeSet::new(), false)
 }
 
-fn refusing(loaded: Loaded, doubts: Vec<Problem>, path: &Path) -> Result<Loaded, Rejected> {
-    let fatal: Vec<Problem> = doubts.into_iter().filter(|doubt| doubt.fatal).collect();
+fn reject_if_fatal(
+    loaded: Loaded,
+    problems: Vec<Problem>,
+    path: &Path,
+) -> Result<Loaded, Rejected> {
+    let fatal: Vec<Problem> = problems
+        .into_iter()
+        .filter(|problem| problem.fatal)
+        .collect();
     let Some(first) = fatal.first() else {
         return Ok(loaded);
     };
     let name = path.display().to_string();
     let at = first.source;
     let desired = &loaded.desired;
-    let of = |doubt: &Problem| desired.file_name(doubt.source, &name).to_owned();
+    let of = |problem: &Problem| desired.file_name(problem.source, &name).to_owned();
     let file = of(first);
     let summary = format!("{file}:{}:{}: {}", at.line, at.column, first.message);
     let found = Finding::grouped(
         fatal
             .iter()
-            .map(|doubt| Finding::of_doubt(doubt, &of(doubt))),
+            .map(|problem| Finding::of_doubt(problem, &of(problem))),
     );
     let rendered: String = found.iter().map(Finding::render).collect();
     Err(Rejected {

@@ -1,6 +1,7 @@
-//! Services whose connections end when another director takes over their VIP.
+//! Finds services whose connections end when another director takes over their VIP.
 //!
-//! Reported only if the configuration of keepalived or Pacemaker on this machine contains the VIP.
+//! They are reported only if a virtual router of the configuration, or the configuration of keepalived or Pacemaker on
+//! this machine, contains the VIP.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +9,10 @@ use std::net::IpAddr;
 
 use weir_model::{Desired, EndsAtFailover, Source, VirtualRouter};
 
-/// The directory of keepalived's file, and of those that it usually includes.
+/// The directory of keepalived's configuration file and of the files that it usually includes.
 const KEEPALIVED: &str = "/etc/keepalived";
 
-/// Pacemaker's resources.
+/// The file with Pacemaker's resources.
 const PACEMAKER: &str = "/var/lib/pacemaker/cib/cib.xml";
 
 /// A service whose connections end at a failover.
@@ -28,7 +29,7 @@ pub struct Failover {
 }
 
 impl Failover {
-    /// The finding in one line.
+    /// Returns the finding in one line.
     pub fn message(&self) -> String {
         format!(
             "connections of service {} end when another director takes over {}",
@@ -36,39 +37,39 @@ impl Failover {
         )
     }
 
-    /// How to keep the connections.
+    /// Returns how to keep the connections.
     pub const fn fix() -> &'static str {
-        "with `[sync]` they continue: directors exchange their flows; or with `scheduler = \"maglev\"` under `direct`, \
-         `tunnel` or `l3dsr`: directors with the same file select the same servers"
+        "configure `[sync]`, so that directors exchange their flows; or use `scheduler = \"maglev\"` with `direct`, \
+         `tunnel` or `l3dsr`, so that directors with the same file select the same servers"
     }
 }
 
-/// Each service whose connections end at a failover, once.
+/// Returns each service whose connections end at a failover, once.
 pub fn failovers(desired: &Desired) -> Vec<Failover> {
     if desired.services.is_empty() {
         return Vec::new();
     }
-    among(desired, &moving_vips(desired))
+    failovers_of(desired, &moving_vips(desired))
 }
 
-/// Addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. A standby does not
-/// have them on an interface.
+/// Returns the addresses of virtual routers, and those in the files of keepalived and Pacemaker on this machine. On a
+/// standby director, these addresses are not on an interface.
 pub fn moving_vips(desired: &Desired) -> BTreeSet<IpAddr> {
     let entries = fs::read_dir(KEEPALIVED).into_iter().flatten().flatten();
     let files = entries.map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|it| it == "conf"));
-    // Files that this user must not read are skipped.
+    // Files that this user cannot read are skipped.
     let texts = files.filter_map(|path| fs::read_to_string(path).ok());
-    let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| of_keepalived(&text)).collect();
+    let mut moving: BTreeSet<IpAddr> = texts.flat_map(|text| keepalived_addresses(&text)).collect();
     let managed = desired.vrrp.iter().flat_map(VirtualRouter::managed);
     moving.extend(managed.map(|network| network.address));
-    moving.extend(of_pacemaker(
+    moving.extend(pacemaker_addresses(
         &fs::read_to_string(PACEMAKER).unwrap_or_default(),
     ));
     moving
 }
 
-fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
+fn failovers_of(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
     let found = desired.services.iter().filter_map(|service| {
         let mut addresses = service.listen.iter().map(|listener| listener.address);
         Some(Failover {
@@ -81,8 +82,8 @@ fn among(desired: &Desired, moving: &BTreeSet<IpAddr>) -> Vec<Failover> {
     found.collect()
 }
 
-/// The words of keepalived's file that are addresses, without prefix lengths. Comments begin with `#` or `!`.
-fn of_keepalived(text: &str) -> BTreeSet<IpAddr> {
+/// Returns the words in keepalived's file that are addresses, without prefix lengths. Comments begin with `#` or `!`.
+fn keepalived_addresses(text: &str) -> BTreeSet<IpAddr> {
     let lines = text.lines().map(|line| line.split(['#', '!']).next());
     let words = lines.flatten().flat_map(str::split_whitespace);
     words
@@ -90,8 +91,8 @@ fn of_keepalived(text: &str) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// Addresses that are values of XML attributes.
-fn of_pacemaker(text: &str) -> BTreeSet<IpAddr> {
+/// Returns the addresses that are values of XML attributes.
+fn pacemaker_addresses(text: &str) -> BTreeSet<IpAddr> {
     let values = text.split(['"', '\'']);
     values.filter_map(|value| value.parse().ok()).collect()
 }
@@ -114,7 +115,7 @@ mod tests {
             [service.c]\nforward = \"direct\"\npool = \"m\"\nlisten = [\"192.0.2.1:82\"]\n\n\
             [service.d]\nforward = \"direct\"\npool = \"p\"\nlisten = [\"192.0.2.9:80\"]\n";
         let desired = parse(text, &Host::default()).unwrap().desired;
-        let found = among(&desired, &of_keepalived(keepalived));
+        let found = failovers_of(&desired, &keepalived_addresses(keepalived));
         let notes: String = found
             .iter()
             .map(|it| Finding::of_failover(it, "weir.toml").render())
@@ -127,9 +128,15 @@ mod tests {
         let synchronized = parse(&(text.to_owned() + &sync), &Host::default())
             .unwrap()
             .desired;
-        assert_eq!(among(&synchronized, &of_keepalived(keepalived)), []);
+        assert_eq!(
+            failovers_of(&synchronized, &keepalived_addresses(keepalived)),
+            []
+        );
         let pacemaker = "<nvpair name=\"ip\" value=\"192.0.2.9\" id=\"vip-ip\"/>";
-        assert_eq!(among(&desired, &of_pacemaker(pacemaker)).len(), 1);
+        assert_eq!(
+            failovers_of(&desired, &pacemaker_addresses(pacemaker)).len(),
+            1
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Findings in the form of `weir check --json`, and the text of those about this machine.
+//! Findings as `weir check --json` prints them, and the text form of findings about this machine.
 
 use serde::Serialize;
 use weir_config::{Code, Diagnostic, FileError, Occurrence, Severity};
@@ -10,15 +10,15 @@ use super::{AbsentVip, Failover};
 /// A position in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Location {
-    /// The file, by the path given.
+    /// Path of the file, as given by the caller.
     pub file: String,
-    /// From 1; absent if the finding is about the whole file.
+    /// Line number, from 1; absent if the finding is about the whole file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// A description of the text there; empty if the message contains it.
+    /// A description of the text at the position; empty if the message contains it.
     pub label: String,
 }
 
@@ -46,12 +46,12 @@ pub struct Finding {
     /// The position.
     #[serde(flatten)]
     pub place: Location,
-    /// Other positions that belong to the finding.
+    /// Other positions that are related to the finding.
     pub related: Vec<Location>,
     /// The cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// How to correct it.
+    /// How to correct the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Number of positions with this problem.
@@ -64,16 +64,16 @@ pub struct Finding {
 /// A position in the finding's file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct At {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     pub column: u32,
-    /// The message for this position if it differs from the finding's.
+    /// The message for this position; absent if it equals the finding's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The positions of findings, without any text of the file: values, keys and lines may be secrets.
+/// Returns the positions of findings, without any text from the file, because values, keys and lines may be secrets.
 pub(super) fn locations(found: &[Finding]) -> String {
     let mut text = String::new();
     for finding in found {
@@ -88,7 +88,8 @@ pub(super) fn locations(found: &[Finding]) -> String {
         text += &format!(": {}{code}\n", finding.severity);
     }
     if !text.is_empty() {
-        text += "only root and the user of the daemon see the messages, which quote the file\n";
+        text +=
+            "messages are shown only to root and the daemon's user, because they quote the file\n";
     }
     text
 }
@@ -105,33 +106,34 @@ impl At {
 }
 
 impl Finding {
-    /// Number of further positions in the text form.
-    const MOST_SHOWN: usize = 10;
+    /// Maximum number of further positions in the text form.
+    const FURTHER_SHOWN_MAX: usize = 10;
 
-    /// Merges findings of the same code, severity, cause and fix: the first one gets the others as further positions.
+    /// Merges findings with the same code, severity, cause and fix. The positions of the others are added to the first
+    /// finding.
     pub fn grouped(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
-        for one in found {
+        for finding in found {
             let same = |group: &&mut Self| {
                 let kind = |it: &Self| (it.code, it.severity, it.cause.clone(), it.fix.clone());
-                kind(group) == kind(&one)
+                kind(group) == kind(&finding)
             };
             match groups.iter_mut().find(same) {
                 Some(group) => {
                     group.count += 1;
                     group.further.push(At {
-                        line: one.place.line.unwrap_or_default(),
-                        column: one.place.column.unwrap_or_default(),
-                        message: Some(one.message),
+                        line: finding.place.line.unwrap_or_default(),
+                        column: finding.place.column.unwrap_or_default(),
+                        message: Some(finding.message),
                     });
                 }
-                None => groups.push(one),
+                None => groups.push(finding),
             }
         }
         groups
     }
 
-    /// The text form of findings about the file, without its lines.
+    /// Returns the text form of the finding, without lines of the file.
     pub fn render(&self) -> String {
         let Location {
             file, line, column, ..
@@ -155,18 +157,18 @@ impl Finding {
         if !self.further.is_empty() {
             text += &format!("  = note: {} more:\n", self.further.len());
         }
-        for at in self.further.iter().take(Self::MOST_SHOWN) {
+        for at in self.further.iter().take(Self::FURTHER_SHOWN_MAX) {
             let message = at.message.as_deref().unwrap_or_default();
             text += &format!("    line {}: {message}\n", at.line);
         }
-        let rest = self.further.len().saturating_sub(Self::MOST_SHOWN);
+        let rest = self.further.len().saturating_sub(Self::FURTHER_SHOWN_MAX);
         if rest > 0 {
             text += &format!("    and {rest} more\n");
         }
         text + "\n"
     }
 
-    /// Of the configuration `text`, which was read from `file` and the files that it includes.
+    /// Converts the diagnostics of the configuration `text`, which was read from `file` and the files that it includes.
     pub(super) fn all(diagnostics: &[Diagnostic], text: &str, file: &str) -> Vec<Self> {
         let files = weir_config::files(text);
         let name = |source: Source| match files.get(source.file as usize) {
@@ -196,7 +198,7 @@ impl Finding {
         }
     }
 
-    /// A file that cannot be read as text.
+    /// Returns the finding for a file that cannot be read as text.
     pub(super) fn of_file(error: &FileError, file: &str) -> Self {
         Self {
             code: Some(error.code().as_str()),
@@ -216,9 +218,9 @@ impl Finding {
         }
     }
 
-    /// A certificate that clients or the daemon would reject.
-    pub fn of_doubt(doubt: &Problem, file: &str) -> Self {
-        let severity = if doubt.fatal {
+    /// Returns the finding for a file or address that clients or the daemon would reject.
+    pub fn of_doubt(problem: &Problem, file: &str) -> Self {
+        let severity = if problem.fatal {
             Severity::Error
         } else {
             Severity::Warning
@@ -226,17 +228,17 @@ impl Finding {
         Self {
             code: None,
             severity: severity.as_str(),
-            message: doubt.message.clone(),
-            place: Location::at(file, doubt.source, ""),
+            message: problem.message.clone(),
+            place: Location::at(file, problem.source, ""),
             related: Vec::new(),
-            cause: Some(doubt.cause.clone()),
-            fix: Some(doubt.fix.clone()),
+            cause: Some(problem.cause.clone()),
+            fix: Some(problem.fix.clone()),
             count: 1,
             further: Vec::new(),
         }
     }
 
-    /// Connections that end when another director takes over a VIP.
+    /// Returns the finding for connections that end when another director takes over a VIP.
     pub fn of_failover(failover: &Failover, file: &str) -> Self {
         Self {
             code: Some(Code::FailoverEndsFlows.as_str()),
@@ -251,7 +253,7 @@ impl Finding {
         }
     }
 
-    /// A VIP that is on no interface, or will be on none.
+    /// Returns the finding for a VIP that is on no interface, or that will be removed from its interface.
     pub fn of_absent_vip(vip: &AbsentVip, file: &str) -> Self {
         Self {
             code: None,

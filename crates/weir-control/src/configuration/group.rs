@@ -1,4 +1,4 @@
-//! The published configuration of a group as a part of a director's own.
+//! Adds the published configuration of a group to a director's own configuration.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ pub(super) enum Unpublishable {
     },
 }
 
-/// Adds what the group has published to a director's own configuration, if that is of this group. It gains no rights:
-/// programs and files must be those of the director's own.
+/// Adds what the group has published to a director's own configuration, if the director belongs to this group. The
+/// published part gains no privileges: it may name only programs and files that the director's own part names.
 pub(super) fn with_published<'t>(
     own: &'t str,
-    group: Option<&GroupConfiguration>,
+    published: Option<&GroupConfiguration>,
 ) -> Result<Cow<'t, str>, Unpublishable> {
-    let Some(published) = group else {
+    let Some(published) = published else {
         return Ok(own.into());
     };
     let Some((group, files)) = weir_config::group_of(own) else {
@@ -29,7 +29,7 @@ pub(super) fn with_published<'t>(
     if group != published.group {
         return Ok(own.into());
     }
-    // The record of the active configuration contains a published one.
+    // The recorded active configuration already contains a published part.
     let own = weir_config::without_published(own, &group);
     if !weir_config::is_publishable(&published.text) {
         return Err(Unpublishable::ControlCharacters);
@@ -42,15 +42,16 @@ pub(super) fn with_published<'t>(
     Ok(bundle.into())
 }
 
-/// The director's own part of an active text.
-pub(crate) fn own_part<'t>(text: &'t str, group: Option<&GroupConfiguration>) -> &'t str {
-    match group {
+/// Returns the director's own part of an active text.
+pub(crate) fn own_part<'t>(text: &'t str, published: Option<&GroupConfiguration>) -> &'t str {
+    match published {
         Some(published) => weir_config::without_published(text, &published.group),
         None => text,
     }
 }
 
-/// The director's own part of a configuration to which its group has published a part; `None` = there is no such part.
+/// Returns the director's own part of a configuration to which its group has published a part; `None` = nothing was
+/// published, or the own part is not valid alone.
 pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;

@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 use weir_config::{FileError, Files, MAX_FILE_BYTES};
 use weir_sys::privileged;
 
-/// The files of this machine. Included files are read like the main file.
+/// Reads files of this machine. Included files are read like the main file.
 pub(super) struct Disk {
-    /// Permissions that any of the files grants.
+    /// Union of the permission bits of all files read so far.
     mode: Cell<u32>,
 }
 
 impl Disk {
-    /// `mode` is the main file's.
+    /// `mode` contains the main file's permission bits.
     pub(super) const fn new(mode: u32) -> Self {
         Self {
             mode: Cell::new(mode),
         }
     }
 
-    /// Permissions that any of the files read so far grants.
+    /// Returns the union of the permission bits of all files read so far.
     pub(super) const fn mode(&self) -> u32 {
         self.mode.get()
     }
@@ -51,7 +51,7 @@ impl Files for Disk {
     }
 }
 
-/// Content and mode of a file.
+/// Returns the content and the permission bits of a file.
 pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => FileError::Missing {
@@ -63,15 +63,15 @@ pub(super) fn read(path: &Path) -> Result<(Vec<u8>, u32), FileError> {
         },
     };
     let file = privileged::open(path).map_err(failed)?;
-    let known = file.metadata().map_err(failed)?;
-    let size = known.len();
+    let metadata = file.metadata().map_err(failed)?;
+    let size = metadata.len();
     if size > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { bytes: size });
     }
     let mut bytes = Vec::new();
-    // Only regular files have a known size.
+    // Only regular files report their size, so the limit is checked again.
     file.take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    Ok((bytes, known.permissions().mode() & 0o7777))
+    Ok((bytes, metadata.permissions().mode() & 0o7777))
 }

@@ -1,7 +1,8 @@
-//! Loads configuration files for the daemon and the commands: reads, limits and parses them, and renders findings.
+//! Loads configuration files for the daemon and the commands: reads them with a size limit, parses them and renders
+//! findings.
 //!
-//! weir-config implements the language; this module handles the file and the facts of this machine. A name that ends in
-//! `.json` is read as JSON, any other as TOML.
+//! weir-config implements the language. This module handles the file and the facts about this machine. A file whose
+//! name ends in `.json` is parsed as JSON, any other file as TOML.
 
 mod certificate;
 mod failover;
@@ -35,7 +36,7 @@ pub use secret::Remembered;
 pub use vip::{AbsentVip, absent_vips};
 pub use weir_proxy::Problem;
 
-/// The name of a configuration without a file in findings.
+/// The file name in findings about a configuration that is not a file.
 pub(crate) const TEXT: &str = "text";
 
 const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
@@ -45,13 +46,13 @@ const LOCAL_PORTS: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub struct Loaded {
     /// The desired state.
     pub desired: Desired,
-    /// The file itself.
+    /// The text of the configuration, with included files.
     pub text: String,
     /// Warnings and notes, rendered; empty for none.
     pub findings: String,
     /// The same findings, structured.
     pub found: Vec<Finding>,
-    /// Number of warnings among them.
+    /// Number of warnings in the findings.
     pub warnings: usize,
 }
 
@@ -61,14 +62,14 @@ pub struct Loaded {
 pub struct Rejected {
     /// One line, for a log.
     pub summary: String,
-    /// Every finding, rendered as `weir check` shows it.
+    /// All findings, rendered as `weir check` shows them.
     pub diagnostics: String,
     /// The same findings, structured.
     pub found: Vec<Finding>,
 }
 
 impl Loaded {
-    /// Removes quoted lines of the file from the findings, for a caller who may not read it.
+    /// Removes quoted lines of the file from the findings, for a caller who may not read the file.
     pub(crate) fn without_quotes(mut self) -> Self {
         self.findings = finding::locations(&self.found);
         self.found = Vec::new();
@@ -77,11 +78,14 @@ impl Loaded {
 }
 
 impl Rejected {
-    /// Removes quoted lines of the file from the findings, for a caller who may not read it.
+    /// Removes quoted lines of the file from the findings, for a caller who may not read the file.
     pub(crate) fn without_quotes(self) -> Self {
-        let errors = self.found.iter().filter(|one| one.severity == "error");
+        let errors = self
+            .found
+            .iter()
+            .filter(|finding| finding.severity == "error");
         Self {
-            summary: format!("the active file has errors: {}", errors.count()),
+            summary: format!("number of errors in the active file: {}", errors.count()),
             diagnostics: finding::locations(&self.found),
             found: Vec::new(),
         }
@@ -91,7 +95,7 @@ impl Rejected {
 /// Loads and checks the file at `path` for this machine; `color` applies to the rendered findings.
 ///
 /// # Errors
-/// The file cannot be read, is not text, or has an error.
+/// The file cannot be read, is not UTF-8 text, or has an error.
 pub fn load(path: &Path, color: bool) -> Result<Loaded, Rejected> {
     load_with(path, color, Secrets::Read)
 }
@@ -115,7 +119,7 @@ pub(crate) fn load_own(path: &Path, color: bool) -> Result<Loaded, Rejected> {
 /// Like [`load_with`], with the published configuration of the director's group, if the file belongs to that group.
 ///
 /// # Errors
-/// As [`load`], or the published part would gain privileges.
+/// Like [`load`]; also if the published part would gain privileges.
 pub(crate) fn load_in_group(
     path: &Path,
     color: bool,
@@ -147,11 +151,11 @@ pub(crate) fn load_in_group(
     check_text(text, json, &machine, &name, color)
 }
 
-/// Checks a configuration without a file, with the published configuration of the director's group. It is JSON if it
-/// begins with `{`, otherwise TOML.
+/// Checks a configuration that is not a file, with the published configuration of the director's group. Text that
+/// begins with `{` is JSON, any other is TOML.
 ///
 /// # Errors
-/// It has an error, or the published part would gain privileges.
+/// The configuration has an error, or the published part would gain privileges.
 pub(crate) fn load_text_in_group(
     text: &str,
     color: bool,
@@ -168,25 +172,25 @@ pub(crate) fn load_text_in_group(
     check_text(&whole, json, &ThisMachine::default(), TEXT, color)
 }
 
-/// Reads the lists of a valid configuration again; secrets are those of `known`.
+/// Reads the list files of a valid configuration again. Uses the secrets in `remembered`.
 ///
 /// # Errors
 /// A list cannot be used.
-pub(crate) fn load_lists_again(text: &str, known: &Remembered) -> Result<Loaded, Rejected> {
+pub(crate) fn load_lists_again(text: &str, remembered: &Remembered) -> Result<Loaded, Rejected> {
     let json = text.trim_start().starts_with('{');
     let machine = ThisMachine {
-        secrets: Secrets::Remembered(known),
+        secrets: Secrets::Remembered(remembered),
         mode: None,
     };
     check_text(text, json, &machine, TEXT, false)
 }
 
-/// Checks whether a caller who is not the owner may apply `text`, while `active` is the text of the active
-/// configuration. Call it before the text is loaded: that reads the secret files that the text names, and its errors
-/// reveal whether these exist.
+/// Checks whether a caller who is not the owner may apply `text`. `active` is the text of the active configuration.
+/// Must be called before the text is loaded, because loading reads the secret files that the text names, and its errors
+/// reveal whether they exist.
 ///
 /// # Errors
-/// The text would run a program, read or write a file, or change access to the daemon, and the active one does not.
+/// The text would run a program, read or write a file, or change access to the daemon, unlike the active configuration.
 pub fn permit(active: &str, text: &str, color: bool) -> Result<(), Rejected> {
     let found = weir_config::privileged_changes(active, text);
     if found.is_empty() {
@@ -245,11 +249,11 @@ fn rejected(text: &str, name: &str, found: &[Diagnostic], color: bool) -> Reject
     }
 }
 
-/// Facts of this machine, from the kernel.
+/// Facts about this machine, from the kernel.
 #[derive(Debug, Default)]
 struct ThisMachine<'a> {
     secrets: Secrets<'a>,
-    /// Mode of the configuration file; `None` = the configuration is not a file.
+    /// Permission bits of the configuration file; `None` = the configuration is not a file.
     mode: Option<u32>,
 }
 
@@ -259,7 +263,7 @@ pub enum Secrets<'a> {
     /// Read them from their sources.
     #[default]
     Read,
-    /// Use those of the active configuration; read missing ones from their sources.
+    /// Use the secrets of the active configuration, and read missing ones from their sources.
     Remembered(&'a Remembered),
     /// Do not read them.
     Unread,
@@ -301,7 +305,7 @@ impl Machine for ThisMachine<'_> {
         Some(names::group_id(name).is_some())
     }
 
-    /// Of the thread's network namespace; unknown if the caller only reads the configuration.
+    /// Whether the thread's network namespace has the interface; unknown if the caller only reads the configuration.
     fn has_interface(&self, name: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
@@ -314,19 +318,19 @@ impl Machine for ThisMachine<'_> {
         }
     }
 
-    /// Unknown if this user may not see the directory.
+    /// Whether the file exists and is executable; unknown if this user cannot access the directory.
     fn has_program(&self, path: &str) -> Option<bool> {
         if matches!(self.secrets, Secrets::Unread) {
             return None;
         }
         match std::fs::metadata(path) {
-            Ok(found) => Some(found.is_file() && found.permissions().mode() & 0o111 != 0),
+            Ok(metadata) => Some(metadata.is_file() && metadata.permissions().mode() & 0o111 != 0),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
             Err(_) => None,
         }
     }
 
-    /// Of the thread's network namespace.
+    /// Whether forwarding is enabled in the thread's network namespace.
     fn forwards(&self, family: Family) -> Option<bool> {
         let name = match family {
             Family::V4 => "ipv4",
@@ -342,17 +346,19 @@ impl Machine for ThisMachine<'_> {
 }
 
 fn count(found: &[Diagnostic], severity: Severity) -> usize {
-    let same = |one: &&Diagnostic| one.severity() == severity;
+    let same = |diagnostic: &&Diagnostic| diagnostic.severity() == severity;
     found.iter().filter(same).count()
 }
 
 fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
     let files = weir_config::files(text);
     let errors = count(found, Severity::Error);
-    let first = found.iter().find(|one| one.severity() == Severity::Error);
-    let first = first.map_or_else(String::new, |one| {
-        let code: Code = one.code;
-        let at = one.at;
+    let first = found
+        .iter()
+        .find(|diagnostic| diagnostic.severity() == Severity::Error);
+    let first = first.map_or_else(String::new, |diagnostic| {
+        let code: Code = diagnostic.code;
+        let at = diagnostic.at;
         let included = files.get(at.file as usize).filter(|name| !name.is_empty());
         let name = included.map_or(name, String::as_str);
         format!(
@@ -360,7 +366,7 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
             at.line,
             at.column,
             code.as_str(),
-            one.message
+            diagnostic.message
         )
     });
     match errors {
@@ -369,7 +375,7 @@ fn summary(name: &str, text: &str, found: &[Diagnostic]) -> String {
     }
 }
 
-/// "2 services, 1 pool, 4 servers".
+/// Returns the numbers of services, pools and servers: `2 services, 1 pool, 4 servers`.
 pub fn extent(desired: &Desired) -> String {
     let servers = desired.pools.iter().map(|pool| pool.servers.len()).sum();
     let counted = |count: usize, word: &str| counted(count as u64, word);
@@ -386,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_that_is_not_a_file_has_its_own_error() {
+    fn missing_unreadable_and_oversized_files_have_separate_errors() {
         let missing = load(Path::new("/nonexistent/weir.toml"), false).unwrap_err();
         assert!(missing.summary.contains("does not exist"), "{missing}");
         let directory = load(Path::new("/"), false).unwrap_err();

@@ -1,4 +1,5 @@
-//! Reads secrets from this machine, and stores those of the active configuration for a daemon after a crash.
+//! Reads secrets from their sources, and stores those of the active configuration for the daemon that starts after a
+//! crash.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +13,15 @@ use weir_config::{LIST_BYTES_MAX, SecretValue};
 use weir_model::{Desired, Secret, SecretSource};
 use weir_sys::{privileged, sealed_file};
 
-/// Where systemd puts a unit's credentials (systemd.exec(5)).
+/// The environment variable with the directory of a unit's credentials (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Reads a secret that is not in the configuration itself; `None` = it is.
+/// Reads a secret; `None` = it is in the configuration itself.
 pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>> {
-    let words = |error: io::Error| error.to_string();
-    let found = match source {
+    let describe = |error: io::Error| error.to_string();
+    let value_read = match source {
         SecretSource::Text => return None,
-        SecretSource::File(path) => file(Path::new(path)).map_err(words),
+        SecretSource::File(path) => file(Path::new(path)).map_err(describe),
         SecretSource::Env(name) => match std::env::var_os(name) {
             Some(value) => Ok(SecretValue {
                 bytes: value.into_vec(),
@@ -29,11 +30,11 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
             None => Err("it is not set".to_owned()),
         },
         SecretSource::Credential(name) => match std::env::var_os(CREDENTIALS) {
-            Some(directory) => file(&Path::new(&directory).join(name)).map_err(words),
+            Some(directory) => file(&Path::new(&directory).join(name)).map_err(describe),
             None => Err(format!("{CREDENTIALS} is not set")),
         },
     };
-    Some(found.and_then(|value| {
+    Some(value_read.and_then(|value| {
         let bytes = value.bytes.len();
         let most = Secret::MAX_BYTES;
         if Secret::new(SecretSource::Text, value.bytes.clone())
@@ -51,7 +52,7 @@ pub(super) fn read(source: &SecretSource) -> Option<Result<SecretValue, String>>
 
 /// Opens a regular file for reading.
 fn open(path: &Path) -> io::Result<File> {
-    // Opening a pipe would block until there is a writer.
+    // Opening a pipe without O_NONBLOCK would block until there is a writer.
     let opened = privileged::open_nonblocking(path)?;
     if !opened.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
@@ -75,23 +76,23 @@ pub(super) fn list_file(path: &Path) -> Result<String, String> {
 
 fn file(path: &Path) -> io::Result<SecretValue> {
     let opened = open(path)?;
-    let known = opened.metadata()?;
+    let metadata = opened.metadata()?;
     let mut bytes = Vec::new();
     opened
         .take(Secret::MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)?;
-    let mode = known.permissions().mode() & 0o7777;
+    let mode = metadata.permissions().mode() & 0o7777;
     Ok(SecretValue {
         bytes,
         exposed: (mode & 0o004 != 0).then_some(mode),
     })
 }
 
-/// Secrets by their sources, for the next daemon. Secrets in the configuration's text itself are not included.
+/// Secrets by their sources, for the next daemon. Secrets in the text of the configuration are not included.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Remembered(BTreeMap<String, Vec<u8>>);
 
-/// Shows only their number.
+/// Shows only the number of secrets.
 impl std::fmt::Debug for Remembered {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Remembered({})", self.0.len())
@@ -110,20 +111,20 @@ impl Remembered {
         )
     }
 
-    /// Whether there is none.
+    /// Whether there are no secrets.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Writes them to a sealed anonymous file.
+    /// Writes the secrets to a sealed memfd and returns it.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// There is not enough memory, or too many files are open.
     pub fn write(&self) -> io::Result<OwnedFd> {
         sealed_file("weir-secrets", &serde_json::to_vec(&self.0)?)
     }
 
-    /// Reads such a file; returns none if another version wrote it in an unknown format.
+    /// Reads what [`Self::write`] wrote. Returns no secrets if another version wrote the file in an unknown format.
     pub fn read(file: OwnedFd) -> Self {
         use std::io::Seek;
         let mut file = File::from(file);

@@ -1,5 +1,5 @@
-//! VIPs that are on no interface of this machine, or that a reload removes from theirs. This is valid, because they may
-//! be routed here, but usually a mistake.
+//! Finds VIPs that are on no interface of this machine, or that a reload will remove from their interface. This is
+//! valid, because VIPs may be routed to this machine, but usually a mistake.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_model::{Desired, Source};
 use weir_netlink::Netlink;
 
-/// A VIP without an interface.
+/// A VIP that is on no interface, or will be on none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbsentVip {
     /// The address.
@@ -18,12 +18,12 @@ pub struct AbsentVip {
     pub source: Source,
     /// Whether only proxy services listen on it.
     pub proxied: bool,
-    /// The interface to which Weir added it, and from which Weir removes it when the file is active.
+    /// The interface to which Weir added the VIP, and from which Weir will remove it when the file becomes active.
     pub added_to: Option<String>,
 }
 
 impl AbsentVip {
-    /// The finding in one line.
+    /// Returns the finding in one line.
     pub fn message(&self) -> String {
         let Self {
             address, service, ..
@@ -36,34 +36,34 @@ impl AbsentVip {
         }
     }
 
-    /// The consequence.
+    /// Returns the cause or the consequence.
     pub const fn cause(&self) -> &'static str {
         if self.added_to.is_some() {
-            "Weir added it there, and removes it with this file, which has no `vip_interface`"
+            "Weir added it, and will remove it because this file does not set `vip_interface`"
         } else if self.proxied {
-            "without it, no connection reaches the service"
+            "connections cannot reach the service"
         } else {
-            "packets that are routed to this machine are forwarded anyway"
+            "only packets that are routed to this machine are forwarded"
         }
     }
 
-    /// How to correct it.
+    /// Returns how to correct the problem.
     pub fn fix(&self) -> String {
         match &self.added_to {
             Some(interface) => format!(
-                "write vip_interface = \"{interface}\" in [node]; \
-                 or have keepalived or Pacemaker add it after the reload"
+                "set vip_interface = \"{interface}\" in [node], \
+                 or let keepalived or Pacemaker add the address after the reload"
             ),
             None => {
-                "add it, or let keepalived, Pacemaker or `[node] vip_interface` do that".to_owned()
+                "add the address, or let keepalived, Pacemaker or Weir (`[node] vip_interface`) add it".to_owned()
             }
         }
     }
 }
 
-/// The VIPs of `desired` that are on no interface of this network namespace, or only because Weir has `added` them.
-/// Empty with `vip_interface`, because Weir adds them then. Excludes VIPs that keepalived or Pacemaker moves, and those
-/// of layer 4 services that `[announce]` covers: they are routed here.
+/// Returns the VIPs of `desired` that are on no interface of this network namespace, or only because Weir has `added`
+/// them. Empty if `vip_interface` is set, because Weir then adds the VIPs. Excludes VIPs that keepalived or Pacemaker
+/// moves, and VIPs of layer 4 services that `[announce]` covers, because these are routed to this machine.
 ///
 /// # Errors
 /// The addresses cannot be read.
@@ -84,7 +84,7 @@ pub async fn absent_vips(
     ))
 }
 
-/// Each VIP once, in file order. `present` contains the addresses of all interfaces.
+/// Returns each absent VIP once, in file order. `present` contains the addresses of all interfaces.
 fn absent(
     desired: &Desired,
     present: BTreeSet<IpAddr>,
@@ -100,11 +100,11 @@ fn absent(
     seen.retain(|address| added_to(*address).is_none());
     let mut found = Vec::new();
     let needed: BTreeSet<IpAddr> = desired.proxied_addresses().collect();
-    // One that Weir has added would be removed, which is reported.
+    // A routed VIP that Weir has added is still reported, because it will be removed.
     let routed: BTreeSet<IpAddr> = desired.announced_addresses().collect();
     let is_routed = |address: IpAddr| routed.contains(&address) && added_to(address).is_none();
-    let addressed = |service: &&weir_model::Service| service.forward.handles_packets();
-    for service in desired.services.iter().filter(addressed) {
+    let handles_packets = |service: &&weir_model::Service| service.forward.handles_packets();
+    for service in desired.services.iter().filter(handles_packets) {
         for listener in &service.listen {
             if !is_routed(listener.address) && seen.insert(listener.address) {
                 found.push(AbsentVip {
@@ -141,7 +141,7 @@ mod tests {
     use weir_config::{Host, parse};
 
     #[test]
-    fn one_cause_for_many_vips_is_one_warning() {
+    fn vips_with_same_cause_share_one_warning() {
         let text = "[pool.p]\nservers = [\"10.0.0.5\"]\n\n\
             [service.a]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.1:80\", \"192.0.2.2:80\"]\n\n\
             [service.b]\nforward = \"nat\"\npool = \"p\"\nlisten = [\"192.0.2.2:81\", \"192.0.2.3:80\"]\n\n\
@@ -184,7 +184,7 @@ mod tests {
             .iter()
             .map(|vip| (vip.address.to_string(), vip.proxied))
             .collect();
-        // A proxy's socket receives only packets to an address of this machine.
+        // A proxy's socket receives only packets to addresses of this machine.
         let expected = [("192.0.2.2", false), ("192.0.2.3", true)];
         assert_eq!(found, expected.map(|(vip, it)| (vip.to_owned(), it)));
     }

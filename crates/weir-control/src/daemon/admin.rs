@@ -12,21 +12,22 @@ use weir_model as model;
 
 use super::Error;
 use crate::api::{
-    self, Access, Listener, Orders, Policy, Refused, SharedPolicy, Token, Tokens, named_tokens,
+    self, Access, CommandSender, Listener, Policy, Refused, SharedPolicy, Token, Tokens,
+    named_tokens,
 };
 use crate::keeper::{Kept, Link};
 use crate::status::Certificate;
 
-/// The kind of socket in the keeper.
+/// The kind of these sockets in the keeper.
 const SOCKETS: &str = "admin";
 
-/// Length of the accept queue, tokio's own.
+/// Length of the accept queue; tokio's default.
 const BACKLOG: i32 = 1024;
 
 /// ALPN protocols.
 const PROTOCOLS: &[&[u8]] = &[b"http/1.1"];
 
-/// Listens on the address. A privileged helper binds it if this process may not.
+/// Listens on the address. If this process lacks the permission to bind it, the privileged helper does.
 async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -38,39 +39,44 @@ async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     }
 }
 
-/// The active listener.
+/// The admin listener with its active settings.
 #[derive(Debug)]
 pub struct Admin {
-    orders: Orders,
+    commands: CommandSender,
     /// The token of the runtime directory.
     token: Token,
     refused: Arc<Refused>,
     policy: SharedPolicy,
     listening: Option<(SocketAddr, JoinHandle<()>)>,
     keeper: Link,
-    /// Sockets of an earlier daemon.
-    left: Vec<(SocketAddr, OwnedFd)>,
+    /// Listening sockets from the previous daemon.
+    inherited: Vec<(SocketAddr, OwnedFd)>,
 }
 
 /// Prepared settings; committing them cannot fail.
 #[derive(Debug)]
 pub struct PreparedAdmin {
-    /// The new policy; `None` = no listener is configured.
+    /// The new policy; `None` = no admin listener is configured.
     policy: Option<Policy>,
-    to: Destination,
+    change: ListenerChange,
 }
 
 #[derive(Debug)]
-enum Destination {
+enum ListenerChange {
     /// The address is unchanged.
-    Stay,
-    /// Another address, or none.
-    To(Option<(SocketAddr, TcpListener)>),
+    Keep,
+    /// Listens on another address, or on none.
+    Replace(Option<(SocketAddr, TcpListener)>),
 }
 
 impl Admin {
     /// Starts without a listener.
-    pub fn new(orders: Orders, token: Token, refused: Arc<Refused>, kept: &mut Kept) -> Self {
+    pub fn new(
+        commands: CommandSender,
+        token: Token,
+        refused: Arc<Refused>,
+        kept: &mut Kept,
+    ) -> Self {
         let nothing = Policy {
             tokens: Tokens::default(),
             read_requires_token: true,
@@ -79,38 +85,44 @@ impl Admin {
             certificates: Vec::new(),
         };
         Self {
-            orders,
+            commands,
             token,
             refused,
             policy: SharedPolicy::new(Arc::new(nothing)),
             listening: None,
             keeper: kept.link.clone(),
-            left: kept.take_sockets(SOCKETS),
+            inherited: kept.take_sockets(SOCKETS),
         }
     }
 
-    /// Reads certificates and tokens and binds the new address. Call it before any other part of a configuration is
-    /// applied, since it can fail.
+    /// Reads certificates and tokens, and binds the new address. Must be called before any other part of a
+    /// configuration is applied, since it can fail.
     ///
     /// # Errors
     /// [`Error::Admin`], [`Error::AdminTls`], [`Error::AdminTokens`].
     pub async fn prepare(&mut self, admin: Option<&model::Admin>) -> Result<PreparedAdmin, Error> {
         let Some(admin) = admin else {
-            let to = match self.listening {
-                Some(_) => Destination::To(None),
-                None => Destination::Stay,
+            let change = match self.listening {
+                Some(_) => ListenerChange::Replace(None),
+                None => ListenerChange::Keep,
             };
-            return Ok(PreparedAdmin { policy: None, to });
+            return Ok(PreparedAdmin {
+                policy: None,
+                change,
+            });
         };
         let policy = Some(self.policy(admin)?);
         let address = admin.listen;
         if self.listening.as_ref().map(|(address, _)| *address) == Some(address) {
-            let to = Destination::Stay;
-            return Ok(PreparedAdmin { policy, to });
+            let change = ListenerChange::Keep;
+            return Ok(PreparedAdmin { policy, change });
         }
         let failed = |source| Error::Admin { address, source };
-        let left = self.left.iter().position(|(left, _)| *left == address);
-        let listener = match left.map(|at| self.left.swap_remove(at)) {
+        let inherited = self
+            .inherited
+            .iter()
+            .position(|(inherited, _)| *inherited == address);
+        let listener = match inherited.map(|at| self.inherited.swap_remove(at)) {
             Some((_, socket)) => {
                 let socket = std::net::TcpListener::from(socket);
                 socket.set_nonblocking(true).map_err(failed)?;
@@ -118,8 +130,8 @@ impl Admin {
             }
             None => bind(address).await.map_err(failed)?,
         };
-        let to = Destination::To(Some((address, listener)));
-        Ok(PreparedAdmin { policy, to })
+        let change = ListenerChange::Replace(Some((address, listener)));
+        Ok(PreparedAdmin { policy, change })
     }
 
     fn policy(&self, admin: &model::Admin) -> Result<Policy, Error> {
@@ -146,14 +158,14 @@ impl Admin {
         })
     }
 
-    /// The certificates of the listener, the first to expire first.
+    /// Returns the certificates of the listener, in order of expiry.
     pub fn certificates(&self, now: SystemTime) -> Vec<Certificate> {
         let policy = self.policy.get();
         let certificates = policy.certificates.iter();
         certificates.map(|it| Certificate::new(it, now)).collect()
     }
 
-    /// Stops listening; another process uses the same socket.
+    /// Stops accepting connections. The socket itself stays open in another process.
     pub fn stop(self) {
         if let Some((_, task)) = self.listening {
             task.abort();
@@ -161,23 +173,25 @@ impl Admin {
     }
 
     /// Commits prepared settings.
-    pub fn commit(&mut self, to: PreparedAdmin) {
-        for (address, _) in std::mem::take(&mut self.left) {
+    pub fn commit(&mut self, prepared: PreparedAdmin) {
+        for (address, _) in std::mem::take(&mut self.inherited) {
             self.keeper.forget(SOCKETS, address, 0);
         }
-        if let Some(policy) = to.policy {
+        if let Some(policy) = prepared.policy {
             self.policy.set(Arc::new(policy));
         }
-        let Destination::To(to) = to.to else { return };
+        let ListenerChange::Replace(new) = prepared.change else {
+            return;
+        };
         if let Some((address, task)) = self.listening.take() {
             task.abort();
             self.keeper.forget(SOCKETS, address, 0);
         }
-        self.listening = to.map(|(address, listener)| {
+        self.listening = new.map(|(address, listener)| {
             let access = Access::Tcp(self.policy.clone());
-            let router = api::router(self.orders.clone(), &access, &self.refused);
+            let router = api::router(self.commands.clone(), &access, &self.refused);
             let encrypted = self.policy.get().tls.is_some();
-            tracing::info!(%address, encrypted, "listening for the admin interface");
+            tracing::info!(%address, encrypted, "listening on the admin address");
             self.keeper.keep(SOCKETS, address, 0, listener.as_fd());
             let listener = Listener::Tcp {
                 listener,

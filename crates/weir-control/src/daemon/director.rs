@@ -1,6 +1,6 @@
 //! The task that owns the engine and executes requests one at a time.
 //!
-//! It holds the active configuration and its file, and handles neither sockets nor signals.
+//! Owns the active configuration and the path of its file. Does not handle sockets or signals.
 
 mod group;
 mod members;
@@ -27,7 +27,7 @@ use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::announce::facts;
-use crate::api::{Caller, FileRequest, Order, Peer, Refusal, Reloaded};
+use crate::api::{Caller, Command, FileRequest, Peer, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::group_configuration::GroupConfiguration;
@@ -46,17 +46,17 @@ use node::Node;
 use probation::Probation;
 pub(super) use upgrade::DrainingDaemon;
 
-/// Name under which the keeper stores secrets from files and the environment. After a crash the active configuration is
-/// used again, and its secret files may have changed or vanished by then.
+/// Name under which the keeper stores secrets from files and the environment. After a crash, the active configuration
+/// is used again, although its secret files may have been changed or removed.
 pub(super) const SECRETS: &str = "secrets";
 
-/// Owns the engine and the active configuration, and executes orders one at a time.
+/// Owns the planes and the active configuration, and executes requests one at a time.
 #[derive(Debug)]
 pub struct Director<P> {
     plane: P,
-    /// The active configuration: the file's, with servers of other lists.
+    /// The active configuration: the file's, with the servers from server lists.
     desired: Desired,
-    /// The configuration in the file.
+    /// The active configuration without the servers from server lists.
     configured: Desired,
     membership: Membership,
     file: PathBuf,
@@ -66,11 +66,11 @@ pub struct Director<P> {
     runtime_dir: RuntimeDir,
     checks: Checks,
     /// Number of daemon crashes since the keeper started, and the cause of the last one.
-    death_count: (u32, Option<String>),
+    crashes: (u32, Option<String>),
     keeper: Link,
     /// The secrets that the keeper holds.
     kept_secrets: Option<Remembered>,
-    /// The process of the successor, and the channel to it.
+    /// Process id of the successor, and the channel to it.
     successor: Option<(u32, Channel)>,
     probation: Option<Probation>,
     real_server: LocalRealServer,
@@ -83,11 +83,11 @@ pub struct Director<P> {
     is_new: bool,
     certificates: FileWatch,
     lists: FileWatch,
-    /// The files with lists of the active configuration.
+    /// The list files of the active configuration.
     list_files: Vec<PathBuf>,
 }
 
-/// The files with lists that a configuration names.
+/// Returns the list files that a configuration names.
 fn list_files(text: &str) -> Vec<PathBuf> {
     let files = weir_config::named_files(text).into_iter();
     let lists = files.filter(|file| file.used == FileUse::List);
@@ -105,8 +105,8 @@ struct ActiveConfiguration {
 }
 
 impl<P: Plane> Director<P> {
-    /// Creates a director for an engine with the active configuration `loaded` of `file`. Must be called inside a tokio
-    /// runtime.
+    /// Creates a director for a plane that has applied the configuration `loaded` from `file`. Must be called inside a
+    /// tokio runtime.
     pub fn new(
         plane: P,
         loaded: Loaded,
@@ -129,7 +129,7 @@ impl<P: Plane> Director<P> {
             admin,
             runtime_dir,
             checks: Checks::start(),
-            death_count: (0, None),
+            crashes: (0, None),
             keeper: Link::default(),
             kept_secrets: None,
             successor: None,
@@ -155,18 +155,18 @@ impl<P: Plane> Director<P> {
         director
     }
 
-    /// Connects to the keeper, whose crash counters appear in the status.
+    /// Connects to the keeper. Its crash counters appear in the status.
     pub(crate) fn set_keeper(&mut self, kept: &Kept) {
-        self.death_count = (kept.restarts, kept.last_death.clone());
+        self.crashes = (kept.restarts, kept.last_death.clone());
         self.keeper = kept.link.clone();
         self.pass_secrets();
         self.configure_processes();
         if self.node.is_draining() {
-            self.node.order_routers(&self.configured);
+            self.node.move_routers(&self.configured);
         }
     }
 
-    /// Requests from the keeper the processes that the active configuration needs.
+    /// Makes the keeper start the processes that the active configuration needs, and stop the others.
     fn configure_processes(&mut self) {
         self.keeper.configure_vrrp(!self.configured.vrrp.is_empty());
         self.keeper
@@ -174,7 +174,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Reports to the announcer which VIPs can serve. Sends nothing without a change.
+    /// Reports to the announcer which VIPs can serve, if that has changed.
     pub fn announce(&mut self) {
         let is_draining = self.node.is_draining();
         let facts = facts(&self.desired, &self.plane, (is_draining, self.is_new));
@@ -184,10 +184,11 @@ impl<P: Plane> Director<P> {
         let vips = vips.filter(|_| !is_draining);
         let vips = vips.map(|fact| (fact.vip, fact.serves)).collect();
         self.group.report(&self.desired, vips);
-        self.node.announce(facts, |vip| self.group.holds(vip));
+        self.node
+            .announce(facts, |vip| self.group.must_announce(vip));
     }
 
-    /// Leaves the group, so that the others need not wait for the end of the lease.
+    /// Leaves the group, so that the other directors need not wait until the lease expires.
     pub(crate) fn leave_group(&mut self) {
         self.group.leave();
     }
@@ -202,23 +203,23 @@ impl<P: Plane> Director<P> {
             Ok(file) if !secrets.is_empty() => self.keeper.keep_file(SECRETS, file.as_fd()),
             Ok(_) => self.keeper.forget_file(SECRETS),
             Err(error) => {
-                tracing::warn!(%error, "secrets will be read again after a crash of the daemon")
+                tracing::warn!(%error, "failed to store secrets in the keeper: after a crash they are read again")
             }
         }
         self.kept_secrets = Some(secrets);
     }
 
-    /// Starts to maintain the settings of `weir real-server` that these directories record.
+    /// Starts maintaining the settings of `weir real-server` that are recorded in these directories.
     pub(crate) fn manage_real_server(&mut self, runtime_dir: &Path, pin_dir: &Path) {
         self.real_server = LocalRealServer::new(runtime_dir, pin_dir);
     }
 
-    /// Repairs settings of `weir real-server` that other programs changed.
+    /// Restores settings of `weir real-server` that other programs changed.
     pub(crate) async fn repair_real_server(&mut self) {
         self.real_server.repair().await;
     }
 
-    /// Waits until clients have ended, up to `drain_timeout`.
+    /// Waits until the proxy's connections have ended, up to `drain_timeout`.
     pub async fn drain(&mut self) {
         self.plane.close(self.desired.node.drain_timeout).await;
     }
@@ -228,7 +229,7 @@ impl<P: Plane> Director<P> {
         crate::traffic::needs_engine(&self.desired)
     }
 
-    /// Ends and removes the socket, so that clients fail at once.
+    /// Stops, and removes the socket, so that clients fail immediately.
     ///
     /// # Errors
     /// The runtime directory cannot be written.
@@ -236,12 +237,12 @@ impl<P: Plane> Director<P> {
         Ok(self.runtime_dir.close()?)
     }
 
-    /// Configures the checks from the configuration and overrides.
+    /// Configures the checks according to the active configuration and the overrides.
     fn configure_checks(&self) {
-        let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
+        let saved = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
-            .configure(&self.desired, &suspended, &known, probes);
+            .configure(&self.desired, &suspended, &saved, probes);
     }
 
     /// Evaluates handshake counters and applies ejections.
@@ -262,21 +263,21 @@ impl<P: Plane> Director<P> {
     /// Applies check results.
     ///
     /// # Errors
-    /// The engine's; the next results try again.
+    /// The plane's. The next results retry.
     pub(crate) async fn apply_check_results(&mut self) -> Result<(), P::Error> {
-        let news = self.checks.take_results();
+        let events = self.checks.take_results();
         // A reload that takes a server down is rolled back before clients lose that server.
-        if let Some(regression) = self.regression_in(&news) {
+        if let Some(regression) = self.regression_in(&events) {
             self.roll_back(&regression).await;
             return Ok(());
         }
-        let news = self.group.agree(news);
-        let applied = self.plane.apply_health(news);
+        let events = self.group.apply_verdicts(events);
+        let applied = self.plane.apply_health(events);
         self.notify_pool_changes();
         applied
     }
 
-    /// Configures flow synchronization, unless the process of the engine does.
+    /// Configures flow synchronization in this process, unless the engine's process does it.
     fn configure_sync(&mut self) {
         let config = self.configured.sync.as_ref();
         let is_own = !self.plane.synchronizes();
@@ -288,7 +289,7 @@ impl<P: Plane> Director<P> {
         self.sync.step(self.plane.engine())
     }
 
-    /// Whether a change of tables has moved flows that not every peer of `[sync]` knows yet.
+    /// Whether a table change moved flows that were not yet sent to every `[sync]` peer.
     pub(super) fn is_moving_flows(&mut self) -> bool {
         match self.plane.synchronizes() {
             true => self.plane.is_moving_flows(),
@@ -296,7 +297,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Notifies programs of changes of pools.
+    /// Runs the notifier programs for pool state changes.
     pub(crate) fn notify_pool_changes(&mut self) {
         for change in self.plane.take_pool_changes() {
             self.checks.notify_pool_change(&change, &self.desired);
@@ -304,7 +305,7 @@ impl<P: Plane> Director<P> {
         self.announce();
     }
 
-    /// Records the active configuration, for commands without a daemon and for the next daemon after a crash.
+    /// Records the active configuration, for commands that run without a daemon and for the next daemon after a crash.
     fn record_configuration(&mut self) {
         self.record_configuration_of(&self.file, &self.text);
         self.configure_processes();
@@ -312,71 +313,71 @@ impl<P: Plane> Director<P> {
 
     fn record_configuration_of(&self, file: &Path, text: &str) {
         if let Err(error) = self.runtime_dir.record_configuration(file, text) {
-            tracing::warn!(%error, "could not record the active configuration");
+            tracing::warn!(%error, "failed to record the active configuration");
         }
     }
 
-    /// The engine.
+    /// Returns the planes.
     pub fn plane(&mut self) -> &mut P {
         &mut self.plane
     }
 
-    /// Executes a request. A client that disconnects does not cancel it.
-    pub async fn execute(&mut self, order: Order) {
-        match order {
-            Order::Status(reply) => {
+    /// Executes a request, even if its client disconnects.
+    pub async fn execute(&mut self, command: Command) {
+        match command {
+            Command::Status(reply) => {
                 let _ = reply.send(self.status());
             }
-            Order::History(service, reply) => {
+            Command::History(service, reply) => {
                 let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
                 let _ = reply.send(Ok(self.history.report(service.as_deref(), now)));
             }
-            Order::Reload(request, caller, reply) => {
+            Command::Reload(request, caller, reply) => {
                 self.guarded_reload(&request, &caller, reply).await;
             }
-            Order::Upgrade(request, reply) => {
+            Command::Upgrade(request, reply) => {
                 let _ = reply.send(self.upgrade(request).await);
             }
-            Order::Plan(request, caller, reply) => {
+            Command::Plan(request, caller, reply) => {
                 let _ = reply.send(self.plan(&request, &caller));
             }
-            Order::Server {
+            Command::Server {
                 pool,
                 address,
                 request,
                 reply,
             } => self.server(&pool, &address, request, reply).await,
-            Order::ServerNow {
+            Command::ServerNow {
                 pool,
                 address,
                 reply,
             } => {
                 let _ = reply.send(self.server_now(&pool, &address));
             }
-            Order::Member {
+            Command::Member {
                 pool,
                 address,
                 keys,
                 reply,
             } => self.member(&pool, &address, keys, reply).await,
-            Order::Node(order, reply) => {
-                let done = self.node.order(order, &self.configured);
+            Command::Node(order, reply) => {
+                let done = self.node.set_state(order, &self.configured);
                 self.announce();
                 let _ = reply.send(done.map(|()| order));
             }
-            Order::Cluster(reply) => {
+            Command::Cluster(reply) => {
                 let group = self.group.status();
-                let missing = || Refusal::new("[cluster] is not configured");
-                let _ = reply.send(group.ok_or_else(missing));
+                let not_configured = || Refusal::new("[cluster] is not configured");
+                let _ = reply.send(group.ok_or_else(not_configured));
             }
-            Order::Publish(request, reply) => self.publish(request, reply),
-            Order::Ipvsadm(request, peer, reply) => {
+            Command::Publish(request, reply) => self.publish(request, reply),
+            Command::Ipvsadm(request, peer, reply) => {
                 let _ = reply.send(self.ipvsadm(&request, &peer).await);
             }
-            Order::Explain(packet, reply) => {
+            Command::Explain(packet, reply) => {
                 let _ = reply.send(self.explain(&packet));
             }
-            Order::ExplainRequest(request, reply) => {
+            Command::ExplainRequest(request, reply) => {
                 let answer = self
                     .status()
                     .map(|report| request.explain(&self.desired, Some(&report), &self.file));
@@ -399,7 +400,7 @@ impl<P: Plane> Director<P> {
         let mut snapshot = self.plane.snapshot().map_err(Refusal::new)?;
         snapshot.add_checks(&self.checks);
         snapshot.drift.real_server = self.real_server.repaired();
-        let (restarts, last_death) = self.death_count.clone();
+        let (restarts, last_death) = self.crashes.clone();
         let announced = self.node.report();
         Ok(Report {
             pid: Some(std::process::id()),
@@ -428,7 +429,7 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// Reports to the VRRP agent what its virtual routers track. Does not wait for the agent.
+    /// Reports the state of tracked objects to the VRRP agent. Does not wait for the agent.
     pub(crate) fn report_tracked(&self) {
         let tracked = || self.configured.vrrp.iter().flat_map(|it| &it.track);
         let is_server =
@@ -437,7 +438,8 @@ impl<P: Plane> Director<P> {
         if !with_servers && !tracked().any(|it| it.object == TrackObject::DataPlane) {
             return;
         }
-        // A snapshot costs time in proportion to servers and flows: it is taken only if servers are tracked.
+        // Taking a snapshot takes time in proportion to the number of servers and flows, so it is taken only if servers
+        // are tracked.
         let observed = if with_servers {
             self.plane.snapshot().map_or_else(
                 |error| {
@@ -486,15 +488,15 @@ impl<P: Plane> Director<P> {
         Ok(answer)
     }
 
-    /// Loads the requested configuration, as far as `caller` is allowed to. Text instead of a path does not change the
-    /// active path.
+    /// Loads the requested configuration within the permissions of `caller`. A request with text instead of a path
+    /// keeps the active path.
     fn load(&self, request: &FileRequest, caller: &Caller) -> Result<(PathBuf, Loaded), Refusal> {
-        let group = request.group.as_ref().or_else(|| self.group.published());
+        let group = request.group.as_ref().or_else(|| self.group.active());
         let group = group.map(AsRef::as_ref);
         if let Some(text) = &request.text {
             if !caller.is_owner() {
-                let own = configuration::own_part(&self.text, group);
-                configuration::permit(own, text, request.color).map_err(refused)?;
+                let own_text = configuration::own_part(&self.text, group);
+                configuration::permit(own_text, text, request.color).map_err(refused)?;
             }
             let name = Path::new(configuration::TEXT);
             let loaded = configuration::load_text_in_group(text, request.color, group)
@@ -503,7 +505,7 @@ impl<P: Plane> Director<P> {
         }
         if request.path.is_some() && !caller.is_owner() {
             return Err(Refusal::new(
-                "only root and the user that the daemon runs as may name a configuration by its path",
+                "only root and the daemon's user may specify the path of a configuration",
             ));
         }
         let path: &Path = request.path.as_deref().unwrap_or(&self.file);
@@ -527,10 +529,10 @@ impl<P: Plane> Director<P> {
         Ok((path.to_owned(), loaded))
     }
 
-    /// Applies a file, or changes nothing.
+    /// Applies a configuration. On an error, nothing changes.
     ///
     /// # Errors
-    /// The file has an error, or cannot be applied on this machine.
+    /// The configuration has an error or cannot be applied on this host.
     pub async fn reload(
         &mut self,
         request: &FileRequest,
@@ -549,7 +551,7 @@ impl<P: Plane> Director<P> {
                 // A new reload confirms the previous one.
                 self.end_probation();
             }
-            Err(refusal) => tracing::error!(error = %refusal, "reload refused"),
+            Err(refusal) => tracing::error!(error = %refusal, "reload failed"),
         }
         result
     }
@@ -560,7 +562,7 @@ impl<P: Plane> Director<P> {
             configured: self.configured.clone(),
             text: self.text.clone(),
             file: self.file.clone(),
-            group: self.group.published().cloned(),
+            group: self.group.active().cloned(),
         }
     }
 
@@ -572,7 +574,7 @@ impl<P: Plane> Director<P> {
         self.text = now.text;
         self.file = now.file;
         self.configure_sync();
-        self.group.set_published(now.group);
+        self.group.set_active(now.group);
         self.group.configure(self.configured.cluster.as_ref());
         self.pass_secrets();
         self.configure_checks();
@@ -581,28 +583,31 @@ impl<P: Plane> Director<P> {
             .set_loaded(weir_proxy::file_fingerprint(&self.list_files));
     }
 
-    /// Applies lists (networks, hosts, users, maps) whose files have changed. If one cannot be used, the former ones
-    /// stay in use.
+    /// Applies lists (networks, hosts, users, maps) whose files have changed. If a file cannot be used, all previous
+    /// lists stay in use.
     pub(crate) async fn watch_lists(&mut self) {
         if self.list_files.is_empty() {
             return;
         }
-        let number = weir_proxy::file_fingerprint(&self.list_files);
-        if !self.lists.is_due(number) {
+        let fingerprint = weir_proxy::file_fingerprint(&self.list_files);
+        if !self.lists.is_due(fingerprint) {
             return;
         }
         match self.apply_changed_lists().await {
             Ok(()) => tracing::info!("loaded changed lists"),
             Err(error) => {
-                tracing::error!(error, "changed lists are not used");
-                self.lists.set_failed(number, error);
+                tracing::error!(
+                    error,
+                    "failed to load changed lists; the previous lists stay in use"
+                );
+                self.lists.set_failed(fingerprint, error);
             }
         }
     }
 
     async fn apply_changed_lists(&mut self) -> Result<(), String> {
-        let known = Remembered::of(&self.configured);
-        let loaded = configuration::load_lists_again(&self.text, &known);
+        let remembered = Remembered::of(&self.configured);
+        let loaded = configuration::load_lists_again(&self.text, &remembered);
         let loaded = loaded.map_err(|rejected| rejected.summary)?;
         let lists = self.membership.lists();
         let desired = lists.added_to(&loaded.desired);
@@ -618,7 +623,7 @@ impl<P: Plane> Director<P> {
             configured: loaded.desired,
             text: self.text.clone(),
             file: self.file.clone(),
-            group: self.group.published().cloned(),
+            group: self.group.active().cloned(),
         });
         Ok(())
     }
@@ -629,10 +634,10 @@ impl<P: Plane> Director<P> {
         self.watch_lists().await;
     }
 
-    /// Loads certificate files that have changed. If they cannot be used, the former ones stay in use.
+    /// Loads certificate files that have changed. If a file cannot be used, all previous certificates stay in use.
     pub(crate) async fn watch_certificates(&mut self) {
-        let number = weir_proxy::certificate_fingerprint(&self.desired);
-        if !self.certificates.is_due(number) {
+        let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
+        if !self.certificates.is_due(fingerprint) {
             return;
         }
         let admin = self.configured.node.admin.as_ref();
@@ -649,11 +654,14 @@ impl<P: Plane> Director<P> {
         match loaded {
             Ok(()) => {
                 tracing::info!("loaded changed certificate files");
-                self.certificates.set_loaded(number);
+                self.certificates.set_loaded(fingerprint);
             }
             Err(error) => {
-                tracing::error!(error, "changed certificate files are not used");
-                self.certificates.set_failed(number, error);
+                tracing::error!(
+                    error,
+                    "failed to load changed certificate files; the previous certificates stay in use"
+                );
+                self.certificates.set_failed(fingerprint, error);
             }
         }
     }
@@ -663,8 +671,8 @@ impl<P: Plane> Director<P> {
         request: &FileRequest,
         caller: &Caller,
     ) -> Result<Reloaded, Refusal> {
-        let is_own = request.path.as_ref().is_none_or(|path| *path == self.file);
-        if is_own && request.text.is_none() {
+        let is_active_file = request.path.as_ref().is_none_or(|path| *path == self.file);
+        if is_active_file && request.text.is_none() {
             self.plane.expect_file();
         }
         let (path, loaded) = self.load(request, caller)?;
@@ -687,7 +695,7 @@ impl<P: Plane> Director<P> {
         let revision = applied.map_err(Refusal::new)?;
         self.admin.commit(admin);
         if let Err(error) = self.runtime_dir.set_access(access) {
-            tracing::error!(%error, "the socket keeps its previous group and mode");
+            tracing::error!(%error, "failed to set the socket's group and mode: the previous ones stay");
         }
         self.set_active(ActiveConfiguration {
             lists,
@@ -696,11 +704,11 @@ impl<P: Plane> Director<P> {
             file: path,
             group: match &request.group {
                 Some(candidate) => Some(Arc::clone(candidate)),
-                None => self.group.published().cloned(),
+                None => self.group.active().cloned(),
             },
         });
-        let number = weir_proxy::certificate_fingerprint(&self.desired);
-        self.certificates.set_loaded(number);
+        let fingerprint = weir_proxy::certificate_fingerprint(&self.desired);
+        self.certificates.set_loaded(fingerprint);
         Ok(Reloaded {
             revision,
             changes: changes.iter().map(ToString::to_string).collect(),
@@ -713,9 +721,9 @@ impl<P: Plane> Director<P> {
         if let Some(conflict) = self.plane.listener_conflict(&loaded.desired) {
             return Err(Refusal::new(format!("{}:{conflict}", path.display())));
         }
-        let own = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
+        let own_listeners = self.desired.proxies.iter().flat_map(|proxy| &proxy.listen);
         let admin = self.desired.node.admin.as_ref();
-        let own = own
+        let own_listeners = own_listeners
             .copied()
             .chain(admin.map(|admin| admin.listen))
             .collect();
@@ -724,7 +732,7 @@ impl<P: Plane> Director<P> {
         } else {
             path.as_path()
         };
-        let loaded = configuration::with_free_listeners(loaded, &own, shown);
+        let loaded = configuration::with_free_listeners(loaded, &own_listeners, shown);
         let loaded = match caller.is_owner() || request.text.is_some() {
             true => loaded,
             false => loaded.map_err(Rejected::without_quotes),

@@ -1,27 +1,27 @@
-//! Errors of the daemon.
+//! Errors from the daemon.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::configuration::Rejected;
 
-/// Why the daemon cannot start or has to end.
+/// Why the daemon cannot start or must stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The configuration has an error; contains the rendered findings.
+    /// The configuration has an error. Contains the rendered diagnostics.
     #[error(transparent)]
     Configuration(#[from] Rejected),
-    /// Missing capabilities for layer 4 services.
+    /// Capabilities for layer 4 services are missing.
     #[error(transparent)]
-    Rights(#[from] crate::traffic::Error),
+    Capabilities(#[from] crate::traffic::Error),
     /// The runtime directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] crate::runtime_dir::Error),
-    /// Owner, group or mode of the socket cannot be set.
+    /// The socket's owner, group or mode cannot be set.
     #[error(transparent)]
     Access(#[from] weir_runtime_dir::Unusable),
     /// Listening on `[node] admin` failed.
-    #[error("[node] admin {address}: {source}")]
+    #[error("[node] admin {address}: failed to listen: {source}")]
     Admin {
         /// The address.
         address: SocketAddr,
@@ -40,22 +40,22 @@ pub enum Error {
         /// The error in the file.
         source: crate::api::TokenFileError,
     },
-    /// Signals cannot be received.
-    #[error("signals: {source}")]
+    /// Signal handlers cannot be installed.
+    #[error("failed to set up signal handling: {source}")]
     Signals {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error of capabilities, locks or the service manager.
+    /// An error concerning capabilities, locks or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The watch of links, addresses and routes failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// An error of the engine.
+    /// The planes cannot be opened.
     #[error("{source}")]
     Engine {
-        /// The engine's error.
+        /// The plane's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }

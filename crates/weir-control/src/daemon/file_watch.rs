@@ -1,25 +1,25 @@
-//! Decides when changed files (certificates, lists) are loaded: when they did not change for one interval, so that a
-//! pair of which one file is still being replaced is not tried too early.
+//! Decides when changed files (certificates, lists) are loaded: after they have not changed for one interval, so that a
+//! certificate and its key are not loaded while only one of them is replaced.
 
 use std::time::Duration;
 
 /// Interval at which the files are compared. A change takes effect after at most three intervals.
 pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Decides when changed files are loaded, from numbers that identify their contents: those of
-/// `weir_proxy::certificate_fingerprint` and `weir_proxy::file_fingerprint`.
+/// Decides when changed files are loaded, from fingerprints of the files (`weir_proxy::certificate_fingerprint`,
+/// `weir_proxy::file_fingerprint`).
 #[derive(Debug, Default)]
 pub(super) struct FileWatch {
-    /// Of the files in use.
+    /// Fingerprint of the files in use.
     loaded: Option<u64>,
-    /// Of the last comparison.
+    /// Fingerprint at the last comparison.
     seen: u64,
-    /// Of files that could not be used, and why.
+    /// Fingerprint of files that could not be used, and the reason.
     failed: Option<(u64, String)>,
 }
 
 impl FileWatch {
-    /// Whether the files should be loaded; `now` is their number.
+    /// Whether the files should be loaded; `now` is their current fingerprint.
     pub(super) fn is_due(&mut self, now: u64) -> bool {
         let is_stable = self.seen == now;
         self.seen = now;
@@ -38,20 +38,20 @@ impl FileWatch {
                 .is_none_or(|(failed, _)| *failed != now)
     }
 
-    /// The files with this number are in use.
-    pub(super) fn set_loaded(&mut self, number: u64) {
-        self.loaded = Some(number);
+    /// Records that the files with this fingerprint are in use.
+    pub(super) fn set_loaded(&mut self, fingerprint: u64) {
+        self.loaded = Some(fingerprint);
         self.failed = None;
     }
 
-    /// The files with this number cannot be used.
-    pub(super) fn set_failed(&mut self, number: u64, why: String) {
-        self.failed = Some((number, why));
+    /// Records that the files with this fingerprint cannot be used, and why.
+    pub(super) fn set_failed(&mut self, fingerprint: u64, reason: String) {
+        self.failed = Some((fingerprint, reason));
     }
 
-    /// Why the files on disk are not in use.
+    /// Returns why the files on disk are not in use.
     pub(super) fn problem(&self) -> Option<&str> {
-        self.failed.as_ref().map(|(_, why)| why.as_str())
+        self.failed.as_ref().map(|(_, reason)| reason.as_str())
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         watch.set_loaded(4);
         assert_eq!(watch.problem(), None);
         assert!(!watch.is_due(4));
-        // The former files are back.
+        // The previous files were restored.
         watch.set_failed(5, "no".to_owned());
         assert!(!watch.is_due(4));
         assert_eq!(watch.problem(), None);

@@ -1,11 +1,11 @@
-//! Flow synchronization of this process: requests of ipvsadm about it.
+//! Executes ipvsadm's requests about flow synchronization in this process.
 
 use weir_engine_host::FlowSynchronizer;
 
 use crate::ipvsadm_message::{Answer, Request};
 
-/// The answer to a request about synchronization daemons; `None` = it is another request, or this process does not
-/// synchronize flows.
+/// Returns the response to a request about synchronization daemons; `None` = the request is about something else, or
+/// this process does not synchronize flows.
 pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<Answer> {
     match request {
         Request::Daemons => sync.daemons().map(Answer::Daemons),

@@ -1,7 +1,9 @@
-//! `[cluster]`: connects the daemon to the machine of its group, and keeps on disk what it needs without etcd.
+//! `[cluster]`: connects the daemon to its group's state machine, and saves to disk what the daemon needs while etcd is
+//! unavailable.
 //!
-//! The machine runs on a thread of its own, so etcd never delays the daemon. A record holds the last configuration of
-//! the group and the shared overrides ([`record`]): a daemon that starts without etcd uses them, also after a reboot.
+//! The state machine runs on its own thread, so etcd never delays the daemon. A [`record`] contains the last
+//! configuration of the group and the shared overrides. A daemon that starts without etcd uses them, even after a
+//! reboot.
 
 mod connection;
 mod facts;
@@ -30,35 +32,35 @@ use crate::status::Group as GroupStatus;
 pub use record::last_group_configuration;
 use record::{Record, Store};
 pub(super) use record::{prepare_state_directory, state_directory};
-pub(super) use settling::Held;
+pub(super) use settling::PendingReply;
 use settling::Settling;
 
-/// How long the description of this director stays as it is: it depends on all servers.
-const RECORD_AGE: Duration = Duration::from_secs(1);
+/// Minimum interval between updates of this director's member record: building it visits every server.
+const MEMBER_RECORD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the success of a configuration is held back until the peers of `[sync]` know the flows that it has moved,
-/// and how often that is checked.
-const FLOWS_LIMIT: Duration = Duration::from_secs(2);
-const FLOWS_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum delay of the report that a configuration was applied, while the flows that it moved are sent to the `[sync]`
+/// peers, and the interval between checks.
+const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
+const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What the daemon has to handle.
+/// An event for the daemon's main loop.
 #[derive(Debug)]
 pub(super) enum GroupEvent {
-    /// An order of the machine.
-    Order(FromGroup),
-    /// Flows may have been sent, or replies were held back for too long.
+    /// A command from the state machine.
+    Command(FromGroup),
+    /// It is time to check whether flows were sent, or a delayed reply has timed out.
     Settling,
-    /// The reload that an order began has ended.
+    /// The reload that a command started has finished.
     Applied(Result<Reloaded, Refusal>),
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
-    orders: Option<UnboundedReceiver<FromGroup>>,
+    commands: Option<UnboundedReceiver<FromGroup>>,
     applying: Option<oneshot::Receiver<Result<Reloaded, Refusal>>>,
-    /// A result that is held back until then.
-    waiting: Option<(tokio::time::Instant, Result<Reloaded, Refusal>)>,
-    /// Changes of the group to try again.
+    /// A delayed result, and when to report it.
+    delayed: Option<(tokio::time::Instant, Result<Reloaded, Refusal>)>,
+    /// Changes from the group to retry.
     retries: VecDeque<(SharedKey, Value)>,
 }
 
@@ -69,26 +71,27 @@ pub(super) struct Group {
     record: Record,
     config: Option<Cluster>,
     driver: Option<Driver>,
-    /// Why there is no driver although there is a configuration.
+    /// Why the driver could not be started.
     error: Option<String>,
     inbox: Mutex<Inbox>,
     settling: Settling,
     /// The configuration that is being applied.
     candidate: Option<Arc<GroupConfiguration>>,
-    /// Since when its success is held back.
-    waits_since: Option<Instant>,
-    /// The active one.
-    published: Option<Arc<GroupConfiguration>>,
+    /// When the delay of its result began.
+    delayed_since: Option<Instant>,
+    /// The group's active configuration.
+    active: Option<Arc<GroupConfiguration>>,
     facts: weir_cluster::Facts,
-    held: BTreeSet<IpAddr>,
+    /// VIPs that must stay announced although their services cannot serve.
+    kept_vips: BTreeSet<IpAddr>,
     verdicts: Verdicts,
     /// Results of this director's own checks.
     standings: BTreeMap<(String, String), Standing>,
-    /// Changes of the group that have no effect with the active configuration.
-    unadopted: BTreeMap<SharedKey, Value>,
-    record_at: Option<Instant>,
+    /// Changes from the group that do not apply to the active configuration.
+    inapplicable: BTreeMap<SharedKey, Value>,
+    record_built_at: Option<Instant>,
     replies: BTreeMap<u64, Reply<Published>>,
-    requests: u64,
+    last_request_id: u64,
 }
 
 impl Group {
@@ -96,7 +99,7 @@ impl Group {
         let record = Record::read(runtime_dir);
         Self {
             store: Store::new(runtime_dir),
-            published: record.configuration.clone().map(Arc::new),
+            active: record.configuration.clone().map(Arc::new),
             record,
             config: None,
             driver: None,
@@ -104,37 +107,37 @@ impl Group {
             inbox: Mutex::default(),
             settling: Settling::default(),
             candidate: None,
-            waits_since: None,
+            delayed_since: None,
             facts: weir_cluster::Facts::default(),
-            held: BTreeSet::new(),
+            kept_vips: BTreeSet::new(),
             verdicts: Verdicts::new(),
             standings: BTreeMap::new(),
-            unadopted: BTreeMap::new(),
-            record_at: None,
+            inapplicable: BTreeMap::new(),
+            record_built_at: None,
             replies: BTreeMap::new(),
-            requests: 0,
+            last_request_id: 0,
         }
     }
 
-    /// The active configuration of the group.
-    pub(super) fn published(&self) -> Option<&Arc<GroupConfiguration>> {
-        self.published.as_ref()
+    /// Returns the active configuration of the group.
+    pub(super) fn active(&self) -> Option<&Arc<GroupConfiguration>> {
+        self.active.as_ref()
     }
 
-    pub(super) fn set_published(&mut self, published: Option<Arc<GroupConfiguration>>) {
-        self.published = published;
+    pub(super) fn set_active(&mut self, active: Option<Arc<GroupConfiguration>>) {
+        self.active = active;
     }
 
-    /// Adopts `[cluster]`. The machine starts again only if it differs.
+    /// Applies `[cluster]`. Restarts the state machine only if the section changed or the driver is not running.
     pub(super) fn configure(&mut self, config: Option<&Cluster>) {
         if self.config.as_ref() == config && (self.driver.is_some() || config.is_none()) {
-            // A server may exist now.
-            let waiting = std::mem::take(&mut self.unadopted).into_iter();
-            self.inbox.get_mut().retries.extend(waiting);
+            // A server that a pending change refers to may exist now.
+            let pending = std::mem::take(&mut self.inapplicable).into_iter();
+            self.inbox.get_mut().retries.extend(pending);
             return;
         }
-        self.stop();
-        self.record_at = None;
+        self.stop("[cluster] has changed");
+        self.record_built_at = None;
         self.config = config.cloned();
         self.error = None;
         let Some(config) = config else {
@@ -145,13 +148,13 @@ impl Group {
             self.record.shared = SharedState::default();
         }
         match self.start(config) {
-            Ok((driver, orders)) => {
+            Ok((driver, commands)) => {
                 driver.send(Input::Facts(self.facts.clone()));
                 self.driver = Some(driver);
-                self.inbox.get_mut().orders = Some(orders);
+                self.inbox.get_mut().commands = Some(commands);
             }
             Err(error) => {
-                tracing::error!(error, "this director is not a member of its group");
+                tracing::error!(error, "failed to join the group");
                 self.error = Some(error);
             }
         }
@@ -177,38 +180,38 @@ impl Group {
         .map_err(|error| error.to_string())
     }
 
-    fn stop(&mut self) {
+    fn stop(&mut self, reason: &str) {
         if let Some(driver) = self.driver.take() {
             driver.leave();
         }
         *self.inbox.get_mut() = Inbox::default();
-        self.held.clear();
+        self.kept_vips.clear();
         self.verdicts.clear();
         for (_, reply) in std::mem::take(&mut self.replies) {
-            let _ = reply.send(Err(Refusal::new("[cluster] has changed")));
+            let _ = reply.send(Err(Refusal::new(reason)));
         }
     }
 
-    /// Leaves the group at the end of the daemon.
+    /// Leaves the group when the daemon stops.
     pub(super) fn leave(&mut self) {
-        self.stop();
+        self.stop("the daemon is stopping");
     }
 
     /// Waits for an event. Cancel-safe.
     pub(super) async fn next(&self) -> GroupEvent {
         let mut inbox = self.inbox.lock().await;
         if let Some((key, value)) = inbox.retries.pop_front() {
-            return GroupEvent::Order(FromGroup::Shared { key, value });
+            return GroupEvent::Command(FromGroup::Shared { key, value });
         }
         let Inbox {
-            orders,
+            commands,
             applying,
-            waiting,
+            delayed,
             ..
         } = &mut *inbox;
-        let order = async {
-            match orders {
-                Some(orders) => orders.recv().await,
+        let command = async {
+            match commands {
+                Some(commands) => commands.recv().await,
                 None => std::future::pending().await,
             }
         };
@@ -218,14 +221,14 @@ impl Group {
                 None => std::future::pending().await,
             }
         };
-        let waited = async {
-            match waiting {
+        let delay_ended = async {
+            match delayed {
                 Some((until, _)) => tokio::time::sleep_until(*until).await,
                 None => std::future::pending().await,
             }
         };
         let settling = async {
-            match self.settling.next_look() {
+            match self.settling.next_poll() {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -236,21 +239,21 @@ impl Group {
                 *applying = None;
                 GroupEvent::Applied(result.unwrap_or_else(|_| Err(Refusal::leaving())))
             }
-            () = waited => match waiting.take() {
+            () = delay_ended => match delayed.take() {
                 Some((_, result)) => GroupEvent::Applied(result),
                 None => std::future::pending().await,
             },
-            order = order => match order {
-                Some(order) => GroupEvent::Order(order),
+            command = command => match command {
+                Some(command) => GroupEvent::Command(command),
                 None => {
-                    *orders = None;
+                    *commands = None;
                     std::future::pending().await
                 }
             }
         }
     }
 
-    /// Starts to apply a configuration. Returns where its result goes.
+    /// Starts applying a configuration. Returns the configuration and the sender for its result.
     pub(super) fn apply(
         &mut self,
         version: u64,
@@ -267,28 +270,28 @@ impl Group {
         (candidate, reply)
     }
 
-    /// Whether a success may still be held back.
-    pub(super) fn may_wait(&self) -> bool {
-        self.waits_since
-            .is_none_or(|since| since.elapsed() < FLOWS_LIMIT)
+    /// Whether the report of success may still be delayed.
+    pub(super) fn may_delay_result(&self) -> bool {
+        self.delayed_since
+            .is_none_or(|since| since.elapsed() < FLOW_SYNC_TIMEOUT)
     }
 
-    /// Holds a success back for a moment.
-    pub(super) fn wait(&mut self, result: Result<Reloaded, Refusal>) {
-        self.waits_since.get_or_insert_with(Instant::now);
-        let until = tokio::time::Instant::now() + FLOWS_PAUSE;
-        self.inbox.get_mut().waiting = Some((until, result));
+    /// Delays the result by [`FLOW_SYNC_POLL_INTERVAL`].
+    pub(super) fn delay_result(&mut self, result: Result<Reloaded, Refusal>) {
+        self.delayed_since.get_or_insert_with(Instant::now);
+        let until = tokio::time::Instant::now() + FLOW_SYNC_POLL_INTERVAL;
+        self.inbox.get_mut().delayed = Some((until, result));
     }
 
-    /// The result: it is on disk before others learn it.
+    /// Handles the result of applying the configuration. A success is saved to disk before it is reported to the group.
     pub(super) fn applied(&mut self, result: Result<Reloaded, Refusal>) {
-        self.waits_since = None;
+        self.delayed_since = None;
         let candidate = self.candidate.take();
         let result = result.map(drop).map_err(|refusal| refusal.error);
         if let (Ok(()), Some(candidate)) = (&result, candidate) {
             tracing::info!(
                 version = candidate.version,
-                "applied the configuration of the group"
+                "applied the group configuration"
             );
             self.record.configuration = Some((*candidate).clone());
             self.save();
@@ -296,7 +299,8 @@ impl Group {
         self.send(Input::Applied(result));
     }
 
-    /// A publication by an operator.
+    /// Publishes a configuration for an operator. `guard_ms` is the duration of the guarded reload in milliseconds; 0 =
+    /// without a guard.
     pub(super) fn publish(&mut self, text: String, guard_ms: u64, reply: Reply<Published>) {
         if self.driver.is_none() {
             let why = self.error.clone();
@@ -304,8 +308,8 @@ impl Group {
             let _ = reply.send(Err(Refusal::new(why)));
             return;
         }
-        self.requests += 1;
-        let request = self.requests;
+        self.last_request_id += 1;
+        let request = self.last_request_id;
         self.replies.insert(request, reply);
         self.send(Input::Publish {
             request,
@@ -314,16 +318,17 @@ impl Group {
         });
     }
 
-    pub(super) fn published_as(&mut self, request: u64, result: Result<u64, String>) {
+    /// Replies to the operator who requested the publication.
+    pub(super) fn finish_publish(&mut self, request: u64, result: Result<u64, String>) {
         if let Some(reply) = self.replies.remove(&request) {
             let result = result.map(|version| Published { version });
             let _ = reply.send(result.map_err(Refusal::new));
         }
     }
 
-    /// An operator of this director has changed an override or an added server.
+    /// Shares an operator's change to an override or an added server with the group.
     pub(super) fn share(&self, kind: Kind, pool: &str, server: &str, value: serde_json::Value) {
-        // Services of ipvsadm belong to one machine.
+        // Services created with ipvsadm are local to this host.
         if weir_engine::is_from_ipvsadm(pool) {
             return;
         }
@@ -335,13 +340,14 @@ impl Group {
         self.send(Input::Changed { key, value });
     }
 
-    /// The machine asks when the flows that changes of servers have moved are sent.
-    pub(super) fn settle(&mut self, revision: i64) {
+    /// Starts waiting until the flows that server changes up to `revision` moved have been sent to the peers.
+    pub(super) fn await_flow_sync(&mut self, revision: i64) {
         self.settling.begin(revision, tokio::time::Instant::now());
     }
 
-    /// Answers it, if they are. Also returns replies that were held back for too long.
-    pub(super) fn look_at_flows(&mut self, is_moving: bool) -> Vec<(SharedKey, Held)> {
+    /// Acknowledges the revision if its flows have been sent or the timeout has expired. Returns the delayed replies
+    /// whose timeout has expired.
+    pub(super) fn poll_settling(&mut self, is_moving: bool) -> Vec<(SharedKey, PendingReply)> {
         let now = tokio::time::Instant::now();
         if let Some(revision) = self.settling.end(is_moving, now) {
             self.send(Input::Settled(revision));
@@ -349,72 +355,81 @@ impl Group {
         self.settling.take(None, now)
     }
 
-    /// The replies for a change that is settled.
-    pub(super) fn settled(&mut self, key: &SharedKey) -> Vec<(SharedKey, Held)> {
+    /// Returns the replies that waited for `key`, and those whose timeout has expired.
+    pub(super) fn settled(&mut self, key: &SharedKey) -> Vec<(SharedKey, PendingReply)> {
         self.settling.take(Some(key), tokio::time::Instant::now())
     }
 
-    /// Holds a reply back until the change is settled. Returns it if that cannot be waited for.
-    pub(super) fn hold(&mut self, key: SharedKey, held: Held) -> Option<Held> {
+    /// Delays a reply until the group has settled the change. Returns the reply if it must be sent now, because this
+    /// director is not connected to the group or the server was created with ipvsadm.
+    pub(super) fn defer_reply(
+        &mut self,
+        key: SharedKey,
+        reply: PendingReply,
+    ) -> Option<PendingReply> {
         let status = self.driver.as_ref().and_then(Driver::status);
         let is_member = status.is_some_and(|(status, _)| {
             status.link == weir_cluster::Link::Connected && status.refused.is_none()
         });
         if !is_member || weir_engine::is_from_ipvsadm(&key.pool) {
-            return Some(held);
+            return Some(reply);
         }
-        self.settling.hold(key, held, tokio::time::Instant::now());
+        self.settling
+            .defer_reply(key, reply, tokio::time::Instant::now());
         None
     }
 
-    /// A change of another director, adopted or not.
-    pub(super) fn adopted(&mut self, key: SharedKey, value: Value, is_adopted: bool) {
-        if is_adopted {
-            self.unadopted.remove(&key);
+    /// Records whether a change from another director could be applied.
+    pub(super) fn record_change(&mut self, key: SharedKey, value: Value, is_applied: bool) {
+        if is_applied {
+            self.inapplicable.remove(&key);
         } else {
-            self.unadopted.insert(key, value);
+            self.inapplicable.insert(key, value);
         }
     }
 
-    pub(super) fn keep(&mut self, shared: SharedState) {
+    pub(super) fn save_shared(&mut self, shared: SharedState) {
         self.record.shared = shared;
         self.save();
     }
 
-    pub(super) fn set_held(&mut self, held: BTreeSet<IpAddr>) {
-        self.held = held;
+    pub(super) fn set_kept_vips(&mut self, kept_vips: BTreeSet<IpAddr>) {
+        self.kept_vips = kept_vips;
     }
 
     /// Whether the VIP must stay announced although its services cannot serve.
-    pub(super) fn holds(&self, vip: IpAddr) -> bool {
-        self.held.contains(&vip)
+    pub(super) fn must_announce(&self, vip: IpAddr) -> bool {
+        self.kept_vips.contains(&vip)
     }
 
-    /// Adds what the group has agreed on to the results of this director's checks.
-    pub(super) fn agree(&mut self, news: Vec<HealthEvent>) -> Vec<HealthEvent> {
+    /// Applies the group's verdicts to the results of this director's checks.
+    pub(super) fn apply_verdicts(&mut self, events: Vec<HealthEvent>) -> Vec<HealthEvent> {
         if self.config.is_none() {
-            return news;
+            return events;
         }
-        for event in &news {
+        for event in &events {
             let key = (event.pool.clone(), event.server.clone());
             match &event.standing {
                 Some(standing) => self.standings.insert(key, standing.clone()),
                 None => self.standings.remove(&key),
             };
         }
-        news.into_iter().map(|event| self.judged(event)).collect()
+        events
+            .into_iter()
+            .map(|event| self.with_verdict(event))
+            .collect()
     }
 
-    /// Adopts other verdicts. Returns the servers that they change.
+    /// Replaces the verdicts. Returns an event for each server whose verdict changed.
     pub(super) fn set_verdicts(&mut self, verdicts: Verdicts) -> Vec<HealthEvent> {
-        let former = std::mem::replace(&mut self.verdicts, verdicts);
-        let concerned = self.standings.iter().filter(|((pool, server), _)| {
+        let previous = std::mem::replace(&mut self.verdicts, verdicts);
+        let affected = self.standings.iter().filter(|((pool, server), _)| {
             let name = format!("{pool}/{server}");
-            former.get(&name) != self.verdicts.get(&name)
+            previous.get(&name) != self.verdicts.get(&name)
         });
-        concerned
+        affected
             .map(|((pool, server), standing)| {
-                self.judged(HealthEvent {
+                self.with_verdict(HealthEvent {
                     pool: pool.clone(),
                     server: server.clone(),
                     standing: Some(standing.clone()),
@@ -423,7 +438,7 @@ impl Group {
             .collect()
     }
 
-    fn judged(&self, mut event: HealthEvent) -> HealthEvent {
+    fn with_verdict(&self, mut event: HealthEvent) -> HealthEvent {
         let verdict = self
             .verdicts
             .get(&format!("{}/{}", event.pool, event.server));
@@ -437,7 +452,7 @@ impl Group {
         event
     }
 
-    /// Reports local facts to the machine, if they have changed.
+    /// Reports local facts to the state machine, if they have changed.
     pub(super) fn report(&mut self, desired: &Desired, vips: BTreeMap<IpAddr, bool>) {
         let Some(config) = &self.config else {
             return;
@@ -445,30 +460,32 @@ impl Group {
         let pools: BTreeSet<&str> = desired.pools.iter().map(|it| it.name.as_str()).collect();
         self.standings
             .retain(|(pool, _), _| pools.contains(pool.as_str()));
-        let is_due = self.record_at.is_none_or(|at| at.elapsed() >= RECORD_AGE);
+        let is_due = self
+            .record_built_at
+            .is_none_or(|at| at.elapsed() >= MEMBER_RECORD_INTERVAL);
         let record = match is_due {
             true => facts::record(config, desired),
             false => self.facts.record.clone(),
         };
         if is_due {
-            self.record_at = Some(Instant::now());
+            self.record_built_at = Some(Instant::now());
         }
-        let facts = facts::of(record, &self.standings, vips, desired.sync.is_none());
+        let facts = facts::facts(record, &self.standings, vips, desired.sync.is_none());
         if facts == self.facts {
             return;
         }
-        // A VIP stays until the machine has decided.
+        // Keep announcing a VIP until the state machine has decided.
         for (vip, serves) in &facts.vips {
             if !serves && self.facts.vips.get(vip) == Some(&true) {
-                self.held.insert(*vip);
+                self.kept_vips.insert(*vip);
             }
         }
-        self.held.retain(|vip| facts.vips.contains_key(vip));
+        self.kept_vips.retain(|vip| facts.vips.contains_key(vip));
         self.facts = facts.clone();
         self.send(Input::Facts(facts));
     }
 
-    /// For the status document; `None` = there is no `[cluster]`.
+    /// Returns the group's state for the status document; `None` = `[cluster]` is not configured.
     pub(super) fn status(&self) -> Option<GroupStatus> {
         let config = self.config.as_ref()?;
         Some(match &self.driver {

@@ -1,17 +1,17 @@
-//! Keeps the settings of `weir real-server` in place if this machine is a server of another director.
+//! Maintains the settings of `weir real-server` if this host is a server of another director.
 
 use std::path::Path;
 
 use weir_real_server::Options;
 
-/// Keeps the settings of `weir real-server` on this machine in place.
+/// Restores settings of `weir real-server` on this host when other programs change them.
 #[derive(Debug, Default)]
 pub(super) struct LocalRealServer {
-    /// `None` = this daemon does not manage them.
+    /// `None` = this daemon does not maintain the settings.
     options: Option<Options>,
     /// Number of repaired settings.
     repaired: u64,
-    /// The last repair failed, and that was logged.
+    /// Whether the last repair failed, and the failure was logged.
     failed: bool,
 }
 
@@ -30,7 +30,7 @@ impl LocalRealServer {
         self.repaired
     }
 
-    /// Repairs settings that others have changed.
+    /// Restores settings that other programs have changed.
     pub(super) async fn repair(&mut self) {
         let Some(options) = &self.options else {
             return;
@@ -45,7 +45,7 @@ impl LocalRealServer {
             }
             Err(error) if !self.failed => {
                 self.failed = true;
-                tracing::warn!(%error, "could not repair the settings of weir real-server");
+                tracing::warn!(%error, "failed to repair the settings of weir real-server");
             }
             Err(_) => {}
         }

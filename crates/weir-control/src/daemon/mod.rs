@@ -30,7 +30,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_
 use weir_netlink::ReopeningWatch;
 use weir_sys::{Notification, Notifier};
 
-use crate::api::{self, Access, Caller, FileRequest, Listener, Order, Refused};
+use crate::api::{self, Access, Caller, Command, FileRequest, Listener, Refused};
 use crate::configuration::{self, Remembered, Secrets};
 use crate::history;
 use crate::keeper::Kept;
@@ -47,14 +47,14 @@ pub use error::Error;
 pub use group::last_group_configuration;
 pub use separation::separate;
 
-/// Interval of the engine's tick, which checks what causes no event.
+/// Interval of the plane's periodic maintenance, which detects changes that cause no event.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Interval of checks for drift.
+/// Interval at which changes that other programs made in the kernel are detected and reverted.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval at which handshake counters are read for passive checks. It grows with the number of servers, up to a
-/// [`TICK`], so that reading takes at most one part in [`HANDSHAKE_CPU_SHARE`] of a processor.
+/// [`TICK`], so that reading takes at most 1/[`HANDSHAKE_CPU_SHARE`] of a CPU's time.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_millis(250);
 const HANDSHAKE_CPU_SHARE: u32 = 20;
 
@@ -65,32 +65,32 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// per result.
 const CHECK_BATCH_DELAY: Duration = Duration::from_millis(20);
 
-/// Options of the command line.
+/// Command-line options of `weir run`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Absolute path of the configuration file.
     pub config: PathBuf,
     /// `--runtime-dir`.
     pub runtime_dir: PathBuf,
-    /// `--pin-dir`, where settings of `weir real-server` are maintained as well.
+    /// `--pin-dir`; also needed to maintain the settings of `weir real-server`.
     pub pin_dir: PathBuf,
-    /// Whether findings are printed in colour.
+    /// Whether diagnostics are printed in colour.
     pub color: bool,
 }
 
-/// Protects keys and secrets in memory: neither a core file nor a debugger of the same user can read them. ssh-agent
-/// does the same, and so does the kernel for HAProxy and nginx when they change their user.
+/// Protects keys and secrets in memory from core files and from debuggers of the same user. ssh-agent does the same;
+/// for HAProxy and nginx the kernel does it when they change their user.
 pub fn hide_memory() {
     if let Err(error) = weir_sys::hide_memory() {
-        tracing::warn!(%error, "a core file of this process would contain its secrets");
+        tracing::warn!(%error, "failed to exclude this process from core files: a core file would contain its secrets");
     }
 }
 
-/// Runs until SIGTERM or SIGINT, with the engine that `open` creates for the configuration. After a crash, and as a
-/// successor, uses the configuration that was active, whatever the file contains now.
+/// Runs the daemon until SIGTERM or SIGINT, with the plane that `open` creates for the configuration. After a crash,
+/// and as a successor, it uses the configuration that was active, even if the file has changed.
 ///
 /// # Errors
-/// It could not start; nothing of the configuration was applied.
+/// The daemon could not start; no part of the configuration was applied.
 #[expect(clippy::too_many_lines, reason = "wires the daemon together")]
 pub async fn run<P: Plane>(
     options: &Options,
@@ -109,11 +109,11 @@ pub async fn run<P: Plane>(
         eprintln!("{line}");
     }
     if traffic::needs_engine(&loaded.desired) && kept.engine.is_none() {
-        traffic::check_rights()?;
+        traffic::check_capabilities()?;
     }
     // Each proxied connection, running probe, map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the limit of open files: few connections and probes can be open");
+        tracing::warn!(%error, "failed to raise the limit of open files: few connections and probes are possible");
     }
     tracing::info!(file = %file.display(), "starting");
     let notifier = Notifier::from_env()?;
@@ -124,20 +124,20 @@ pub async fn run<P: Plane>(
     };
     runtime_dir.set_access(SocketAccess::of(&loaded.desired.node)?)?;
     if let Err(error) = runtime_dir.record_namespace() {
-        tracing::warn!(%error, "`weir clean` will not notice if it runs in another network namespace");
+        tracing::warn!(%error, "failed to record the network namespace: `weir clean` will not check it");
     }
     let mut signals = Signals::new().map_err(|source| Error::Signals { source })?;
     // Open the watch before the engine reads its tables, so that no change is missed.
     let network = ReopeningWatch::open()?;
-    let (orders, requests) = api::orders();
+    let (commands, requests) = api::command_queue();
     let refused = Arc::new(Refused::default());
     let token = runtime_dir.token()?;
-    let mut admin = Admin::new(orders.clone(), token, Arc::clone(&refused), &mut kept);
+    let mut admin = Admin::new(commands.clone(), token, Arc::clone(&refused), &mut kept);
     let to = admin.prepare(loaded.desired.node.admin.as_ref()).await?;
     let mut membership = Membership::new(&options.runtime_dir);
     membership.resolve_new(&loaded.desired).await;
     let lists = membership.first_lists(&loaded.desired);
-    // Everything that can fail comes first: an open plane receives clients.
+    // Everything that can fail is done first, because an open plane accepts clients.
     let listener = runtime_dir.listen()?;
     let wanted = Wanted {
         desired: &lists.added_to(&loaded.desired),
@@ -151,7 +151,7 @@ pub async fn run<P: Plane>(
         }
     })?;
     runtime_dir.publish_socket()?;
-    let router = api::router(orders, &Access::Unix, &refused);
+    let router = api::router(commands, &Access::Unix, &refused);
     let api_server = tokio::spawn(api::serve(Listener::Unix(listener), router));
     admin.commit(to);
     let added = vips(&engine.added_vips());
@@ -172,7 +172,7 @@ pub async fn run<P: Plane>(
         (membership, lists),
     );
     director.set_keeper(&kept);
-    // Without rights there is nothing to maintain.
+    // An unprivileged daemon cannot change these settings.
     if weir_sys::privileged::helper().is_none() {
         director.manage_real_server(&options.runtime_dir, &options.pin_dir);
     }
@@ -198,13 +198,13 @@ pub async fn run<P: Plane>(
     Ok(())
 }
 
-/// Added VIPs for the log: `10.0.0.10 on eth0`; `None` = there are none, and the field is omitted.
+/// Returns the added VIPs for the log, such as `10.0.0.10 on eth0`; `None` omits the field.
 fn vips(added: &[(String, IpAddr)]) -> Option<String> {
     let vips = added.iter().map(|(name, vip)| format!("{vip} on {name}"));
     (!added.is_empty()).then(|| vips.collect::<Vec<_>>().join(", "))
 }
 
-/// Runs a daemon whose successor has taken over, until its clients are handed over or have ended.
+/// Runs a daemon whose successor has taken over, until its clients are handed over or have disconnected.
 async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     let Some(DrainingDaemon {
         mut plane,
@@ -219,7 +219,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     plane.hand_over(channel);
     loop {
         tokio::select! {
-            // Also gives the API time to send the response to the upgrade request.
+            // The first delay also gives the API time to send the response to the upgrade request.
             () = sleep(DRAIN_POLL_INTERVAL) => {
                 if plane.is_handed_over() {
                     break;
@@ -227,7 +227,7 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
                 record.update(|| plane.clients());
             }
             // The signal arrived during the upgrade.
-            _ = signals.reload.recv() => pass_on(Signal::HUP, successor),
+            _ = signals.reload.recv() => forward_signal(Signal::HUP, successor),
             _ = signals.terminate.recv() => {
                 plane.close(limit).await;
                 break;
@@ -241,20 +241,20 @@ async fn drain<P: Plane>(director: Director<P>, signals: &mut Signals) {
     tracing::info!("the last client has disconnected");
 }
 
-fn pass_on(signal: Signal, to: u32) {
+fn forward_signal(signal: Signal, to: u32) {
     let pid = i32::try_from(to).ok().and_then(Pid::from_raw);
     if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
-        tracing::warn!(%error, "could not forward a signal to the active daemon");
+        tracing::warn!(%error, "failed to forward a signal to the active daemon");
     }
 }
 
-/// The path of the configuration file, and the file to read its text from.
+/// Returns the path of the configuration file, and the file from which its text is read.
 fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
-    let noted = (
+    let recorded = (
         last_configuration(&options.runtime_dir),
         last_text(&options.runtime_dir),
     );
-    match noted {
+    match recorded {
         (Some(file), Some(text)) if kept.keeps_configuration() => (file, text),
         _ => (options.config.clone(), options.config.clone()),
     }
@@ -263,7 +263,7 @@ fn configuration_to_load(options: &Options, kept: &Kept) -> (PathBuf, PathBuf) {
 #[expect(clippy::cognitive_complexity, reason = "one arm for each event")]
 async fn serve<P: Plane>(
     director: &mut Director<P>,
-    mut requests: mpsc::Receiver<Order>,
+    mut requests: mpsc::Receiver<Command>,
     mut network: ReopeningWatch,
     signals: &mut Signals,
     notifier: &Notifier,
@@ -275,12 +275,12 @@ async fn serve<P: Plane>(
     let mut certificates = every(file_watch::INTERVAL);
     loop {
         tokio::select! {
-            Some(order) = requests.recv() => {
-                let reloads = matches!(order, Order::Reload(..));
+            Some(command) = requests.recv() => {
+                let reloads = matches!(command, Command::Reload(..));
                 if reloads {
                     notify(notifier, Notification::Reloading);
                 }
-                director.execute(order).await;
+                director.execute(command).await;
                 if director.is_succeeded() {
                     return;
                 }
@@ -291,7 +291,7 @@ async fn serve<P: Plane>(
             () = director.wait_for_check_results(), if apply_checks_at.is_none() => {
                 apply_checks_at = Some(Instant::now() + CHECK_BATCH_DELAY);
             }
-            () = until(apply_checks_at) => {
+            () = sleep_until_some(apply_checks_at) => {
                 apply_checks_at = None;
                 if let Err(error) = director.apply_check_results().await {
                     tracing::warn!(%error, "failed to apply health check results");
@@ -336,7 +336,7 @@ async fn serve<P: Plane>(
     }
 }
 
-/// A signal has no response, so the findings go to the log.
+/// Reloads after a signal. A signal has no response, so the diagnostics are written to stderr.
 async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifier) {
     notify(notifier, Notification::Reloading);
     let (request, caller) = (FileRequest::default(), Caller::this_process());
@@ -348,7 +348,7 @@ async fn reload_by_signal(director: &mut Director<impl Plane>, notifier: &Notifi
     notify(notifier, Notification::Ready);
 }
 
-/// Reads the handshake counters. Returns when to read them again.
+/// Reads the handshake counters. Returns the time of the next call.
 fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     let started = Instant::now();
     if let Err(error) = director.watch_clients() {
@@ -358,7 +358,7 @@ fn watch_clients(director: &mut Director<impl Plane>) -> Instant {
     Instant::now() + pause
 }
 
-/// Adds a point to the history. Returns when to do so again.
+/// Adds a point to the history. Returns the time of the next call.
 fn record_history(director: &mut Director<impl Plane>) -> Instant {
     let started = Instant::now();
     if let Err(error) = director.record_history() {
@@ -369,7 +369,7 @@ fn record_history(director: &mut Director<impl Plane>) -> Instant {
     Instant::now() + pause
 }
 
-/// Publishes the costs of `least-time`. Returns when to do so again.
+/// Publishes the costs of `least-time`. Returns the time of the next call.
 fn publish_latency(director: &mut Director<impl Plane>) -> Instant {
     let pause = director.plane().publish_latency();
     let pause = pause.unwrap_or_else(|error| {
@@ -379,8 +379,8 @@ fn publish_latency(director: &mut Director<impl Plane>) -> Instant {
     Instant::now() + pause.unwrap_or(TICK)
 }
 
-/// Completes at that instant; without one, never.
-async fn until(instant: Option<Instant>) {
+/// Completes at `instant`; never completes if it is `None`.
+async fn sleep_until_some(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => pending().await,
@@ -393,10 +393,10 @@ fn every(period: Duration) -> Interval {
     ticks
 }
 
-/// A failed notification is not fatal.
+/// Notifies the service manager. A failure is logged, not fatal.
 fn notify(notifier: &Notifier, notification: Notification<'_>) {
     if let Err(error) = notifier.send(notification) {
-        tracing::warn!(%error, "could not notify the service manager");
+        tracing::warn!(%error, "failed to notify the service manager");
     }
 }
 

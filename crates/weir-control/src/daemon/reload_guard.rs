@@ -1,8 +1,8 @@
 //! Decides whether a reload on probation has made things worse and must be rolled back.
 //!
-//! Worse means: a server fails its checks and did not before, or a larger share of requests failed or was answered with
-//! 5xx. The status document is the source. Layer 4 services have no failed requests, so only the checks of their
-//! servers count.
+//! Worse means that a server fails its checks and did not before, or that a larger share of requests failed or had a
+//! 5xx response. The input is the status document. Layer 4 services have no request counters, so only the checks of
+//! their servers count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::status::Report;
 
 /// Fewer failed requests than this are ignored.
 const FAILURES_MIN: u64 = 10;
-/// The share of failed requests may grow by this fraction: a hundredth.
+/// The share of failed requests may grow by 1/`GROWTH`.
 const GROWTH: u64 = 100;
 
-/// Failures at one point in time.
+/// Failing servers and failed requests at one point in time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Health {
-    /// Requests or connections by service, and their results.
+    /// Request or connection counters by service.
     services: BTreeMap<String, Requests>,
-    /// Servers that fail their checks and the service in which they fail, with the reason.
+    /// Servers that fail their checks, with the service in which they fail; the value is the reason.
     down: BTreeMap<(String, String), String>,
-    /// Names of all services.
+    /// Names of all services, including layer 4 services.
     known: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Health {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Requests {
     total: u64,
-    /// Weir generated the response, or no server responded.
+    /// Requests for which Weir generated the response, or no server responded.
     failed: u64,
     /// Responses with a status of 5xx, from Weir or a server.
     server_errors: u64,
@@ -75,7 +75,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Starts a probation; `before` is the state under the former configuration.
+    /// Starts a probation; `before` is the state with the previous configuration.
     pub(super) fn new(before: Health, limit: Duration) -> Self {
         Self {
             before,
@@ -88,7 +88,7 @@ impl Guard {
         Instant::now() >= self.until
     }
 
-    /// Describes a regression.
+    /// Returns a description of a regression; `None` = nothing is worse than before.
     pub(super) fn regression(&self, now: &Health) -> Option<String> {
         let before = &self.before;
         // In a new service, a server that was down before is not a regression.
@@ -102,9 +102,11 @@ impl Guard {
             return Some(format!("{server} is down in service {service}: {reason}"));
         }
         now.services.iter().find_map(|(name, now)| {
-            let former = self.before.services.get(name).copied();
+            let before = self.before.services.get(name).copied();
             // Counters that were reset start from zero.
-            let before = former.filter(|f| f.total <= now.total).unwrap_or_default();
+            let before = before
+                .filter(|it| it.total <= now.total)
+                .unwrap_or_default();
             let total = now.total - before.total;
             let worse = |now: u64, before_failed: u64| {
                 let failed = now.saturating_sub(before_failed);
@@ -116,14 +118,14 @@ impl Guard {
             failed.or_else(|| {
                 let server_errors = worse(now.server_errors, before.server_errors)?;
                 Some(format!(
-                    "{server_errors} of {total} requests of service {name} were answered by 5xx"
+                    "{server_errors} of {total} requests of service {name} had a 5xx response"
                 ))
             })
         })
     }
 }
 
-/// Whether the share of failures exceeds the previous one by more than a hundredth, in integer arithmetic.
+/// Whether the share of failures exceeds the previous share by more than 1/`GROWTH`, in integer arithmetic.
 fn is_worse((total, failed): (u64, u64), (before_total, before_failed): (u64, u64)) -> bool {
     let (total, failed) = (u128::from(total.max(failed)), u128::from(failed));
     let before_total = u128::from(before_total.max(before_failed).max(1));
@@ -178,7 +180,7 @@ mod tests {
         let limit = Duration::from_secs(1);
         let regression = |before: Health, now: Health| {
             let found = Guard::new(before, limit).regression(&now);
-            found.expect("a regression")
+            found.expect("a regression is found")
         };
         let found = regression(health(0, 0, &["p/a"]), health(0, 0, &["p/a", "p/b"]));
         assert_eq!(found, "p/b is down in service s: refused");
@@ -194,7 +196,7 @@ mod tests {
         let new_service = Guard::new(health(0, 0, &["p/a"]), limit).regression(&both);
         assert_eq!(
             new_service, None,
-            "it was down before the service was added"
+            "the server was down before the service was added"
         );
         let found = regression(health(1_000, 0, &[]), health(2_000, 20, &[]));
         assert_eq!(found, "20 of 1000 requests of service s failed");
@@ -206,7 +208,7 @@ mod tests {
         let found = regression(health(1_000, 0, &[]), failing);
         assert_eq!(
             found,
-            "500 of 1000 requests of service s were answered by 5xx"
+            "500 of 1000 requests of service s had a 5xx response"
         );
         // A new service has no previous counters.
         let found = regression(Health::default(), health(10, 10, &[]));

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use crate::api::{Refusal, Reloaded};
 use crate::status::{Reload, ReloadCounts, rfc3339};
 
-/// Number of reloads, and of changes of each, that are kept.
-const KEPT: usize = 20;
+/// Maximum number of reloads that are kept, and of changes in each.
+const RELOADS_MAX: usize = 20;
 const CHANGES_MAX: usize = 50;
 
 /// The last reloads of this process, the newest last.
@@ -18,7 +18,7 @@ pub(super) struct ReloadHistory {
 }
 
 impl ReloadHistory {
-    /// Adds the result of a reload at `at`.
+    /// Adds the result of a reload that ended at `at`.
     pub(super) fn add(&mut self, result: &Result<Reloaded, Refusal>, at: SystemTime) {
         let mut reload = Reload {
             at: rfc3339(at),
@@ -39,18 +39,18 @@ impl ReloadHistory {
                 reload.error = Some(refusal.error.clone());
             }
         }
-        if self.last.len() == KEPT {
+        if self.last.len() == RELOADS_MAX {
             self.last.pop_front();
         }
         self.last.push_back(reload);
     }
 
-    /// The oldest first.
+    /// Returns the kept reloads, the oldest first.
     pub(super) fn all(&self) -> Vec<Reload> {
         self.last.iter().cloned().collect()
     }
 
-    /// All of this process, forgotten ones included.
+    /// Returns the number of all reloads in this process, including those that are no longer kept.
     pub(super) const fn counts(&self) -> ReloadCounts {
         self.counts
     }
@@ -76,10 +76,10 @@ mod tests {
         let counts = history.counts();
         assert_eq!((counts.applied, counts.refused), (30, 1));
         let all = history.all();
-        assert_eq!(all.len(), KEPT);
+        assert_eq!(all.len(), RELOADS_MAX);
         assert_eq!(all[0].revision, Some(12));
         assert_eq!(all[0].changes.len(), CHANGES_MAX + 1);
         assert_eq!(all[0].changes[CHANGES_MAX], "and 10 more changes");
-        assert_eq!(all[KEPT - 1].error.as_deref(), Some("no"));
+        assert_eq!(all[RELOADS_MAX - 1].error.as_deref(), Some("no"));
     }
 }

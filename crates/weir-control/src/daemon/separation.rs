@@ -1,8 +1,9 @@
-//! Gives up the rights of root, before the daemon reads anything from others.
+//! Drops root privileges before the daemon reads any data from other users or hosts.
 //!
-//! A daemon becomes the account [`ACCOUNT`] without capabilities. What needs rights, a
-//! privileged helper does (`weir_helper::serve_daemon`), as far as the configuration file permits it; another process
-//! owns the layer 4 engine (`weir_engine_host`). Daemons whose configuration needs more keep the rights of root.
+//! The daemon changes to the account [`ACCOUNT`], without capabilities. A privileged helper
+//! (`weir_helper::serve_daemon`) executes privileged operations that the configuration file permits. Another process
+//! owns the layer 4 engine (`weir_engine_host`). A daemon whose configuration needs other privileges keeps running as
+//! root.
 
 #[cfg(debug_assertions)]
 mod attempt;
@@ -27,13 +28,14 @@ use crate::configuration::{self, Secrets};
 use crate::keeper::Kept;
 use crate::traffic::{needs_engine, root_reason};
 
-/// Records of changes that only root reverts; a daemon maintains them.
+/// Records of changes that only root can revert. The daemon maintains these changes.
 const RECORDS: &[&str] = &["real-server.json", "vips.json"];
 
-/// Gives up the rights of root. Call it before the process has other threads. Returns whether the rights were given up.
+/// Drops root privileges. Must be called before the process has other threads. Returns whether the privileges were
+/// dropped.
 ///
 /// # Errors
-/// The kernel refuses. The process must end then.
+/// The kernel rejects a step. The process must then exit.
 pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let (channel, engine) = (kept.helper.take(), kept.engine_channel.take());
     let (channel, engine) = match (kept.facts.clone(), channel, engine) {
@@ -49,9 +51,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
         return Ok(false);
     }
     let Some(channel) = channel else {
-        tracing::info!(
-            "the daemon runs as root: the keeper is of an earlier version; restart Weir"
-        );
+        tracing::info!("the daemon runs as root: the keeper is an earlier version; restart Weir");
         return Ok(false);
     };
     if !weir_sys::may_change_account() {
@@ -74,9 +74,9 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let (_, text) = configuration_to_load(options, kept);
     let loaded = configuration::load_with(&text, false, Secrets::Unread).ok();
     let desired = loaded.map(|loaded| loaded.desired);
-    // A daemon without rights may have written the recorded text, which never leads to more rights.
-    let is_written_by_root = fs::metadata(&text).is_ok_and(|known| known.uid() == 0);
-    if let Some(reason) = needed_rights(options, desired.as_ref(), engine.is_some(), kept)
+    // An unprivileged daemon may have written the recorded text. Such a text must not make the next daemon run as root.
+    let is_written_by_root = fs::metadata(&text).is_ok_and(|metadata| metadata.uid() == 0);
+    if let Some(reason) = root_reason_here(options, desired.as_ref(), engine.is_some(), kept)
         && is_written_by_root
         && !kept.confined
     {
@@ -89,7 +89,7 @@ pub fn separate(options: &Options, kept: &mut Kept) -> Result<bool, Error> {
     let state = state_directory(options, desired.as_ref());
     let groups = groups(desired.as_ref());
     kept.pinned = engine.is_some() && weir_engine::is_pinned(&paths(options));
-    // The hard limit, which only root may raise again.
+    // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_runtime_dir::give(&options.runtime_dir, account.0);
     if let Some(state) = &state {
@@ -113,28 +113,28 @@ fn return_to_root(options: &Options) {
     }
 }
 
-/// The state directory of a member of a group, if it can be used.
+/// Returns the state directory if `[cluster]` is configured and the directory can be used.
 fn state_directory(options: &Options, desired: Option<&Desired>) -> Option<PathBuf> {
     let is_grouped = desired.is_some_and(|it| it.cluster.is_some());
     let state = group::state_directory(&options.runtime_dir).filter(|_| is_grouped);
     state.filter(|directory| group::prepare_state_directory(directory))
 }
 
-/// The groups of the account in addition to its own: that of the control socket.
+/// Returns the supplementary groups of the account: the control socket's group.
 fn groups(desired: Option<&Desired>) -> Vec<u32> {
     let name = desired.and_then(|desired| desired.node.socket_group.as_deref());
     name.and_then(names::group_id).into_iter().collect()
 }
 
-/// The directories whose files routes send. The account must be able to read them as well.
+/// Returns the directories of the routes that serve files. The account must be able to read them.
 fn file_roots(desired: &Desired) -> Vec<String> {
     let routes = desired.proxies.iter().flat_map(|proxy| &proxy.routes);
     let files = routes.filter_map(weir_model::Route::files);
     files.map(|files| files.root.clone()).collect()
 }
 
-/// Why the daemon needs the rights of root; `None`: it does not.
-fn needed_rights(
+/// Returns why the daemon must run as root; `None` = it need not.
+fn root_reason_here(
     options: &Options,
     desired: Option<&Desired>,
     has_engine: bool,
@@ -151,19 +151,19 @@ fn needed_rights(
         return Some("the configuration has layer 4 services");
     }
     if desired.node.vip_interface.is_some() && !needs_engine(desired) {
-        return Some("the configuration has a vip_interface");
+        return Some("the configuration sets vip_interface without layer 4 services");
     }
     if weir_engine::is_pinned(&paths(options)) && !has_engine {
         return Some("a data plane is pinned");
     }
-    // The engine adopts the record of added addresses.
-    let is_adopted = |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
+    // The engine maintains the recorded addresses.
+    let is_of_engine = |name: &&&str| **name == "vips.json" && needs_engine(desired) && has_engine;
     if RECORDS
         .iter()
-        .filter(|name| !is_adopted(name))
+        .filter(|name| !is_of_engine(name))
         .any(is_recorded)
     {
-        return Some("changes of this machine are recorded in the runtime directory");
+        return Some("the runtime directory records changes to this host");
     }
     None
 }

@@ -29,7 +29,7 @@ const FILE: &str = r#"
 servers = ["10.0.0.5", "[2001:db8::5]:80"]
 "#;
 
-/// Calls of the engine, shared with the test.
+/// Recorded calls to the plane, shared with the test.
 #[derive(Debug, Default)]
 struct Calls {
     applied: Vec<Desired>,
@@ -38,13 +38,13 @@ struct Calls {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Fake(Rc<RefCell<Calls>>);
+struct FakePlane(Rc<RefCell<Calls>>);
 
-impl Plane for Fake {
+impl Plane for FakePlane {
     type Error = io::Error;
 
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, io::Error> {
-        // Yields, as the real engine does: requests must still be serialised.
+        // Yields, like the real plane: requests must still be executed one at a time.
         tokio::task::yield_now().await;
         let mut calls = self.0.borrow_mut();
         if calls.refuse {
@@ -68,7 +68,8 @@ impl Plane for Fake {
     fn overridden(&self, pool: &str, address: &str) -> Option<Override> {
         let calls = self.0.borrow();
         let mut orders = calls.servers.iter().rev();
-        let last = orders.find(|(of, server, _)| of == pool && server == address);
+        let last =
+            orders.find(|(ordered_pool, server, _)| ordered_pool == pool && server == address);
         last.and_then(|(_, _, order)| order.0)
     }
 
@@ -127,11 +128,11 @@ impl Plane for Fake {
     }
 }
 
-/// A daemon with its directory; stops with the test's runtime.
+/// A daemon with its runtime directory. It stops with the test's runtime.
 struct TestDaemon {
     directory: PathBuf,
     client: Client,
-    calls: Fake,
+    calls: FakePlane,
 }
 
 impl TestDaemon {
@@ -143,11 +144,11 @@ impl TestDaemon {
         let file = directory.join("weir.toml");
         fs::write(&file, FILE).unwrap();
         let loaded = configuration::load(&file, false).unwrap();
-        let calls = Fake::default();
-        let (orders, mut taken) = api::orders();
+        let calls = FakePlane::default();
+        let (commands, mut receiver) = api::command_queue();
         let refused = Arc::new(Refused::default());
         let admin = Admin::new(
-            orders.clone(),
+            commands.clone(),
             runtime_dir.token().unwrap(),
             Arc::clone(&refused),
             &mut Kept::default(),
@@ -157,11 +158,11 @@ impl TestDaemon {
         let membership = (Membership::new(&directory), Lists::default());
         let mut director =
             Director::new(calls.clone(), loaded, file, admin, runtime_dir, membership);
-        let router = api::router(orders, &Access::Unix, &refused);
+        let router = api::router(commands, &Access::Unix, &refused);
         tokio::spawn(api::serve(Listener::Unix(listener), router));
         tokio::task::spawn_local(async move {
-            while let Some(order) = taken.recv().await {
-                director.execute(order).await;
+            while let Some(command) = receiver.recv().await {
+                director.execute(command).await;
             }
         });
         Self {
@@ -268,7 +269,7 @@ async fn configuration_that_the_engine_rejects_is_not_active() {
 }
 
 #[tokio::test]
-async fn admin_address_in_use_fails_reload_before_the_engine() {
+async fn reload_fails_without_changes_if_admin_address_is_in_use() {
     with_daemon("admin", async |daemon| {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let text = format!("[node]\nadmin = \"{}\"\n", taken.local_addr().unwrap());
@@ -289,7 +290,7 @@ async fn admin_address_in_use_fails_reload_before_the_engine() {
 }
 
 #[tokio::test]
-async fn admin_requires_the_token_for_changes() {
+async fn admin_changes_require_the_token() {
     with_daemon("tcp", async |daemon| {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
@@ -337,7 +338,7 @@ async fn admin_requires_the_token_for_changes() {
 }
 
 #[tokio::test]
-async fn server_requests_use_names_of_the_file() {
+async fn server_requests_use_names_from_the_file() {
     with_daemon("server", async |daemon| {
         let drain = ServerOrder(Some(Override::Drain));
         let six = "[2001:db8::5]:80";
@@ -362,7 +363,7 @@ async fn server_requests_use_names_of_the_file() {
 }
 
 #[tokio::test]
-async fn concurrent_reloads_are_serialised() {
+async fn concurrent_reloads_are_executed_one_at_a_time() {
     with_daemon("queue", async |daemon| {
         let request = FileRequest::default();
         let (a, b, c) = tokio::join!(

@@ -6,7 +6,7 @@ use weir_vrrp_agent::Observed;
 use crate::snapshot::Snapshot;
 use crate::status::Report;
 
-/// The data plane alone: it must be attached if there are services of layer 4.
+/// Returns only the state of the data plane. It must be attached if there are layer 4 services.
 pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> Observed {
     let forwards = desired
         .services
@@ -18,7 +18,8 @@ pub(crate) fn data_plane(is_attached: bool, desired: &Desired) -> Observed {
     }
 }
 
-/// What virtual routers may track: services and pools with a usable server and their quorum, and the data plane.
+/// Returns the state of all objects that virtual routers can track: the data plane, and whether services and pools have
+/// a usable server and their quorum.
 pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
     let report = Report::from(snapshot);
     let mut observed = data_plane(!snapshot.interfaces.is_empty(), desired);
@@ -26,11 +27,11 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
         let is_usable = service.pool_state.as_deref() != Some("below quorum")
             && service.servers.iter().any(|it| it.effective_weight > 0);
         observed.services.insert(service.name.clone(), is_usable);
-        // Checks by a path may differ between the services of a pool.
+        // Results of path checks may differ between the services of a pool.
         let pool = observed.pools.entry(service.pool.clone()).or_default();
         *pool |= is_usable;
     }
-    // Without a service there are no checks.
+    // The servers of a pool without a service are not checked.
     for pool in &desired.pools {
         let has_servers = !pool.servers.is_empty();
         observed
@@ -41,7 +42,7 @@ pub(crate) fn observed(snapshot: &Snapshot, desired: &Desired) -> Observed {
     observed
 }
 
-/// Nothing can serve: the data plane does not answer.
+/// Returns the state if the data plane does not respond: nothing can serve.
 pub(crate) fn unobservable(desired: &Desired) -> Observed {
     let services = desired.services.iter().map(|it| it.name.clone());
     let proxied = desired.proxies.iter().map(|it| it.name.clone());

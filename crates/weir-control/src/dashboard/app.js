@@ -1,5 +1,5 @@
 "use strict";
-// Text is always set by textContent: names, reasons and routes come from files and from servers.
+// Text is always set with textContent, because names, reasons and routes come from files and servers.
 
 const WINDOW_MS = 15 * 60 * 1000;
 const PERIOD_MS = 2000;
@@ -27,9 +27,9 @@ let role = "read";
 let sort = { key: "state", up: true };
 let token = sessionStorage.getItem("weir-token") || "";
 const series = new Map();
-// The series whose points before the page was opened are known.
+// Names of the series that contain the director's points from before the page was opened.
 const recalled = new Set();
-// Counts of the servers in the previous document, for their rates.
+// Counters of the servers in the previous document, for rates.
 let counts = new Map();
 
 // --- numbers ---------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ function age(since) {
   return Math.floor(s / 86400) + "d" + Math.floor(s / 3600) % 24 + "h";
 }
 
-// A quantile in milliseconds from counts by bucket, interpolated within the bucket.
+// Returns a quantile in milliseconds from counts by bucket, interpolated within the bucket.
 function quantile(buckets, share) {
   const total = buckets.reduce((a, b) => a + b, 0);
   if (!total) return null;
@@ -111,12 +111,12 @@ function collect(now) {
     all = all ? add(all, one) : one;
   }
   if (all) sample("all", now, all);
-  // Only the opened server: of all of them they would fill the memory.
+  // Only the opened server is sampled: samples of all servers would use too much memory.
   const row = opened && rows.find((it) => it.id === opened);
   if (row) sample("server " + opened, now, totals(row.server));
 }
 
-// Puts the director's points of the last 15 minutes before those of this page.
+// Adds the director's points of the last 15 minutes before the points of this page.
 async function recall(name) {
   if (recalled.has(name)) return;
   recalled.add(name);
@@ -136,7 +136,7 @@ function rate(name, key) {
   const out = [];
   for (let i = 1; i < points.length; i++) {
     const seconds = (points[i].time - points[i - 1].time) / 1000;
-    // A counter that falls was reset.
+    // A counter that decreases was reset.
     out.push([points[i].time, Math.max(0, points[i][key] - points[i - 1][key]) / seconds]);
   }
   return out;
@@ -231,7 +231,7 @@ function speed(service) {
   return points.length ? points[points.length - 1][1] : undefined;
 }
 
-// A pool or a route of a service.
+// Returns the row of a pool or a route of a service.
 function part(it) {
   const { exchanges } = it;
   const buckets = exchanges.times.response.buckets;
@@ -283,7 +283,7 @@ function strip(server) {
   return cell;
 }
 
-// A number whose tooltip explains it.
+// Returns a cell with a number and an explanation as a tooltip.
 function hinted(text, title) {
   const cell = make("td", text, "number");
   cell.title = title;
@@ -367,7 +367,7 @@ function heads() {
   if (focused >= 0) row.querySelectorAll("button")[focused].focus();
 }
 
-// Only the visible rows exist.
+// Creates only the visible rows.
 function draw() {
   const view = at("viewport");
   const first = Math.max(0, Math.min(Math.floor(view.scrollTop / ROW) - 5, shown.length));
@@ -401,7 +401,7 @@ function draw() {
 
 const urgency = (days) => days < 0 ? "down" : days < EXPIRY_WARNING_DAYS ? "warning" : "";
 
-// The first to expire first.
+// Shows certificates in order of expiry.
 function certificates() {
   const found = report.services.flatMap((it) => (it.certificates || []).map((one) => ({ service: it.name, ...one })));
   found.push(...(report.admin_certificates || []).map((one) => ({ service: "[node] admin", ...one })));
@@ -424,7 +424,7 @@ function others() {
     report.reasons.map((it) => [short(it.packets), it.reason, it.description]));
   at("reloads").replaceChildren(...(report.reloads || []).slice().reverse().map((it) => {
     const line = make("li");
-    line.append(make("div", it.at + (it.error ? ", refused: " + it.error : ", revision " + it.revision)));
+    line.append(make("div", it.at + (it.error ? ", failed: " + it.error : ", revision " + it.revision)));
     if (it.changes.length) line.append(make("pre", it.changes.join("\n")));
     return line;
   }));
@@ -445,7 +445,7 @@ function summary() {
   const count = {};
   for (const it of rows) count[it.server.state] = (count[it.server.state] || 0) + 1;
   const known = new Set(rows.map((it) => it.pool + " " + it.address));
-  // In the order of `weir status`.
+  // In the same order as `weir status`.
   const order = ["up", "down", "starting", "drain", "maint", "unchecked"];
   const states = order.filter((state) => count[state]).map((state) => count[state] + " " + state).join(", ");
   const counted = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
@@ -463,7 +463,7 @@ function open(id) {
   if (!at("panel").open) at("panel").showModal();
 }
 
-// Opens the server of the address, for links and the browser's back and forward.
+// Opens the server in the page's address, for links and the browser's history.
 function follow() {
   const id = decodeURIComponent(location.hash.slice(1));
   if (id === (opened || "")) return;
@@ -526,7 +526,7 @@ function panel() {
 }
 
 function actions(row) {
-  if (role === "read") return [make("span", "read-only: a token with the role operate allows changes")];
+  if (role === "read") return [make("span", "read-only: changes require a token with the role operate")];
   const order = (text, body) => {
     const button = make("button", text);
     button.type = "button";
@@ -552,7 +552,7 @@ function ask(text) {
 
 async function change(row, what, body) {
   if (role === "read") return;
-  if (!await ask(what + " " + row.address + " of pool " + row.pool + "?")) return;
+  if (!await ask(what + " " + row.address + " in pool " + row.pool + "?")) return;
   const path = "v1/servers/" + encodeURIComponent(row.pool) + "/" + encodeURIComponent(row.address);
   try {
     await call(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
@@ -626,7 +626,7 @@ async function poll() {
   } catch (error) {
     complain(error.message);
   }
-  // A large document is read less often.
+  // Large documents are read less often.
   setTimeout(poll, Math.max(PERIOD_MS, 5 * (performance.now() - begun)));
 }
 
@@ -696,7 +696,7 @@ at("scope").addEventListener("change", () => {
   charts();
   past().catch((error) => complain(error.message));
 });
-// A hidden page reads nothing: the director has the points in between.
+// A hidden page reads nothing. When it becomes visible, the missing points are read from the director.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden || !report) return;
   series.clear();

@@ -1,7 +1,8 @@
-//! `GET /`: the dashboard, one page without external parts. Its data comes from `/v1/status`.
+//! `GET /`: the dashboard, a single page without external resources. Its data comes from the API, mainly from
+//! `/v1/status`.
 //!
-//! The page contains nothing secret, so it needs no token. Its policy allows exactly its own script and style, by their
-//! hashes, and connections to this server only.
+//! The page contains no confidential data, so it requires no token. Its policy allows only its own script and style, by
+//! their hashes, and connections to this server.
 
 use std::sync::OnceLock;
 
@@ -12,16 +13,16 @@ const PAGE: &str = include_str!("index.html");
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("app.js");
 
-/// The page and the headers of its response.
+/// The page and the headers of the response.
 #[derive(Debug)]
 pub struct Dashboard {
-    /// HTML.
+    /// The HTML text.
     pub page: String,
-    /// Headers; the policy is one of them.
+    /// The headers, including the Content Security Policy.
     pub headers: [(HeaderName, String); 6],
 }
 
-/// The dashboard.
+/// Returns the dashboard.
 pub fn dashboard() -> &'static Dashboard {
     static DASHBOARD: OnceLock<Dashboard> = OnceLock::new();
     DASHBOARD.get_or_init(|| {
@@ -47,7 +48,7 @@ pub fn dashboard() -> &'static Dashboard {
     })
 }
 
-/// SHA-256 in base64 (RFC 4648), as Content Security Policy takes it.
+/// Returns the SHA-256 hash in base64 (RFC 4648), as in a Content Security Policy.
 fn hash(text: &str) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digest = digest(&SHA256, text.as_bytes());
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hash_is_that_of_the_recommendation() {
+    fn hash_equals_examples_in_recommendation() {
         // Content Security Policy Level 3, the example of section 8.3 in another spelling: the hash of "".
         assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
         assert_eq!(
@@ -83,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn page_loads_nothing_from_elsewhere() {
+    fn page_has_no_external_resources() {
         let page = &dashboard().page;
         assert!(page.contains(STYLE) && page.contains(SCRIPT));
         for external in ["http://", "https://", "src=", "@import", "url(", "href=\"/"] {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn script_knows_the_bounds_of_the_histograms() {
+    fn script_has_histogram_bounds_of_the_proxy() {
         let bounds = weir_proxy::times::BOUNDS_US.map(|bound| bound.to_string());
         let line = format!("const BOUNDS_US = [{}];", bounds.join(", "));
         assert!(SCRIPT.contains(&line), "{line}");

@@ -1,6 +1,6 @@
-//! `weir explain`: the text of the result.
+//! `weir explain`: the result and its text.
 //!
-//! For a packet, the engine computes the result from the rows that packets use.
+//! For a packet, the engine computes the result from the map rows that the data plane uses.
 
 mod request;
 
@@ -12,22 +12,22 @@ pub use weir_engine::{Packet, PacketError};
 
 pub use request::{Request, RequestError};
 
-/// `POST /v1/explain`: how a packet or request would be handled.
+/// The response to `POST /v1/explain`: how a packet or request would be handled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// The parsed packet.
+    /// The packet or request.
     pub packet: String,
-    /// The service that receives it; absent = none.
+    /// The service that handles it; absent = none.
     pub service: Option<String>,
-    /// Where that service is written, FILE:LINE.
+    /// Where the service is defined, FILE:LINE.
     pub at: Option<String>,
-    /// The pool of that service.
+    /// The pool of the server.
     pub pool: Option<String>,
-    /// The server that would get it, by its address as in the file.
+    /// The server that would receive it, by its address as in the file.
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
-    /// The outcome in words, if service and server do not imply it.
+    /// A description of the outcome, if service and server do not imply it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
 }

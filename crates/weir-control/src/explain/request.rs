@@ -1,8 +1,8 @@
-//! `weir explain --request`: the outcome of an HTTP request, from the active configuration and the servers'
-//! states.
+//! `weir explain --request`: explains the outcome of an HTTP request from the active configuration and the states of
+//! servers.
 //!
-//! The request is read by the same code as the workers'; state of a worker (cursors, random numbers) is reported as a
-//! rule.
+//! The request is parsed by the same code as in the workers. What depends on a worker's state (cursors, random numbers)
+//! is described as a rule.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -20,14 +20,14 @@ use weir_model::{
 use super::Answer;
 use crate::status::Report;
 
-/// The command line has no client address.
+/// A request from the command line has no client address.
 const UNKNOWN_CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// A request from the command line: `GET http://host[:port]/path`, and header lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     text: String,
-    /// Host and port of the URL, to which the client connects.
+    /// Host and port in the URL, to which the client connects.
     authority: String,
     port: u16,
     /// The request's head as a client sends it.
@@ -39,13 +39,13 @@ pub struct Request {
 /// A request that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Not a method and a URL.
+    /// The text is not a method and a URL.
     #[error("expected 'GET http://host/path', found {text:?}")]
     Form {
         /// The argument.
         text: String,
     },
-    /// Not `Name: value`.
+    /// A header is not `Name: value`.
     #[error("{text:?} is not 'Name: value'")]
     Header {
         /// The argument.
@@ -57,7 +57,7 @@ impl Request {
     /// Parses a method with a URL, and header lines of the form `Name: value`.
     ///
     /// # Errors
-    /// The text or a header has another form.
+    /// The text or a header is malformed.
     pub fn parse(text: &str, headers: &[String]) -> Result<Self, RequestError> {
         let form = || RequestError::Form {
             text: text.to_owned(),
@@ -105,7 +105,8 @@ impl Request {
         })
     }
 
-    /// For a caller that may only read: values of conditions that may be secrets are not shown.
+    /// Restricts the explanation for a caller with the read role: values of conditions that may be secrets are not
+    /// shown.
     #[must_use]
     pub(crate) fn for_reader(self) -> Self {
         Self {
@@ -114,8 +115,8 @@ impl Request {
         }
     }
 
-    /// Explains the request. `file` is the configuration file; `report` contains the servers' states, `None` = they are
-    /// not known, because the configuration is not the daemon's.
+    /// Explains the request. `file` is the configuration file; `report` contains the states of servers. `None` = the
+    /// states are unknown, because the configuration is not the daemon's.
     pub fn explain(&self, desired: &Desired, report: Option<&Report>, file: &Path) -> Answer {
         let mut answer = Answer {
             packet: self.text.clone(),
@@ -135,13 +136,14 @@ impl Request {
         let request = match head::request(head, &limits, &mut fields) {
             Ok(Some(request)) => request,
             Ok(None) => return answer,
-            Err(refusal) => return refused(answer, &refusal),
+            Err(refusal) => return rejected(answer, &refusal),
         };
-        let mut room = Vec::new();
-        let target = match compared(proxy, request.path_in(head), &mut room, &mut answer.steps) {
-            Ok(target) => target,
-            Err(refusal) => return refused(answer, &refusal),
-        };
+        let mut buffer = Vec::new();
+        let target =
+            match compared_path(proxy, request.path_in(head), &mut buffer, &mut answer.steps) {
+                Ok(target) => target,
+                Err(refusal) => return rejected(answer, &refusal),
+            };
         let facts = RequestFacts {
             client: UNKNOWN_CLIENT,
             target: &target,
@@ -156,7 +158,7 @@ impl Request {
         let mut rewritten_path = Vec::new();
         let chosen = match self.choose(proxy, &facts, &name, &mut rewritten_path, &mut answer) {
             Ok(chosen) => chosen,
-            Err(refusal) => return refused(answer, &refusal),
+            Err(refusal) => return rejected(answer, &refusal),
         };
         let target = match chosen.restarted {
             Some(found) => found.target(target, &rewritten_path),
@@ -177,16 +179,17 @@ impl Request {
             route: chosen.map(|at| &proxy.routes[at]),
             regex: None,
         };
-        admission(proxy, chosen, &mut answer.steps);
-        preferred(proxy, chosen, &mut answer.steps);
+        show_limits(proxy, chosen, &mut answer.steps);
+        show_preferred_server(proxy, chosen, &mut answer.steps);
         if let Some(at) = chosen {
-            rewritten(&proxy.routes[at], &from, &mut answer.steps);
+            show_rewritten_path(&proxy.routes[at], &from, &mut answer.steps);
         }
         decide(proxy, chosen, &from, desired, report, &mut answer);
         answer
     }
 
-    /// Chooses a route, again for each path that a route with `restart` makes. `path` is a buffer for the last one.
+    /// Chooses a route, and chooses again for each new path from a route with `restart`. `path` is a buffer for the
+    /// last path.
     fn choose<'a>(
         &self,
         proxy: &Proxy,
@@ -215,8 +218,8 @@ impl Request {
         Ok(Chosen { route, restarted })
     }
 
-    /// Shows for each route whether it matches, and if not, what its condition wants and what the request has. Returns
-    /// the position of the first that matches.
+    /// Shows for each route whether it matches, and if not, what its condition requires and what the request contains.
+    /// Returns the position of the first matching route.
     fn examine<'a>(
         &self,
         proxy: &Proxy,
@@ -225,15 +228,15 @@ impl Request {
         steps: &mut Vec<String>,
     ) -> Option<usize> {
         let mut first = None;
-        let later = proxy.routes.iter().enumerate();
-        for (at, one) in later.skip(facts.target.first_route()) {
-            let unmet = route::unmet(one, facts, facts.host());
+        let routes = proxy.routes.iter().enumerate();
+        for (at, route) in routes.skip(facts.target.first_route()) {
+            let unmet = route::unmet(route, facts, facts.host());
             let unknown = |key: ConditionKey| match key.part() {
                 RequestPart::Head => None,
                 RequestPart::Client => Some("the client address"),
                 RequestPart::TlsConnection => Some("the TLS connection"),
             };
-            let by_unknown = one.conditions().find_map(|conditions| {
+            let by_unknown = route.conditions().find_map(|conditions| {
                 let mut keys = ConditionKey::ALL
                     .into_iter()
                     .filter(|key| conditions.has(*key));
@@ -242,15 +245,15 @@ impl Request {
             let result = match (unmet, by_unknown) {
                 (Some((key, negated)), _) if unknown(key).is_none() => {
                     let conditions = match negated {
-                        true => one.not.as_deref(),
-                        false => Some(&one.when),
+                        true => route.not.as_deref(),
+                        false => Some(&route.when),
                     };
-                    let wanted = conditions.map(|it| it.listed(key, self.is_public));
-                    let wanted = wanted.unwrap_or_default();
+                    let required = conditions.map(|it| it.listed(key, self.is_public));
+                    let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
                     let has = route::compared(key, conditions, facts);
                     let key = key.as_str();
-                    format!("does not match: {not}{key} is {wanted}, the request has {has}")
+                    format!("does not match: {not}{key} is {required}, the request has {has}")
                 }
                 (_, Some(what)) => format!("is skipped: it matches on {what}, which is unknown"),
                 (None, None) if first.is_some() => {
@@ -259,11 +262,11 @@ impl Request {
                 (None, None) => "matches".to_owned(),
                 (Some((key, _)), None) => format!("does not match: {}", key.as_str()),
             };
-            let line = one.source.line;
-            let file = name(one.source);
+            let line = route.source.line;
+            let file = name(route.source);
             let shown = match self.is_public {
-                true => format!("{one:#}"),
-                false => one.to_string(),
+                true => format!("{route:#}"),
+                false => route.to_string(),
             };
             steps.push(format!("route {file}:{line} ({shown}) {result}"));
             if unmet.is_none() && by_unknown.is_none() && first.is_none() {
@@ -273,8 +276,9 @@ impl Request {
         first
     }
 
-    /// The service that listens on the request's port. Of several, the one that listens on the URL's address, otherwise
-    /// the first: a host name does not determine the address that a client connects to.
+    /// Returns the service that listens on the request's port. If there are several, returns the service that listens
+    /// on the URL's address, otherwise the first: a host name does not determine the address to which a client
+    /// connects.
     fn service<'a>(&self, desired: &'a Desired, steps: &mut Vec<String>) -> Option<&'a Proxy> {
         let listens = |proxy: &&Proxy| {
             proxy.protocol == ProxyProtocol::Http
@@ -338,7 +342,7 @@ fn decide(
                 .steps
                 .push(format!("map {} has \"{value}\" for \"{key}\"", map.name));
             let pool = if value.is_empty() { &proxy.pool } else { value };
-            servers(desired.pool(pool), proxy, report, answer);
+            show_servers(desired.pool(pool), proxy, report, answer);
         }
         Some(RouteAction::Files(files)) if files.pool.is_some() => {
             answer.outcome = Some(format!("{files}: a file, or a server of the pool"));
@@ -365,34 +369,34 @@ fn decide(
                 None => "one of these pools, at random by weight".to_owned(),
             });
         }
-        Some(RouteAction::Pool(pool)) => servers(desired.pool(pool), proxy, report, answer),
-        None => servers(desired.pool(&proxy.pool), proxy, report, answer),
+        Some(RouteAction::Pool(pool)) => show_servers(desired.pool(pool), proxy, report, answer),
+        None => show_servers(desired.pool(&proxy.pool), proxy, report, answer),
     }
 }
 
-/// The position of the route for a request, and the path that routes with `restart` have made.
+/// The position of the route for a request, and the path from routes with `restart`.
 struct Chosen {
     route: Option<usize>,
     restarted: Option<Restarted>,
 }
 
-/// The answer for a request that is rejected before a route is chosen.
-fn refused(mut answer: Answer, refusal: &Refusal) -> Answer {
+/// Returns the explanation of a request that is rejected before a route is chosen.
+fn rejected(mut answer: Answer, refusal: &Refusal) -> Answer {
     answer.outcome = Some(format!("response {}: {refusal}", refusal.request_status()));
     answer
 }
 
-/// The path that routes compare. Both forms are shown if they differ.
-fn compared<'a>(
+/// Returns the path that routes compare. Shows both forms if they differ.
+fn compared_path<'a>(
     proxy: &Proxy,
     received: &'a [u8],
-    room: &'a mut Vec<u8>,
+    buffer: &'a mut Vec<u8>,
     steps: &mut Vec<String>,
 ) -> Result<RequestPath<'a>, Refusal> {
     let Some(rules) = &proxy.normalize_path else {
         return Ok(RequestPath::received(received));
     };
-    let target = path::normalize(received, rules, room)?;
+    let target = path::normalize(received, rules, buffer)?;
     if target.is_changed() {
         let without_query = RequestPath::received(received).path();
         steps.push(format!(
@@ -411,18 +415,18 @@ fn compared<'a>(
     Ok(target)
 }
 
-/// The path after the routes that rewrite it and choose again. Each new path is shown.
+/// Returns the path after the routes that rewrite it and choose again. Shows each new path.
 fn restarted(
     proxy: &Proxy,
     facts: &RequestFacts<'_>,
-    room: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
     steps: &mut Vec<String>,
 ) -> Result<Option<Restarted>, Refusal> {
     let table = RouteTable::new(proxy.routes.clone());
     if !table.restarts() {
         return Ok(None);
     }
-    let found = table.restarted(facts, proxy.normalize_path.as_ref(), room, |at, path| {
+    let found = table.restarted(facts, proxy.normalize_path.as_ref(), buffer, |at, path| {
         let line = proxy.routes.get(at).map_or(0, |route| route.source.line);
         let path = String::from_utf8_lossy(path);
         steps.push(format!("route at line {line} rewrites the path to {path}"));
@@ -436,7 +440,7 @@ fn is_forwarded_normal(proxy: &Proxy) -> bool {
 }
 
 /// Shows the users and limits that apply to the request.
-fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
+fn show_limits(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     let route = chosen.and_then(|at| proxy.routes.get(at));
     let options = route.and_then(|route| route.options.as_deref());
     let of_route = options.and_then(|options| options.basic_auth.as_ref());
@@ -450,19 +454,19 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     let Some(options) = options else { return };
     if let Some(auth) = &options.forward_auth {
         steps.push(format!(
-            "forward_auth: {auth}; 2xx admits the request, 401, 403 and redirects are returned, anything else: 503"
+            "forward_auth: {auth}; 2xx admits the request; 401, 403 and redirects are returned; any other result: 503"
         ));
     }
     let limits = &options.limits;
     if limits.per_minute > 0 {
         let (rate, burst) = (limits.per_minute, limits.burst());
         steps.push(format!(
-            "limit of each client: {rate} requests per minute, {burst} at once; above it: 429"
+            "limit per client: {rate} requests per minute, {burst} at once; above the limit: 429"
         ));
     }
     if limits.concurrent > 0 {
         steps.push(format!(
-            "limit of each client: {} concurrent requests; above it: 429",
+            "limit per client: {} concurrent requests; above the limit: 429",
             limits.concurrent
         ));
     }
@@ -471,14 +475,14 @@ fn admission(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     }
     if options.max_connections > 0 {
         steps.push(format!(
-            "limit of all clients: {} concurrent requests; above it: 503",
+            "limit for all clients: {} concurrent requests; above the limit: 503",
             options.max_connections
         ));
     }
 }
 
 /// Shows the server that the route prefers.
-fn preferred(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
+fn show_preferred_server(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
     let route = chosen.and_then(|at| proxy.routes.get(at));
     let options = route.and_then(|route| route.options.as_deref());
     if let Some(server) = options.and_then(|options| options.server.as_ref()) {
@@ -487,7 +491,7 @@ fn preferred(proxy: &Proxy, chosen: Option<usize>, steps: &mut Vec<String>) {
 }
 
 /// Shows the path that is sent to the server if the route rewrites it.
-fn rewritten(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
+fn show_rewritten_path(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
     if let Some(edit) = &route.edits.path {
         steps.push(match route::rewritten(edit, from) {
             Some(path) => format!(
@@ -502,7 +506,7 @@ fn rewritten(route: &Route, from: &Surroundings<'_>, steps: &mut Vec<String>) {
 }
 
 /// Shows the servers of a pool and which one is selected.
-fn servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: &mut Answer) {
+fn show_servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: &mut Answer) {
     let Some(pool) = pool else { return };
     answer.pool = Some(pool.name.clone());
     let scheduler = pool
@@ -527,7 +531,7 @@ fn servers(pool: Option<&Pool>, proxy: &Proxy, report: Option<&Report>, answer: 
         let status = service.and_then(|service| {
             service.servers.iter().find(|status| {
                 status.address == server.name
-                    && status.pool.as_ref().is_none_or(|of| *of == pool.name)
+                    && status.pool.as_ref().is_none_or(|name| *name == pool.name)
             })
         });
         let Some(status) = status else { continue };

@@ -1,7 +1,8 @@
 //! HAProxy's runtime commands `show stat`, `show info` and `help` on the control socket, for scripts and exporters
 //! that were written for HAProxy.
 //!
-//! They only show what the status document has. Changes are refused with the command of Weir that makes them.
+//! The commands only show data from the status document. The response to a command that changes something names the
+//! equivalent command of Weir.
 
 mod statistics;
 
@@ -9,20 +10,21 @@ use std::fmt::Write as _;
 
 use crate::status::Report;
 
-/// Maximum length of a line of commands.
+/// Maximum length of a command line in bytes.
 pub(crate) const LINE_BYTES_MAX: usize = 1024;
 
 /// Maximum number of commands in a line.
 const COMMANDS_MAX: usize = 16;
 
-/// Whether a connection begins with commands: methods of HTTP are in upper case.
+/// Whether a connection that begins with this byte sends commands: HTTP methods are in upper case.
 pub(crate) const fn is_command(first: u8) -> bool {
     !first.is_ascii_uppercase()
 }
 
-/// The reply to a line of commands, which `;` separates. An empty line ends the output of each command, as in HAProxy.
+/// Returns the response to a line of commands that are separated by `;`. An empty line ends the output of each command,
+/// as in HAProxy.
 ///
-/// `now_s`: seconds since 1970; `uptime_s`: how long the daemon has run.
+/// `now_s` is the current time in seconds since 1970; `uptime_s` is the run time of the daemon in seconds.
 pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) -> String {
     let mut out = String::new();
     for command in line.split(';').take(COMMANDS_MAX) {
@@ -42,7 +44,7 @@ pub(crate) fn reply(line: &str, report: &Report, (now_s, uptime_s): (u64, u64)) 
     out
 }
 
-const HELP: &str = "Weir supports these commands of HAProxy, and changes nothing by them:\n\
+const HELP: &str = "Weir supports these HAProxy commands, which change nothing:\n\
     \x20 show stat : statistics of services, pools and servers as CSV\n\
     \x20 show info : the daemon's process\n\
     \x20 help      : this text\n\
@@ -84,7 +86,7 @@ mod tests {
     use crate::status::tests::director;
 
     #[test]
-    fn commands_of_haproxy_are_answered_and_others_are_explained() {
+    fn supported_commands_are_executed_and_others_return_help() {
         let report = Report::from(&director());
         let times = (1_795_201_260, 90_061);
         insta::assert_snapshot!(reply("show stat;show info", &report, times));
@@ -100,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_http_are_not_commands() {
+    fn http_requests_are_not_commands() {
         for method in ["GET", "POST", "PUT", "DELETE", "PRI"] {
             assert!(!is_command(method.as_bytes()[0]), "{method}");
         }

@@ -1,7 +1,7 @@
-//! `show stat`: the CSV of HAProxy 2.6 and later, with the fields that `docs/manual/haproxy-statistics.md` maps to a
-//! number of Weir. Others are empty, as HAProxy leaves fields that do not apply.
+//! `show stat`: the CSV format of HAProxy 2.6 and later. `docs/manual/haproxy-statistics.md` lists which value of Weir
+//! each field contains. Other fields are empty, like fields that do not apply in HAProxy.
 //!
-//! A service is a frontend, a pool a backend. The numbers of a pool that several services use are added.
+//! A service is a frontend, and a pool is a backend. The numbers of a pool that several services use are summed.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{Proxied, Report, Server, Service, seconds_of};
 
-/// The fields in HAProxy's order: programs may find them by their number.
+/// The fields in HAProxy's order, because programs may access them by index.
 const FIELDS: [&str; 77] = [
     "pxname",
     "svname",
@@ -92,12 +92,12 @@ const FIELDS: [&str; 77] = [
 
 const CLASSES: [&str; 5] = ["hrsp_1xx", "hrsp_2xx", "hrsp_3xx", "hrsp_4xx", "hrsp_5xx"];
 
-/// One line; a number that occurs twice is added.
+/// One line of the CSV.
 #[derive(Default)]
 struct Line {
     texts: HashMap<&'static str, String>,
     numbers: HashMap<&'static str, u64>,
-    /// Count and microseconds, from which the mean in milliseconds follows.
+    /// Count and sum in microseconds, from which the mean in milliseconds is computed.
     times: HashMap<&'static str, (u64, u64)>,
 }
 
@@ -120,13 +120,13 @@ impl Line {
     }
 
     fn add(&mut self, field: &'static str, number: u64) {
-        let known = self.numbers.entry(field).or_default();
-        *known = known.saturating_add(number);
+        let current = self.numbers.entry(field).or_default();
+        *current = current.saturating_add(number);
     }
 
-    fn raise(&mut self, field: &'static str, number: u64) {
-        let known = self.numbers.entry(field).or_default();
-        *known = number.max(*known);
+    fn set_max(&mut self, field: &'static str, number: u64) {
+        let current = self.numbers.entry(field).or_default();
+        *current = number.max(*current);
     }
 
     fn time(&mut self, field: &'static str, time: &Time) {
@@ -135,7 +135,7 @@ impl Line {
         *sum = sum.saturating_add(time.sum_us);
     }
 
-    /// What a server, a pool or a service has of its exchanges.
+    /// Adds the results and durations of a server's or pool's exchanges.
     fn exchanges(&mut self, exchanges: &Exchanges) {
         for (field, count) in CLASSES.into_iter().zip(exchanges.responses) {
             self.add(field, count);
@@ -170,7 +170,7 @@ impl Line {
     }
 }
 
-/// RFC 4180: a text with a separator or quotation mark is quoted.
+/// Writes a text, quoted if it contains a separator, a quotation mark or a line break (RFC 4180).
 fn quote(out: &mut String, text: &str) {
     if !text.contains([',', '"', '\n', '\r']) {
         out.push_str(text);
@@ -180,7 +180,7 @@ fn quote(out: &mut String, text: &str) {
     for character in text.chars() {
         match character {
             '"' => out.push_str("\"\""),
-            // One line per server.
+            // Line breaks are replaced, so that each server has one line.
             '\n' | '\r' => out.push(' '),
             other => out.push(other),
         }
@@ -281,7 +281,7 @@ fn backend(pool: &str, service: &Service, number: u64) -> Backend {
     line.set("sid", 0);
     line.set("act", 0);
     line.set("bck", 0);
-    // The waiting clients of a service with routes may be of any of its pools.
+    // In a service with several pools, the waiting clients may be waiting for any of them.
     if let Some(proxy) = service.proxy.as_ref().filter(|it| it.pools.len() == 1) {
         line.set("qcur", proxy.queued);
         line.set("qmax", proxy.queued_max);
@@ -294,12 +294,12 @@ fn backend(pool: &str, service: &Service, number: u64) -> Backend {
 
 impl Backend {
     fn add(&mut self, server: &Server, now_s: u64) {
-        let known = self
+        let position = self
             .servers
             .iter()
             .position(|(name, _)| *name == server.address);
-        let at = known.unwrap_or_else(|| {
-            let mut line = first(server, now_s);
+        let at = position.unwrap_or_else(|| {
+            let mut line = server_line(server, now_s);
             let pool = self.line.texts.get("pxname").cloned().unwrap_or_default();
             line.text("pxname", &pool);
             line.set("iid", self.line.numbers.get("iid").copied().unwrap_or(0));
@@ -313,9 +313,9 @@ impl Backend {
             self.servers.len() - 1
         });
         if let Some((_, line)) = self.servers.get_mut(at) {
-            count(line, server);
+            add_counters(line, server);
         }
-        count(&mut self.line, server);
+        add_counters(&mut self.line, server);
     }
 
     fn write(&mut self, out: &mut String) {
@@ -333,8 +333,8 @@ impl Backend {
     }
 }
 
-/// What is not counted, of the first service that uses the server.
-fn first(server: &Server, now_s: u64) -> Line {
+/// Returns the line of a server with the values that are not summed, from the first service that uses the server.
+fn server_line(server: &Server, now_s: u64) -> Line {
     let mut line = Line::new("", &server.address, 2);
     line.text("status", state(server));
     line.text("last_chk", &server.reason);
@@ -346,7 +346,7 @@ fn first(server: &Server, now_s: u64) -> Line {
     if let Some(since) = seconds_of(&server.since) {
         line.set("lastchg", now_s.saturating_sub(since));
     }
-    let sum = |of: fn(&crate::status::Check) -> u64| server.checks.iter().map(of).sum();
+    let sum = |count: fn(&crate::status::Check) -> u64| server.checks.iter().map(count).sum();
     if let Some(check) = server.checks.first() {
         line.set("chkfail", sum(|it| it.failures));
         line.set("chkdown", sum(|it| it.downs));
@@ -367,13 +367,13 @@ fn first(server: &Server, now_s: u64) -> Line {
     line
 }
 
-/// HAProxy's word for the protocol: layer 4 services do not look into connections.
+/// Returns HAProxy's name for the protocol; `tcp` for layer 4 services, which do not parse connections.
 fn mode(service: &Service) -> &str {
     let protocol = service.proxy.as_ref().map(|it| it.protocol.as_str());
     protocol.unwrap_or("tcp")
 }
 
-/// HAProxy's word for a state.
+/// Returns HAProxy's name for a server's state.
 fn state(server: &Server) -> &'static str {
     match server.state.as_str() {
         "down" => "DOWN",
@@ -385,8 +385,8 @@ fn state(server: &Server) -> &'static str {
     }
 }
 
-/// What is counted for each service that uses the server.
-fn count(line: &mut Line, server: &Server) {
+/// Adds the values that are summed over all services that use the server.
+fn add_counters(line: &mut Line, server: &Server) {
     line.add("scur", server.active_connections);
     line.add("stot", server.totals.connections);
     line.add("bin", server.totals.bytes_in);
@@ -396,10 +396,10 @@ fn count(line: &mut Line, server: &Server) {
         line.add("lbtot", proxy.requests);
         line.add("econ", proxy.connect_failures);
         line.add("eresp", proxy.response_failures);
-        // The sum of peaks would be more than ever were at once.
+        // The maximum, because the sum of peaks would exceed any real peak.
         if is_server {
-            line.raise("smax", proxy.active_max);
-            line.raise("rate_max", proxy.connections_per_second_max);
+            line.set_max("smax", proxy.active_max);
+            line.set_max("rate_max", proxy.connections_per_second_max);
             line.exchanges(&proxy.exchanges);
         }
     }

@@ -1,4 +1,5 @@
-//! Executes requests without a daemon: reads the pinned data plane, and changes it under the runtime directory's lock.
+//! Executes requests without a daemon: reads the pinned data plane, or changes it while holding the runtime directory's
+//! lock.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,15 +13,15 @@ use crate::runtime_dir::{self, RuntimeDir, last_configuration, last_text};
 use crate::traffic::Offline;
 use weir_engine::{Paths, Pinned};
 
-/// How long to wait for other calls that hold the lock.
-const LOCKED: Duration = Duration::from_secs(5);
-const LOCKED_STEP: Duration = Duration::from_millis(20);
+/// Maximum wait for other calls that hold the lock, and the interval between attempts.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The pinned data plane of a stopped daemon.
 #[derive(Debug)]
 pub(super) struct Direct {
     paths: Paths,
-    /// The file that was active.
+    /// The last active configuration file.
     file: PathBuf,
     configured: Desired,
     engine: Option<(RuntimeDir, Offline)>,
@@ -30,7 +31,7 @@ impl Direct {
     /// Opens the pinned data plane.
     ///
     /// # Errors
-    /// Nothing is pinned, or the last active configuration is not known.
+    /// Returns a message if nothing is pinned or the last active configuration is not recorded.
     pub(super) fn find(paths: &Paths) -> Result<Self, String> {
         weir_dataplane::open_readonly(&weir_dataplane::PinDir::new(&paths.pin_dir))
             .map_err(|error| error.to_string())?;
@@ -49,12 +50,12 @@ impl Direct {
     /// Executes a request.
     ///
     /// # Errors
-    /// The data plane cannot be read or opened, or a daemon was started.
+    /// Returns a message if the data plane cannot be read or opened, or a daemon was started.
     pub(super) async fn send(&mut self, request: &Request) -> Result<Answer, String> {
         if let Request::Edits(edits) = request {
             return Ok(Answer::Edits(self.edit(edits).await?));
         }
-        // Edits of this session have changed the data.
+        // Edits in this session have changed the data, so it is read again.
         self.engine = None;
         let pinned = Pinned::open(&self.paths, &self.configured).map_err(|e| e.to_string())?;
         Ok(match request {
@@ -77,20 +78,20 @@ impl Direct {
                 none.insert((lock, engine))
             }
         };
-        let mut answers = engine.edit_table(edits).await;
-        name_file(&mut answers, &self.file);
-        Ok(answers)
+        let mut results = engine.edit_table(edits).await;
+        name_file(&mut results, &self.file);
+        Ok(results)
     }
 }
 
-/// Takes the lock of a runtime directory; other calls hold it only briefly.
+/// Takes the lock of a runtime directory. Retries, because other calls hold it only briefly.
 async fn lock(runtime_dir: &Path) -> Result<RuntimeDir, String> {
-    let deadline = Instant::now() + LOCKED;
+    let deadline = Instant::now() + LOCK_TIMEOUT;
     loop {
         match RuntimeDir::take(runtime_dir) {
             Ok(lock) => return Ok(lock),
             Err(runtime_dir::Error::Running { .. }) if Instant::now() < deadline => {
-                tokio::time::sleep(LOCKED_STEP).await;
+                tokio::time::sleep(LOCK_RETRY_INTERVAL).await;
             }
             Err(error) => return Err(error.to_string()),
         }

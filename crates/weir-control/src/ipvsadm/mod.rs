@@ -1,7 +1,8 @@
-//! `weir ipvsadm`: command lines of ipvsadm, executed by the daemon, or on the pinned data plane if there is no daemon.
+//! `weir ipvsadm`: executes command lines of ipvsadm through the daemon, or on the pinned data plane if no daemon is
+//! running.
 //!
-//! weir-ipvsadm parses command lines and formats output; the engine applies edits. This module connects them: edits are
-//! sent in batches and listings as values, so names are resolved where the command was called.
+//! weir-ipvsadm parses command lines and formats output; the engine applies edits. This module connects both. Edits are
+//! sent in batches, and listings are received as values, so names are resolved in the process of the command.
 
 mod direct;
 mod names;

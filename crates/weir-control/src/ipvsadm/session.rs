@@ -1,4 +1,4 @@
-//! One call of the command, from its arguments to its exit code.
+//! Executes one call of the command, from its arguments to its exit code.
 
 use std::io::{self, BufRead, Write};
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::client::{self, Client};
 use crate::ipvsadm_message::{Answer, Request};
 use weir_engine::Paths;
 
-/// Maximum number of edits per request; the largest edits fit the API's body limit.
-const BATCH: usize = 100;
+/// Maximum number of edits per request; a batch of the largest edits fits the API's body limit.
+const BATCH_MAX: usize = 100;
 
-/// Time limit for the daemon: it may have to finish a reload first.
+/// Time limit for the daemon, which may have to finish a reload first.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The call's streams.
+/// The streams of a call.
 pub struct Streams<'a> {
     /// What `-R` reads.
     pub input: &'a mut dyn BufRead,
-    /// Listings.
+    /// Where listings are written.
     pub output: &'a mut dyn Write,
-    /// Messages.
+    /// Where messages are written.
     pub errors: &'a mut dyn Write,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Streams<'_> {
     }
 }
 
-/// Executes one command line and returns its exit code. `program` is the name that it was called by.
+/// Executes one command line and returns its exit code. `program` is the name by which the command was called.
 ///
 /// # Errors
 /// A stream cannot be written.
@@ -54,13 +54,13 @@ pub async fn run<'a>(
         names,
         streams,
     };
-    match session.line(arguments).await {
+    match session.execute(arguments).await {
         Ok(code) | Err(End::Code(code)) => Ok(code),
         Err(End::Stream(error)) => Err(error),
     }
 }
 
-/// The program stops before its last line.
+/// Why execution ends early.
 enum End {
     Code(u8),
     Stream(io::Error),
@@ -82,7 +82,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    async fn line(&mut self, arguments: &[String]) -> Result<u8, End> {
+    async fn execute(&mut self, arguments: &[String]) -> Result<u8, End> {
         match parse(self.program, arguments, self.names) {
             Ok(Command::Restore) => self.restore().await,
             Ok(Command::Edit(edit)) => self.edits(&[edit]).await,
@@ -100,7 +100,7 @@ impl Session<'_> {
     /// Executes edits in order and returns the exit code of the last one.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
         let Answer::Edits(answers) = self.send(Request::Edits(edits.to_vec())).await? else {
-            return Err(self.unavailable("the response belongs to another request"));
+            return Err(self.unavailable("the daemon sent an unexpected response"));
         };
         let mut code = 0;
         for (edit, answer) in edits.iter().zip(&answers) {
@@ -120,16 +120,16 @@ impl Session<'_> {
             Command::List(List::Connections, columns) => {
                 match self.send(Request::Connections).await? {
                     Answer::Connections(rows) => connections(&rows, *columns, self.names),
-                    _ => return Err(self.unavailable("the response belongs to another request")),
+                    _ => return Err(self.unavailable("the daemon sent an unexpected response")),
                 }
             }
             Command::List(List::Timeouts, _) => match self.send(Request::Timeouts).await? {
                 Answer::Timeouts(seconds) => timeouts(seconds),
-                _ => return Err(self.unavailable("the response belongs to another request")),
+                _ => return Err(self.unavailable("the daemon sent an unexpected response")),
             },
             Command::List(List::Daemons, _) => match self.send(Request::Daemons).await? {
                 Answer::Daemons(text) => text,
-                _ => return Err(self.unavailable("the response belongs to another request")),
+                _ => return Err(self.unavailable("the daemon sent an unexpected response")),
             },
             Command::List(List::Service(key), columns) => {
                 let listing = self.listing().await?;
@@ -139,12 +139,12 @@ impl Session<'_> {
                     writeln!(self.streams.errors, "{words}")?;
                     return Ok(1);
                 };
-                self.tell_of_sctp(&listing, Some(key))?;
+                self.note_sctp_services(&listing, Some(key))?;
                 text
             }
             Command::List(List::All, columns) => {
                 let listing = self.listing().await?;
-                self.tell_of_sctp(&listing, None)?;
+                self.note_sctp_services(&listing, None)?;
                 listing.all(*columns, self.names)
             }
             Command::Save(Columns { numeric, .. }) => {
@@ -156,11 +156,15 @@ impl Session<'_> {
         Ok(0)
     }
 
-    /// Printed as a message: the listing itself must equal ipvsadm's byte for byte.
-    fn tell_of_sctp(&mut self, listing: &Listing, of: Option<&ServiceKey>) -> io::Result<()> {
+    /// Prints a note about SCTP services as a message, because the listing itself must equal ipvsadm's byte for byte.
+    fn note_sctp_services(
+        &mut self,
+        listing: &Listing,
+        key: Option<&ServiceKey>,
+    ) -> io::Result<()> {
         const NOTE: &str =
             "note: SCTP services are kept and listed; their packets are not balanced";
-        if listing.has_sctp(of) {
+        if listing.has_sctp(key) {
             writeln!(self.streams.errors, "{}: {NOTE}", self.program)?;
         }
         Ok(())
@@ -169,12 +173,12 @@ impl Session<'_> {
     async fn listing(&mut self) -> Result<Listing, End> {
         match self.send(Request::Listing).await? {
             Answer::Listing(listing) => Ok(listing),
-            _ => Err(self.unavailable("the response belongs to another request")),
+            _ => Err(self.unavailable("the daemon sent an unexpected response")),
         }
     }
 
-    /// `-R`: each line is a command line. Commands that the table rejects are reported, and the next line follows; any
-    /// other error ends the input. The exit code is that of the last line.
+    /// Executes `-R`: each line is a command line. Commands that the table rejects are reported, and execution
+    /// continues with the next line; any other error ends it. Returns the exit code of the last line.
     async fn restore(&mut self) -> Result<u8, End> {
         let (mut code, mut edits) = (0, Vec::new());
         let mut line = Vec::new();
@@ -196,7 +200,7 @@ impl Session<'_> {
             let command = parse(self.program, &arguments, self.names);
             if let Ok(Command::Edit(edit)) = command {
                 edits.push(edit);
-                if edits.len() == BATCH {
+                if edits.len() == BATCH_MAX {
                     code = self.edits(&std::mem::take(&mut edits)).await?;
                 }
                 continue;
@@ -230,7 +234,7 @@ impl Session<'_> {
                     Err(cause) => {
                         let path = path.display();
                         return Err(self.unavailable(&format!(
-                            "no daemon answers at {path}, and without one: {cause}"
+                            "no daemon answers at {path}, and the request cannot be executed without a daemon: {cause}"
                         )));
                     }
                 },
@@ -254,7 +258,7 @@ impl Session<'_> {
     fn unavailable(&mut self, cause: &str) -> End {
         let written = writeln!(
             self.streams.errors,
-            "Can't initialize ipvs: {cause}\nAre you sure that Weir runs here, or ran?"
+            "Can't initialize ipvs: {cause}\nAre you sure that Weir is or was running on this machine?"
         );
         match written {
             Ok(()) => End::Code(2),

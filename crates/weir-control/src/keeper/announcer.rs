@@ -1,8 +1,8 @@
-//! Supervises the announcer for the keeper: it is started when the configuration announces VIPs, restarted when it
-//! ends, and stopped last.
+//! Supervises the announcer for the keeper. The announcer is started when the configuration announces VIPs, restarted
+//! when it ends, and stopped last.
 //!
-//! A new program is started next to the old one, which hands over and ends. If the keeper is killed, the announcer
-//! withdraws its routes after `withdraw_after` by itself.
+//! At an upgrade, the new program is started before the old one ends, and takes over from it. If the keeper is killed,
+//! the announcer itself withdraws its routes after `withdraw_after`.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,11 +16,11 @@ use tokio::time::{Instant, sleep};
 
 use super::supervised::{self, Backoff, signal, wait_or_kill};
 
-/// How long it may take to withdraw its routes when it stops.
+/// Maximum time for the announcer to withdraw its routes and end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
-enum Order {
-    /// The program to start; `None`: the configuration announces nothing.
+enum Request {
+    /// The program to start; `None` = the configuration announces nothing.
     Configure(Option<PathBuf>),
     Stop,
 }
@@ -28,39 +28,39 @@ enum Order {
 /// Handle of the task that supervises the announcer.
 #[derive(Debug)]
 pub(super) struct Announcer {
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<Request>,
     task: JoinHandle<()>,
 }
 
 impl Announcer {
-    /// Starts nothing yet. Must be called inside a tokio runtime.
+    /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
-        let (orders, receiver) = mpsc::unbounded_channel();
+        let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
             runtime_dir: runtime_dir.to_owned(),
             configuration: configuration.to_owned(),
-            orders: receiver,
+            requests: receiver,
             program: None,
             backoff: Backoff::default(),
         };
         Self {
-            orders,
+            requests,
             task: tokio::spawn(supervisor.run()),
         }
     }
 
-    /// The active configuration announces VIPs, or none.
+    /// Starts the announcer if the active configuration announces VIPs, otherwise stops it.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
-        let _ = self.orders.send(Order::Configure(program));
+        let _ = self.requests.send(Request::Configure(program));
     }
 
-    /// Withdraws all routes.
+    /// Stops the announcer, which withdraws all routes.
     pub(super) fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.requests.send(Request::Stop);
     }
 
-    /// Leaves the process running without a supervisor: it withdraws its routes after `withdraw_after`.
+    /// Leaves the process running without a supervisor. The process withdraws its routes after `withdraw_after`.
     pub(super) fn leave(self) {
         self.task.abort();
     }
@@ -74,10 +74,10 @@ impl Announcer {
 
 struct Supervisor {
     runtime_dir: PathBuf,
-    /// Root's file, for the announcer.
+    /// The configuration file, which the announcer reads.
     configuration: PathBuf,
-    orders: mpsc::UnboundedReceiver<Order>,
-    /// `None`: nothing is announced.
+    requests: mpsc::UnboundedReceiver<Request>,
+    /// `None` = nothing is announced.
     program: Option<PathBuf>,
     backoff: Backoff,
 }
@@ -100,13 +100,13 @@ impl Supervisor {
                         }
                     }
                 }
-                (Some(program), Some((former, started, since))) if program != started => {
-                    // The new one asks the former one to end without withdrawing its routes.
+                (Some(program), Some((old, started, since))) if program != started => {
+                    // The new announcer makes the old one end without withdrawing its routes.
                     match start(program, &self.runtime_dir, &self.configuration) {
                         Ok(child) => {
-                            let former = std::mem::replace(former, child);
+                            let old = std::mem::replace(old, child);
                             (*started, *since) = (program.clone(), Instant::now());
-                            tokio::spawn(end(former));
+                            tokio::spawn(end(old));
                         }
                         Err(error) => {
                             tracing::error!(%error, "failed to start the new announcer");
@@ -137,9 +137,9 @@ impl Supervisor {
                         return;
                     }
                 }
-                order = self.orders.recv() => match order {
-                    Some(Order::Configure(program)) => self.program = program,
-                    Some(Order::Stop) | None => {
+                request = self.requests.recv() => match request {
+                    Some(Request::Configure(program)) => self.program = program,
+                    Some(Request::Stop) | None => {
                         if let Some((child, ..)) = running.take() {
                             signal(&child, Signal::TERM);
                             end(child).await;
@@ -155,12 +155,12 @@ impl Supervisor {
     async fn wait(&mut self, pause: Duration) -> bool {
         tokio::select! {
             () = sleep(pause) => false,
-            order = self.orders.recv() => match order {
-                Some(Order::Configure(program)) => {
+            request = self.requests.recv() => match request {
+                Some(Request::Configure(program)) => {
                     self.program = program;
                     false
                 }
-                Some(Order::Stop) | None => true,
+                Some(Request::Stop) | None => true,
             }
         }
     }
@@ -170,7 +170,7 @@ async fn end(mut child: Child) {
     wait_or_kill(&mut child, END_TIMEOUT).await;
 }
 
-/// It is not killed with the keeper: its routes must be withdrawn later.
+/// Starts the announcer. It is not killed with the keeper, because it must withdraw its routes later.
 fn start(program: &Path, runtime_dir: &Path, configuration: &Path) -> std::io::Result<Child> {
     supervised::command(program)
         .arg("announcer")

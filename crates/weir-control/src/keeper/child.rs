@@ -1,4 +1,4 @@
-//! A daemon process as the keeper manages it: a process and a channel.
+//! A daemon process that the keeper manages, and the channel to it.
 
 use std::ffi::OsString;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -17,19 +17,20 @@ use super::error::Error;
 use super::kept::KEEPER;
 use super::message::{ToDaemon, ToKeeper};
 
-/// Time limit for the last messages of a daemon that has ended, in case another process holds its end of the channel.
-const LAST_MESSAGES: Duration = Duration::from_millis(50);
+/// Time limit for the last messages of a daemon that has ended, because another process may hold the daemon's end of
+/// the channel.
+const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// An event of a daemon.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// It sent a message.
+    /// The daemon sent a message.
     Message(ToKeeper, Vec<OwnedFd>),
-    /// It has ended.
+    /// The daemon has ended.
     Ended(ExitStatus),
-    /// It was not ready in time.
+    /// The successor was not ready in time.
     Late,
-    /// The pause is over: a daemon may be started.
+    /// The pause before a restart is over.
     Restart,
 }
 
@@ -41,9 +42,9 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts `program` with this process's arguments; its events are sent to `events` with `number`. Must be called
-    /// inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the daemon is
-    /// killed.
+    /// Starts `program` with this process's arguments. The daemon's events are sent to `events` with `number`. Must be
+    /// called inside a tokio runtime, by a thread that lives as long as the process: when the thread ends, the daemon
+    /// is killed.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -75,29 +76,31 @@ impl Child {
         let channel = Arc::new(mine);
         let (reader, messages) = (Arc::clone(&channel), events.clone());
         let (reader_alive, reader_ended) = oneshot::channel::<()>();
-        // Ends with the daemon, the only process with the other end of the channel.
+        // The thread ends with the daemon, which is the only process with the other end of the channel.
         std::thread::spawn(move || {
             let _reader_alive = reader_alive;
             while let Ok(Some(message)) = reader.receive() {
                 match serde_json::from_slice(&message.bytes) {
-                    Ok(order) => {
-                        let _ = messages.send((number, Event::Message(order, message.files)));
+                    Ok(content) => {
+                        let _ = messages.send((number, Event::Message(content, message.files)));
                     }
-                    Err(error) => tracing::warn!(%error, "invalid message from the daemon"),
+                    Err(error) => {
+                        tracing::warn!(%error, "received an invalid message from the daemon")
+                    }
                 }
             }
         });
         tokio::spawn(async move {
             if let Ok(status) = child.wait().await {
-                // Handle its last messages before its exit.
-                let _ = timeout(LAST_MESSAGES, reader_ended).await;
+                // The daemon's last messages are handled before its exit.
+                let _ = timeout(LAST_MESSAGES_TIMEOUT, reader_ended).await;
                 let _ = events.send((number, Event::Ended(status)));
             }
         });
         Ok(Self { pid, channel })
     }
 
-    /// Its process.
+    /// Returns the process ID.
     pub(super) fn pid(&self) -> u32 {
         self.pid
             .map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs())
@@ -107,11 +110,12 @@ impl Child {
     pub(super) fn send(&self, message: &ToDaemon, files: &[BorrowedFd<'_>]) {
         let sent = serde_json::to_vec(message).map(|bytes| self.channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
-            tracing::debug!(%error, "could not send a message to the daemon");
+            tracing::debug!(%error, "failed to send a message to the daemon");
         }
     }
 
-    /// Whether the process is alive. Its exit is reported later, when its last thread has ended (proc(5): `stat`).
+    /// Whether the process is alive. [`Event::Ended`] may arrive later, when the last thread has ended (proc(5):
+    /// `stat`).
     pub(super) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         let state = stat.ok().and_then(|stat| {

@@ -1,4 +1,4 @@
-//! Errors of the keeper.
+//! Errors from the keeper.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Why the keeper cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another keeper holds the runtime directory, or it cannot be used.
+    /// Another keeper uses the runtime directory, or the directory cannot be used.
     #[error(transparent)]
     RuntimeDir(#[from] crate::runtime_dir::Error),
     /// The program cannot be started.
@@ -17,19 +17,19 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The helper service cannot be used, or refuses a request.
+    /// The helper service cannot be used, or rejected a request.
     #[error("{reason}")]
     Service {
-        /// In words.
+        /// The message.
         reason: String,
     },
-    /// Signals cannot be received.
-    #[error("signals: {source}")]
+    /// Signal handlers cannot be installed, or a descriptor cannot be duplicated.
+    #[error("failed to set up signal handling: {source}")]
     Signals {
         /// The kernel's error.
         source: io::Error,
     },
-    /// An error of channels or the service manager.
+    /// An error concerning channels or the service manager.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
 }

@@ -1,14 +1,14 @@
-//! Facts that the helper service determines for a daemon without rights.
+//! Facts that the helper service determines for an unprivileged daemon.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What only root can find out, for a daemon that a service manager starts without rights.
+/// Facts that only root can determine, for a daemon that a service manager starts unprivileged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// A data plane is pinned.
+    /// Whether a data plane is pinned.
     pub pinned: bool,
-    /// Directories whose files routes of root's configuration send.
+    /// Directories from which routes in root's configuration serve files.
     pub readable: Vec<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Hands over connections from a daemon to its successor: one message per connection, with its sockets.
+//! Hands over connections from a daemon to its successor: one message per connection, with the connection's sockets.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weir_proxy::{Handed, Inlet, Tunnel};
 use weir_sys::{Channel, Message};
 
-/// The header of a message, followed by the connection's buffered bytes. Fields may be added; a missing one gets its
+/// The header of a message, followed by the connection's buffered bytes. Fields may be added; a missing field gets its
 /// default.
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
@@ -31,17 +31,17 @@ struct TunnelHead {
     port: u16,
     to_server: usize,
     to_client: usize,
-    /// Client ended, server notified, server ended, client notified.
+    /// Client ended, end sent to server, server ended, end sent to client.
     ends: [bool; 4],
 }
 
-/// Size of the header's length field, in network order.
-const LENGTH: usize = 4;
+/// Size in bytes of the header's length, which is in network order.
+const LENGTH_BYTES: usize = 4;
 
-/// The message that carries the final counters, in a file.
-const COUNTS: &[u8] = b"counts";
+/// The message whose attached file contains the final counters.
+const COUNTERS_MESSAGE: &[u8] = b"counts";
 
-/// Sends connections until there are no more, then the counters; runs on its own thread.
+/// Sends all connections, then the counters. Runs on its own thread until `connections` is closed.
 pub(crate) fn send(
     channel: &Channel,
     connections: &Receiver<Handed>,
@@ -56,20 +56,20 @@ pub(crate) fn send(
         match sent {
             Some(Ok(())) => count += 1,
             Some(Err(error)) => tracing::error!(%error, "failed to hand over a connection"),
-            None => tracing::error!("failed to serialise a connection"),
+            None => tracing::error!("failed to serialize a connection"),
         }
     }
-    tracing::info!(count, "connections handed over");
-    let sent = counts().map(|file| channel.send(COUNTS, &[file.as_fd()]));
+    tracing::info!(count, "handed over connections");
+    let sent = counts().map(|file| channel.send(COUNTERS_MESSAGE, &[file.as_fd()]));
     if !matches!(sent, Ok(Ok(()))) {
         tracing::warn!("failed to hand over the final counters");
     }
 }
 
-/// Receives connections until the other process has no more, and its counters; runs on its own thread.
+/// Receives connections and the final counters, until the other process closes the channel. Runs on its own thread.
 pub(crate) fn receive(channel: &Channel, inlet: &mut Inlet, count: impl Fn(&mut Inlet, File)) {
     while let Ok(Some(mut message)) = channel.receive() {
-        if message.bytes == COUNTS {
+        if message.bytes == COUNTERS_MESSAGE {
             if let Some(file) = message.files.pop() {
                 count(inlet, file.into());
             }
@@ -117,7 +117,7 @@ fn message(handed: &Handed) -> Option<Vec<u8>> {
 
 fn connection(message: Message) -> Option<Handed> {
     let bytes = message.bytes.as_slice();
-    let (length, rest) = bytes.split_first_chunk::<LENGTH>()?;
+    let (length, rest) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
     let (head, mut rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     let head: Head = serde_json::from_slice(head).ok()?;
     let mut take = |length: usize| -> Option<Vec<u8>> {
@@ -196,20 +196,20 @@ mod tests {
         };
         let bytes = message(&handed).unwrap();
         let files = vec![file(), file()];
-        let came = connection(Message {
+        let received = connection(Message {
             bytes: bytes.clone(),
             files,
         })
         .unwrap();
         assert_eq!(
-            (came.service.as_str(), came.peer, came.port),
+            (received.service.as_str(), received.peer, received.port),
             ("www", handed.peer, 80)
         );
         assert_eq!(
-            (came.input.as_slice(), came.destination),
+            (received.input.as_slice(), received.destination),
             (&b"GET"[..], handed.destination)
         );
-        let tunnel = came.tunnel.unwrap();
+        let tunnel = received.tunnel.unwrap();
         assert_eq!(
             (tunnel.to_server.as_slice(), tunnel.to_client.as_slice()),
             (&b"up"[..], &b"down!"[..])

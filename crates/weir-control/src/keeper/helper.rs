@@ -1,7 +1,7 @@
-//! Helpers of daemons without rights, from the keeper's side: one for each daemon, started with the first request and
-//! replaced when it dies.
+//! Starts the helpers of unprivileged daemons: one of each kind for each daemon, at the first request, and again when a
+//! helper dies.
 //!
-//! The keeper holds the helper's end of the channel, so a request waits while there is no helper. The helper ends with
+//! The keeper holds the helper's end of the channel, so a request waits while no helper is running. A helper ends with
 //! its daemon.
 
 use std::fs;
@@ -23,15 +23,15 @@ use weir_sys::Channel;
 use super::error::Error;
 use super::supervised::{self, Backoff};
 
-/// Sticky bit of a directory: other users cannot replace a file of root in it.
+/// Sticky bit of a directory: other users cannot replace root's files in it.
 const STICKY: u32 = 0o1000;
 
-/// Returns the daemon's end of the channel to a helper of `program`; `None`: this process is not root, so the daemon
-/// has no rights to give up. Must be called inside a tokio runtime.
+/// Returns the daemon's end of the channel to a helper of `program`; `None` = this process is not root, so the daemon
+/// has no privileges to drop. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// The limit of open files is reached.
-pub(super) fn attend(
+pub(super) fn supervise(
     kind: Kind,
     program: &Path,
     configuration: &Path,
@@ -41,7 +41,7 @@ pub(super) fn attend(
         return Ok(None);
     }
     let (mine, theirs) = Channel::pair()?;
-    attend_channel(
+    supervise_channel(
         kind,
         program,
         configuration,
@@ -52,9 +52,9 @@ pub(super) fn attend(
     Ok(Some(theirs.into()))
 }
 
-/// Starts a helper at this end of a channel with the first request, and again when it dies, until the daemon closes its
-/// end. `is_needed`: the helper of an earlier service has had requests, so one is started at once.
-pub(super) fn attend_channel(
+/// Starts a helper at this end of a channel at the first request, and again when it dies, until the daemon closes its
+/// end. `is_needed`: a helper of an earlier service has had requests, so a helper is started immediately.
+pub(super) fn supervise_channel(
     kind: Kind,
     program: &Path,
     configuration: &Path,
@@ -69,7 +69,7 @@ pub(super) fn attend_channel(
         kind,
         channel,
     };
-    tokio::spawn(helper.attend(is_needed));
+    tokio::spawn(helper.supervise(is_needed));
 }
 
 /// Whether the daemon has closed its end of a channel.
@@ -79,21 +79,23 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
     matches!(poll(&mut files, Some(&now)), Ok(1)) && files[0].revents().contains(PollFlags::HUP)
 }
 
-/// Whether a daemon without rights may have the keeper start this program as root. Returns its path without links: a
-/// link of another account could lead to another program afterwards.
+/// Checks that the keeper may start this program as root at the request of an unprivileged daemon. Returns the path
+/// with all links resolved, because another account could change a link afterwards.
 ///
 /// # Errors
-/// Another user than root could change the program.
+/// A user other than root can change the program.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(failed)?;
-    for (depth, part) in path.ancestors().enumerate() {
-        let known = fs::metadata(part).map_err(failed)?;
-        let is_shared = known.mode() & 0o022 != 0 && (depth == 0 || known.mode() & STICKY == 0);
-        if known.uid() != 0 || is_shared || (depth == 0 && !known.is_file()) {
-            let part = part.display();
+    for (depth, component) in path.ancestors().enumerate() {
+        let metadata = fs::metadata(component).map_err(failed)?;
+        let is_shared =
+            metadata.mode() & 0o022 != 0 && (depth == 0 || metadata.mode() & STICKY == 0);
+        if metadata.uid() != 0 || is_shared || (depth == 0 && !metadata.is_file()) {
+            let component = component.display();
             return Err(format!(
-                "{}: {part} must belong to root and not be writable by others, because the program is started as root",
+                "{}: {component} must be owned by root and not writable by others, because the program is \
+                 started as root",
                 program.display()
             ));
         }
@@ -101,11 +103,11 @@ pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// What a helper does.
+/// The task of a helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
-    /// Opens files and sockets, runs programs.
+    /// Opens files and sockets, and runs programs.
     Files,
     /// Owns the layer 4 engine.
     Engine,
@@ -129,8 +131,8 @@ struct Helper {
 }
 
 impl Helper {
-    async fn attend(self, is_needed: bool) {
-        // A daemon that keeps its rights closes its end.
+    async fn supervise(self, is_needed: bool) {
+        // A daemon that keeps running as root closes its end.
         if !is_needed && !self.is_needed().await {
             return;
         }
@@ -154,7 +156,7 @@ impl Helper {
         }
     }
 
-    /// Waits for the first request. Returns false if the daemon closes its end.
+    /// Waits for the first request. Returns `false` if the daemon closes its end.
     async fn is_needed(&self) -> bool {
         let Ok(channel) = self.channel.try_clone() else {
             return true;

@@ -18,18 +18,19 @@ use super::message::{ToDaemon, ToKeeper};
 /// Environment variable with the keeper's process ID; the channel is the child's standard input.
 pub(super) const KEEPER: &str = "WEIR_KEEPER";
 
-/// The name of a socket in the keeper. Names in the service manager may not contain colons (sd_notify(3), FDNAME).
+/// Returns the name of a socket in the keeper. Names in the service manager must not contain colons (sd_notify(3),
+/// FDNAME).
 pub(super) fn name(kind: &str, address: SocketAddr, number: usize) -> String {
     format!("{kind}/{address}/{number}").replace(':', "~")
 }
 
-/// The channel to the keeper. Without one (in tests) messages are discarded.
+/// The channel to the keeper. Without a keeper (in tests), messages are discarded.
 #[derive(Debug, Clone, Default)]
 pub struct Link {
     channel: Option<Arc<Channel>>,
 }
 
-/// The sockets, files and state from the keeper; empty without one.
+/// The sockets, files and state from the keeper; empty without a keeper.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// The channel to the keeper.
@@ -43,19 +44,20 @@ pub struct Kept {
     pub last_death: Option<String>,
     /// The handover from the predecessor, for a successor.
     pub takeover: Option<Takeover>,
-    /// The channel to a privileged helper, which the keeper starts with the first request.
+    /// The channel to a privileged helper, which the keeper starts at the first request.
     pub helper: Option<Channel>,
-    /// The process that owns the layer 4 engine, which the keeper starts with the first request.
+    /// The client of the process that owns the layer 4 engine, which the keeper starts at the first request.
     pub engine: Option<EngineClient>,
-    /// The channel to it, before the rights are given up: a client starts a thread.
+    /// The channel to the engine's process, before privileges are dropped. A client starts a thread, so it is created
+    /// later.
     pub(crate) engine_channel: Option<Channel>,
-    /// A data plane was pinned when this process still had the rights to see it.
+    /// Whether a data plane was pinned when this process could still see it.
     pub pinned: bool,
-    /// The last daemon had given up its rights; this one must not have more.
+    /// Whether the last daemon had dropped its privileges. This one must not keep more.
     pub confined: bool,
-    /// From the helper service: this process has been started without rights, and has helpers.
+    /// Facts from the helper service; `Some` = this process was started unprivileged, and has helpers.
     pub facts: Option<Facts>,
-    /// The keeper's processes of virtual routers and announced VIPs read root's file.
+    /// Whether the VRRP agent and the announcer, which the keeper starts, read the configuration file themselves.
     pub reads_file: bool,
 }
 
@@ -73,9 +75,9 @@ pub struct Takeover {
 pub enum UpgradeResult {
     /// The successor has taken over.
     Succeeded {
-        /// Its process.
+        /// The successor's process ID.
         pid: u32,
-        /// The channel to it.
+        /// The channel to the successor.
         channel: Channel,
     },
     /// This daemon stays active.
@@ -86,7 +88,8 @@ pub enum UpgradeResult {
 }
 
 impl Kept {
-    /// Connects to the keeper if one has started this process, which then exits with it.
+    /// Connects to the keeper if a keeper started this process; `None` = no keeper did. This process is then killed
+    /// when the keeper ends.
     ///
     /// # Errors
     /// The keeper's messages are invalid, or it has exited.
@@ -149,30 +152,30 @@ impl Kept {
         }
     }
 
-    /// Whether a keeper holds the runtime directory's lock.
+    /// Whether a keeper started this process, and holds the runtime directory's lock.
     pub(crate) const fn is_kept(&self) -> bool {
         self.link.channel.is_some()
     }
 
-    /// Whether the previous configuration stays active, whatever the file contains now.
+    /// Whether the previous configuration stays active, even if the file has changed.
     pub(crate) const fn keeps_configuration(&self) -> bool {
         self.restarts > 0 || self.takeover.is_some()
     }
 
-    /// Takes the sockets of a kind, each with its address, ordered by number.
+    /// Removes and returns the sockets of a kind, with their addresses, in order of address and number.
     pub(crate) fn take_sockets(&mut self, kind: &str) -> Vec<(SocketAddr, OwnedFd)> {
         let names: Vec<String> = self.sockets.keys().cloned().collect();
         let mut found: Vec<(SocketAddr, usize, OwnedFd)> = Vec::new();
         for name in names {
             let parts: Vec<&str> = name.split('/').collect();
-            let [of, address, number] = parts.as_slice() else {
+            let [socket_kind, address, number] = parts.as_slice() else {
                 continue;
             };
             let address = address.replace('~', ":").parse();
             let (Ok(address), Ok(number)) = (address, number.parse()) else {
                 continue;
             };
-            if *of == kind
+            if *socket_kind == kind
                 && let Some(socket) = self.sockets.remove(&name)
             {
                 found.push((address, number, socket));
@@ -185,12 +188,12 @@ impl Kept {
             .collect()
     }
 
-    /// Takes the file that was stored under that name.
+    /// Removes and returns the file that was stored under this name.
     pub(crate) fn take_file(&mut self, name: &str) -> Option<OwnedFd> {
         self.sockets.remove(name)
     }
 
-    /// Reports that the configuration is active. Sockets that it does not use are closed.
+    /// Reports that the configuration is active. The keeper closes sockets that were not taken.
     pub fn ready(&mut self) {
         for name in std::mem::take(&mut self.sockets).into_keys() {
             self.link.send(&ToKeeper::Forget { name }, &[]);
@@ -206,9 +209,9 @@ impl Link {
         self.send(&ToKeeper::Fails { reason }, &[]);
     }
 
-    fn send(&self, order: &ToKeeper, files: &[BorrowedFd<'_>]) {
+    fn send(&self, message: &ToKeeper, files: &[BorrowedFd<'_>]) {
         let Some(channel) = &self.channel else { return };
-        let sent = serde_json::to_vec(order).map(|bytes| channel.send(&bytes, files));
+        let sent = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
         if let Ok(Err(error)) = sent {
             tracing::warn!(%error, "failed to send a message to the keeper");
         }
@@ -226,7 +229,7 @@ impl Link {
         self.send(&ToKeeper::Forget { name }, &[]);
     }
 
-    /// Stores a file in the keeper, replacing a former one of that name. The file must not change afterwards.
+    /// Stores a file in the keeper, replacing a previous file with this name. The file must not change afterwards.
     pub(crate) fn keep_file(&self, name: &str, file: BorrowedFd<'_>) {
         let name = name.to_owned();
         self.send(&ToKeeper::Keep { name }, &[file]);
@@ -248,8 +251,8 @@ impl Link {
         self.send(&ToKeeper::Forget { name }, &[]);
     }
 
-    /// Asks the keeper to start `program` as the successor with `state`, and waits until it is ready or has failed.
-    /// Blocks.
+    /// Makes the keeper start `program` as the successor with `state`. Blocks until the successor is ready or has
+    /// failed.
     pub fn upgrade(&self, program: PathBuf, state: BorrowedFd<'_>) -> UpgradeResult {
         let failed = |reason: &str| UpgradeResult::Failed {
             reason: reason.to_owned(),

@@ -1,5 +1,5 @@
-//! Messages between keeper and daemon: JSON with file descriptors. Either side may be one version older, so fields are
-//! only added and never change their meaning.
+//! Messages between the keeper and the daemon: JSON with file descriptors. Either side may be one version older, so
+//! fields are only added and never change their meaning.
 
 use std::path::PathBuf;
 
@@ -21,21 +21,21 @@ pub(super) enum ToKeeper {
         /// The name under which it was stored.
         name: String,
     },
-    /// The configuration is active.
+    /// The daemon has applied the configuration and serves.
     Ready,
-    /// The configuration is not active, and this daemon exits.
+    /// The daemon failed to start and exits.
     Fails {
-        /// Why, for the client that requested the upgrade.
+        /// The reason, for the client that requested the upgrade.
         reason: String,
     },
-    /// The active configuration has virtual routers, or none; it was recorded.
+    /// Whether the active configuration, which was recorded, has virtual routers.
     Vrrp {
-        /// Whether it has any.
+        /// `true` if there are virtual routers.
         configured: bool,
     },
-    /// The active configuration announces VIPs, or none.
+    /// Whether the active configuration announces VIPs.
     Announce {
-        /// Whether it does.
+        /// `true` if VIPs are announced.
         configured: bool,
     },
     /// Start this program as the successor; a file with its state is attached.
@@ -49,39 +49,40 @@ pub(super) enum ToKeeper {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum ToDaemon {
-    /// A socket of an earlier daemon is attached.
+    /// The attached socket was stored by an earlier daemon.
     Socket {
         /// The name under which it was stored.
         name: String,
     },
-    /// The last message of the start. The lock is attached; for a successor also a channel to its predecessor and the
-    /// predecessor's state.
+    /// The last message at the start. The lock is attached; for a successor, also the channel to its predecessor and
+    /// the predecessor's state.
     Begin {
         /// Number of daemon crashes since the keeper started.
         restarts: u32,
         /// Cause of the last crash.
         last_death: Option<String>,
-        /// Another daemon is active, and hands over when this one is ready.
+        /// Whether another daemon is active, which will hand over when this one is ready.
         successor: bool,
-        /// The last attached file is a channel to a privileged helper.
+        /// Whether the last attached file is a channel to a privileged helper.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         helper: bool,
-        /// The file before that is a channel to a process that owns the layer 4 engine.
+        /// Whether the preceding file is a channel to the process that owns the layer 4 engine.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         engine: bool,
-        /// The last daemon had given up its rights; this one must not have more.
+        /// Whether the last daemon had dropped its privileges. This one must not keep more.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         confined: bool,
-        /// From the helper service: no process of this keeper is root.
+        /// Facts from the helper service; present if no process of this keeper is root.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         facts: Option<Facts>,
-        /// The helper of the VRRP agent and the announcer read root's file: the daemon needs no rights for them.
+        /// Whether the helper of the VRRP agent and the announcer read the configuration file themselves, so that the
+        /// daemon need not run as root for them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         reads_file: bool,
     },
     /// The successor is ready; a channel to it is attached.
     Succeeded {
-        /// Its process.
+        /// The successor's process ID.
         pid: u32,
     },
     /// The successor failed.

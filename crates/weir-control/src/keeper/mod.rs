@@ -1,17 +1,17 @@
 //! `weir run` consists of two processes: the keeper, which holds the listening sockets and restarts the daemon after a
-//! crash, and the daemon, which does everything else.
+//! crash, and the daemon, which does all other work.
 //!
 //! The daemon passes each listening socket to the keeper ([`Kept`] is the daemon's side), so that clients are not
 //! refused while no daemon accepts: their SYNs wait in the backlog for the next daemon. Under systemd the sockets are
 //! also stored in the descriptor store, which outlives the keeper.
 //!
-//! The keeper also holds sealed memory files with state that must not be on disk, such as TLS ticket keys, for the case
-//! that the daemon is killed.
+//! The keeper also holds sealed memfds with state that must not be on disk, such as TLS ticket keys, in case the daemon
+//! is killed.
 //!
-//! The keeper reads no configuration and knows no services. It restarts a crashed daemon at once. If a daemon crashes
-//! repeatedly right after its start, restarts are delayed increasingly, and finally the keeper exits. If a daemon
-//! crashes repeatedly after serving for a while, restarts are limited to one per second. A request to upgrade starts a
-//! second daemon next to the first, which stays active until the second is ready.
+//! The keeper does not read the configuration. It restarts a crashed daemon immediately. If a daemon crashes repeatedly
+//! right after its start, the delay before a restart grows, and finally the keeper exits. If a daemon crashes
+//! repeatedly after serving for a while, restarts are limited to one per second. An upgrade starts a second daemon; the
+//! first daemon stays active until the second is ready.
 
 mod announcer;
 mod child;
@@ -53,32 +53,33 @@ pub use kept::{Kept, Link, Takeover, UpgradeResult};
 pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
 
-/// The keeper exits after more consecutive early crashes than this.
-const EARLY_DEATHS_MAX: u32 = 10;
-/// A daemon that served for less than this crashed early.
-const EARLY_DEATH: Duration = Duration::from_millis(250);
-/// Pause before the restart after the second consecutive early crash; it doubles each time.
-const PAUSE_FIRST: Duration = Duration::from_millis(100);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// How long a successor may take to become ready.
+/// Maximum number of consecutive early crashes; the keeper exits after more.
+const EARLY_CRASHES_MAX: u32 = 10;
+/// A crash of a daemon that served for less than this is an early crash.
+const EARLY_CRASH_LIFETIME: Duration = Duration::from_millis(250);
+/// Delay before the restart after the second consecutive early crash. The delay doubles with each further crash, up to
+/// the maximum.
+const RESTART_DELAY_MIN: Duration = Duration::from_millis(100);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+/// Maximum time for a successor to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state of a daemon.
 #[derive(Debug)]
 enum Role {
-    /// Not ready; `again`: an earlier daemon was.
+    /// Not ready yet; `again`: an earlier daemon was ready.
     Starting { again: bool },
     /// Active.
     Serving { since: Instant },
     /// Was started to take over. `sockets` are its socket messages, which are executed when it is ready; `channel` is
-    /// its end for the predecessor.
+    /// the end of its channel for the predecessor.
     Successor {
         channel: Channel,
         sockets: Vec<(String, Option<OwnedFd>)>,
-        /// Why it failed.
+        /// Why the successor failed.
         failure: Option<String>,
     },
-    /// Was replaced by a successor; its connections end.
+    /// Was replaced by a successor, and hands over or ends its connections.
     Leaving,
 }
 
@@ -90,19 +91,19 @@ struct Keeper {
     lock: OwnedFd,
     notifier: Notifier,
     children: BTreeMap<u32, (Role, Child, PathBuf)>,
-    numbers: u32,
+    next_number: u32,
     events: mpsc::UnboundedSender<(u32, Event)>,
     /// Consecutive early crashes.
-    deaths: u32,
+    early_crashes: u32,
     restarts: u32,
     restart_limit: RestartLimit,
     last_death: Option<String>,
     stopping: bool,
     privileged: Privileged,
-    /// A reload was requested while no daemon was running.
+    /// Whether a reload was requested while no daemon was running.
     reload_due: bool,
     /// The exit code of the last active daemon.
-    code: u8,
+    exit_code: u8,
 }
 
 /// Runs daemons until one exits normally or this process is stopped; returns the exit code. `configuration` is the
@@ -110,10 +111,10 @@ struct Keeper {
 /// the process.
 ///
 /// # Errors
-/// Another keeper holds the runtime directory, or no process can be started.
+/// Another keeper uses the runtime directory, or no process can be started.
 pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
     let (privileged, lock) = Privileged::open(paths, configuration)?;
-    // The keeper holds every listening socket.
+    // The keeper holds all listening sockets.
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the limit of open files: few listening sockets can be kept");
     }
@@ -132,24 +133,24 @@ pub async fn keep(paths: &Paths, configuration: &Path) -> Result<u8, Error> {
         lock,
         notifier: Notifier::from_env()?,
         children: BTreeMap::new(),
-        numbers: 0,
+        next_number: 0,
         events: sender,
-        deaths: 0,
+        early_crashes: 0,
         restarts: 0,
         restart_limit: RestartLimit::new(Instant::now()),
         last_death: None,
         stopping: false,
         privileged,
         reload_due: false,
-        code: 0,
+        exit_code: 0,
     };
     keeper.start_first(false)?;
     loop {
         tokio::select! {
             Some((number, event)) = events.recv() => {
-                if let Some(code) = keeper.handle_event(number, event)? {
+                if let Some(exit_code) = keeper.handle_event(number, event)? {
                     keeper.privileged.end().await;
-                    return Ok(code);
+                    return Ok(exit_code);
                 }
             }
             _ = hangup.recv() => keeper.reload(),
@@ -168,13 +169,13 @@ impl Keeper {
         role: Role,
         files: &[BorrowedFd<'_>],
     ) -> Result<u32, Error> {
-        let privileged::Attendance {
+        let privileged::HelperChannels {
             engine,
             helper,
             facts,
-        } = self.privileged.attend(program)?;
-        let number = self.numbers;
-        self.numbers += 1;
+        } = self.privileged.start_helpers(program)?;
+        let number = self.next_number;
+        self.next_number += 1;
         let child = Child::start(program, number, self.events.clone())?;
         for (name, socket) in &self.sockets {
             let message = ToDaemon::Socket { name: name.clone() };
@@ -192,7 +193,7 @@ impl Keeper {
         };
         let mut all = vec![self.lock.as_fd()];
         all.extend_from_slice(files);
-        // An earlier daemon takes the last file as the channel to its helper.
+        // An earlier version uses the last file as the channel to its helper.
         all.extend(engine.as_ref().map(AsFd::as_fd));
         all.extend(helper.as_ref().map(AsFd::as_fd));
         child.send(&begin, &all);
@@ -207,7 +208,7 @@ impl Keeper {
             .map(drop)
     }
 
-    /// Lets every daemon open its log files again; one that drains still writes lines.
+    /// Makes every daemon reopen its log files, including draining daemons, which still write lines.
     fn reopen_logs(&self) {
         for (_, child, _) in self
             .children
@@ -219,17 +220,17 @@ impl Keeper {
     }
 
     fn reload(&mut self) {
-        let serves = |(role, child, _): &&(Role, Child, PathBuf)| {
+        let is_serving = |(role, child, _): &&(Role, Child, PathBuf)| {
             matches!(role, Role::Serving { .. }) && child.is_alive()
         };
-        let serving = self.children.values().find(serves);
+        let serving = self.children.values().find(is_serving);
         self.reload_due = serving.is_none();
         if let Some((_, child, _)) = serving {
             child.signal(Signal::HUP);
         }
     }
 
-    /// Stops all daemons. Clients are refused from now on, unless a service manager holds the sockets for the next
+    /// Stops all daemons. Connections are refused from now on, unless a service manager holds the sockets for the next
     /// start.
     fn stop(&mut self, signal: Signal) {
         self.stopping = true;
@@ -239,21 +240,21 @@ impl Keeper {
             child.signal(signal);
         }
         if self.children.is_empty() {
-            // A restart is pending.
+            // A restart is pending; its event ends the keeper.
             let _ = self.events.send((0, Event::Restart));
         }
     }
 
-    /// Handles an event of a daemon; returns the exit code if the keeper must exit.
+    /// Handles an event of a daemon. Returns the exit code if the keeper must exit.
     fn handle_event(&mut self, number: u32, event: Event) -> Result<Option<u8>, Error> {
         match event {
-            Event::Message(order, files) => self.handle_message(number, order, files),
+            Event::Message(message, files) => self.handle_message(number, message, files),
             Event::Ended(status) => return Ok(self.handle_exit(number, status)),
             Event::Late => {
                 if let Some((Role::Successor { failure, .. }, child, _)) =
                     self.children.get_mut(&number)
                 {
-                    tracing::warn!("the successor is not ready in time");
+                    tracing::warn!("the successor was not ready in time");
                     *failure = Some(format!(
                         "it was not ready within {} s",
                         READY_TIMEOUT.as_secs()
@@ -262,16 +263,16 @@ impl Keeper {
                 }
             }
             Event::Restart if self.stopping => {
-                return Ok(self.children.is_empty().then_some(self.code));
+                return Ok(self.children.is_empty().then_some(self.exit_code));
             }
             Event::Restart => self.start_first(true)?,
         }
         Ok(None)
     }
 
-    fn handle_message(&mut self, number: u32, order: ToKeeper, files: Vec<OwnedFd>) {
+    fn handle_message(&mut self, number: u32, message: ToKeeper, files: Vec<OwnedFd>) {
         let mut files = files.into_iter();
-        match order {
+        match message {
             ToKeeper::Keep { name } => {
                 if let Some(socket) = files.next() {
                     self.handle_socket(number, name, Some(socket));
@@ -312,12 +313,12 @@ impl Keeper {
         }
     }
 
-    /// Stores a socket under that name, or removes it.
+    /// Stores a socket under this name; `None` removes it.
     fn keep(&mut self, name: String, socket: Option<OwnedFd>) {
         match socket {
             Some(_) if self.stopping => {}
             Some(socket) => {
-                // The service manager would keep both.
+                // Otherwise the service manager would keep both.
                 if self.sockets.contains_key(&name)
                     && let Err(error) = self.notifier.forget(&name)
                 {
@@ -373,14 +374,15 @@ impl Keeper {
     }
 
     fn upgrade(&mut self, program: &Path, state: Option<OwnedFd>) -> Result<(), String> {
-        let coming = |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Successor { .. });
-        if self.stopping || self.children.values().any(coming) {
-            return Err("an upgrade or shutdown is in progress".to_owned());
+        let is_successor =
+            |(role, _, _): &(Role, Child, PathBuf)| matches!(role, Role::Successor { .. });
+        if self.stopping || self.children.values().any(is_successor) {
+            return Err("another upgrade or a shutdown is in progress".to_owned());
         }
         let state = state.ok_or("the request contains no state for the successor")?;
         let program = self.privileged.begin_upgrade(program)?;
-        let (channel, theirs) = Channel::pair().map_err(|error| error.to_string())?;
-        let files = [theirs.as_fd(), state.as_fd()];
+        let (channel, successor_channel) = Channel::pair().map_err(|error| error.to_string())?;
+        let files = [successor_channel.as_fd(), state.as_fd()];
         let number = self
             .start(
                 &program,
@@ -403,10 +405,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Handles the exit of a daemon.
+    /// Handles the exit of a daemon. Returns the exit code if the keeper must exit.
     fn handle_exit(&mut self, number: u32, status: ExitStatus) -> Option<u8> {
         let (role, _, _) = self.children.remove(&number)?;
-        let code = status.code().and_then(|code| u8::try_from(code).ok());
+        let exit_code = status.code().and_then(|code| u8::try_from(code).ok());
         match role {
             Role::Leaving => {}
             Role::Successor { failure, .. } => {
@@ -416,13 +418,13 @@ impl Keeper {
                     format!("the new program ended before it was ready ({status}){failure}");
                 self.send_to_active(&ToDaemon::Failed { reason }, &[]);
             }
-            Role::Starting { again: false } => return Some(code.unwrap_or(1)),
+            Role::Starting { again: false } => return Some(exit_code.unwrap_or(1)),
             Role::Starting { again: true } | Role::Serving { .. } => {
                 let served = match role {
                     Role::Serving { since } => since.elapsed(),
                     _ => Duration::ZERO,
                 };
-                self.code = code.unwrap_or(1);
+                self.exit_code = exit_code.unwrap_or(1);
                 if !self.stopping && status.success() {
                     // Another process stopped it.
                     self.stop(Signal::TERM);
@@ -431,41 +433,41 @@ impl Keeper {
                 }
             }
         }
-        (self.stopping && self.children.is_empty()).then_some(self.code)
+        (self.stopping && self.children.is_empty()).then_some(self.exit_code)
     }
 
-    /// Schedules a restart after the active daemon crashed, or stops the keeper after too many crashes.
+    /// Schedules a restart after the active daemon crashed, or stops the keeper after too many early crashes.
     fn schedule_restart(&mut self, status: ExitStatus, served: Duration) -> Option<u8> {
-        self.deaths = if served < EARLY_DEATH {
-            self.deaths + 1
+        self.early_crashes = if served < EARLY_CRASH_LIFETIME {
+            self.early_crashes + 1
         } else {
             0
         };
         self.restarts += 1;
         let how = match status.signal() {
             Some(signal) => format!("signal {signal}"),
-            None => format!("exit code {}", self.code),
+            None => format!("exit code {}", self.exit_code),
         };
         self.last_death = Some(how.clone());
-        let deaths = self.deaths;
-        if deaths > EARLY_DEATHS_MAX {
+        let early_crashes = self.early_crashes;
+        if early_crashes > EARLY_CRASHES_MAX {
             tracing::error!(
-                deaths,
+                early_crashes,
                 how,
                 "the daemon died too often right after its start; giving up"
             );
             self.stop(Signal::TERM);
-            self.code = 1;
+            self.exit_code = 1;
             return self.children.is_empty().then_some(1);
         }
-        let pause = pause_after(deaths).max(self.restart_limit.pause(Instant::now()));
+        let pause = restart_delay(early_crashes).max(self.restart_limit.pause(Instant::now()));
         tracing::error!(
             how,
             restarts = self.restarts,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "the daemon died; restarting it"
         );
-        let (events, number) = (self.events.clone(), self.numbers);
+        let (events, number) = (self.events.clone(), self.next_number);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let _ = events.send((number, Event::Restart));
@@ -474,13 +476,13 @@ impl Keeper {
     }
 }
 
-/// The pause after that many consecutive early crashes.
-fn pause_after(deaths: u32) -> Duration {
-    match deaths.checked_sub(2) {
+/// Returns the delay before the restart after this many consecutive early crashes.
+fn restart_delay(early_crashes: u32) -> Duration {
+    match early_crashes.checked_sub(2) {
         None => Duration::ZERO,
-        Some(doublings) => PAUSE_FIRST
+        Some(doublings) => RESTART_DELAY_MIN
             .saturating_mul(2u32.saturating_pow(doublings))
-            .min(PAUSE_LAST),
+            .min(RESTART_DELAY_MAX),
     }
 }
 
@@ -489,10 +491,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pause_grows_with_early_crashes_up_to_its_limit() {
-        let millis = |deaths| pause_after(deaths).as_millis();
+    fn restart_delay_doubles_up_to_its_maximum() {
+        let millis = |early_crashes| restart_delay(early_crashes).as_millis();
         assert_eq!([0, 1, 2, 3, 4].map(millis), [0, 0, 100, 200, 400]);
-        assert_eq!(pause_after(EARLY_DEATHS_MAX), PAUSE_LAST);
-        assert_eq!(pause_after(u32::MAX), PAUSE_LAST);
+        assert_eq!(restart_delay(EARLY_CRASHES_MAX), RESTART_DELAY_MAX);
+        assert_eq!(restart_delay(u32::MAX), RESTART_DELAY_MAX);
     }
 }

@@ -1,5 +1,5 @@
-//! Starts the privileged processes: this keeper with the rights of root, or the helper service for a keeper that a
-//! service manager has started without rights.
+//! Starts the privileged processes: directly if this keeper runs as root, or through the helper service if a service
+//! manager has started this keeper unprivileged.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,30 +18,30 @@ use crate::runtime_dir::RuntimeDir;
 /// Starts privileged processes, directly or through the helper service.
 #[derive(Debug)]
 pub(super) enum Privileged {
-    /// This process; without rights it starts no helpers.
+    /// This process starts them. An unprivileged process starts no helpers.
     Own {
         vrrp: VrrpProcesses,
         announcer: Announcer,
         paths: Paths,
-        /// The configuration file, for helpers; the keeper does not read it.
+        /// The configuration file, which helpers read; the keeper does not.
         configuration: PathBuf,
         /// The owner of the runtime directory before an upgrade.
         owner: Option<u32>,
-        /// How root shared it with the owner.
+        /// How root shared the runtime directory with the owner.
         sharing: Option<Sharing>,
-        /// A daemon of this keeper had no rights.
+        /// Whether a daemon of this keeper was unprivileged.
         confined: bool,
     },
-    /// The helper service.
+    /// The helper service starts them.
     Service {
         client: ServiceClient,
         stopping: Option<Stopping>,
     },
 }
 
-/// The channels of a daemon to its helpers, and what it must know.
+/// The channels from a daemon to its helpers, and facts for the daemon.
 #[derive(Debug, Default)]
-pub(super) struct Attendance {
+pub(super) struct HelperChannels {
     pub(super) engine: Option<OwnedFd>,
     pub(super) helper: Option<OwnedFd>,
     /// From the helper service.
@@ -49,11 +49,11 @@ pub(super) struct Attendance {
 }
 
 impl Privileged {
-    /// Returns it with the lock of the runtime directory. Must be called inside a tokio runtime, by a thread that lives
-    /// as long as the process.
+    /// Takes the lock of the runtime directory, which is returned too. Must be called inside a tokio runtime, by a
+    /// thread that lives as long as the process.
     ///
     /// # Errors
-    /// Another process has the lock, or the helper service does not answer.
+    /// Another process holds the lock, or the helper service does not respond.
     pub(super) fn open(paths: &Paths, configuration: &Path) -> Result<(Self, OwnedFd), Error> {
         let is_root = rustix::process::geteuid().is_root();
         if let Some(socket) = service::configured_socket().filter(|_| !is_root) {
@@ -65,7 +65,7 @@ impl Privileged {
         let lock = RuntimeDir::lock(&paths.runtime_dir)?;
         let lock = lock.as_fd().try_clone_to_owned();
         let lock = lock.map_err(|source| Error::Signals { source })?;
-        // Of a keeper that was killed.
+        // A keeper that was killed may have left the directory to the account.
         weir_runtime_dir::return_to_root(&paths.runtime_dir);
         let own = Self::Own {
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
@@ -79,38 +79,38 @@ impl Privileged {
         Ok((own, lock))
     }
 
-    /// The channels of a new daemon of `program` to its helpers.
+    /// Returns the channels from a new daemon of `program` to its helpers.
     ///
     /// # Errors
-    /// The limit of open files is reached, or the helper service refuses the program.
-    pub(super) fn attend(&self, program: &Path) -> Result<Attendance, Error> {
+    /// The limit of open files is reached, or the helper service rejects the program.
+    pub(super) fn start_helpers(&self, program: &Path) -> Result<HelperChannels, Error> {
         match self {
             Self::Own {
                 configuration,
                 paths,
                 ..
             } => {
-                let attend = |kind| helper::attend(kind, program, configuration, paths);
-                Ok(Attendance {
-                    engine: attend(Kind::Engine)?,
-                    helper: attend(Kind::Files)?,
+                let supervise = |kind| helper::supervise(kind, program, configuration, paths);
+                Ok(HelperChannels {
+                    engine: supervise(Kind::Engine)?,
+                    helper: supervise(Kind::Files)?,
                     facts: None,
                 })
             }
             Self::Service { client, .. } => {
                 let facts = client.facts(program);
                 let facts = facts.map_err(|reason| Error::Service { reason })?;
-                Ok(Attendance {
-                    engine: Some(client.attend(Kind::Engine, program)?),
-                    helper: Some(client.attend(Kind::Files, program)?),
+                Ok(HelperChannels {
+                    engine: Some(client.start_helper(Kind::Engine, program)?),
+                    helper: Some(client.start_helper(Kind::Files, program)?),
                     facts: Some(facts),
                 })
             }
         }
     }
 
-    /// Whether the last daemon had given up its rights, or has never had any. What it has recorded must not lead to
-    /// more.
+    /// Whether the last daemon had dropped its privileges, or never had any. What it has recorded must not make the
+    /// next daemon keep more.
     pub(super) fn is_confined(&self, has_daemon: bool) -> bool {
         match self {
             Self::Own { owner, paths, .. } => {
@@ -124,9 +124,9 @@ impl Privileged {
     /// Prepares the runtime directory for the start of a successor. Returns the program to start.
     ///
     /// # Errors
-    /// A daemon without rights has named a program that users other than root can change. Contains the reason.
+    /// Returns a message if an unprivileged daemon has specified a program that users other than root can change.
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
-        self.note_confinement();
+        self.record_confinement();
         match self {
             Self::Own {
                 owner,
@@ -134,14 +134,14 @@ impl Privileged {
                 paths,
                 ..
             } => {
-                // A daemon without rights could name any file.
+                // An unprivileged daemon could specify any file.
                 *owner = weir_runtime_dir::account_that_owns(&paths.runtime_dir);
                 *sharing = weir_runtime_dir::sharing(&paths.runtime_dir);
                 if owner.is_none() {
                     return Ok(program.to_owned());
                 }
                 let program = helper::check_program(program)?;
-                // An earlier version rejects a directory of another account.
+                // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
                 Ok(program)
             }
@@ -150,8 +150,9 @@ impl Privileged {
         }
     }
 
-    /// A daemon without rights has written files of the runtime directory. During an upgrade they belong to root.
-    fn note_confinement(&mut self) {
+    /// Remembers that an unprivileged daemon has written files in the runtime directory: during an upgrade, root owns
+    /// them.
+    fn record_confinement(&mut self) {
         let is_confined = self.is_confined(true);
         if let Self::Own { vrrp, confined, .. } = self
             && !*confined
@@ -178,9 +179,9 @@ impl Privileged {
         }
     }
 
-    /// The active configuration has virtual routers, or none.
+    /// Starts the VRRP processes if the active configuration has virtual routers, otherwise stops them.
     pub(super) fn configure_vrrp(&mut self, configured: bool, program: &Path) {
-        self.note_confinement();
+        self.record_confinement();
         match self {
             Self::Own { vrrp, paths, .. } => {
                 share(paths, configured);
@@ -190,9 +191,9 @@ impl Privileged {
         }
     }
 
-    /// The active configuration announces VIPs, or none.
+    /// Starts the announcer if the active configuration announces VIPs, otherwise stops it.
     pub(super) fn configure_announcer(&mut self, configured: bool, program: &Path) {
-        self.note_confinement();
+        self.record_confinement();
         match self {
             Self::Own {
                 announcer, paths, ..
@@ -204,14 +205,14 @@ impl Privileged {
         }
     }
 
-    /// Ends announcements and virtual routers.
+    /// Starts stopping announcements and virtual routers.
     pub(super) fn stop(&mut self) {
         match self {
             Self::Own {
                 vrrp, announcer, ..
             } => {
                 announcer.stop();
-                // Routers stop sending before the addresses move.
+                // Routes are withdrawn before the VIPs move to another director.
                 vrrp.stop();
             }
             Self::Service { client, stopping } => {
@@ -222,7 +223,7 @@ impl Privileged {
         }
     }
 
-    /// Waits until everything has ended, and gives the runtime directory back to root.
+    /// Stops all processes, waits until they have ended, and gives the runtime directory back to root.
     pub(super) async fn end(mut self) {
         self.stop();
         match self {
@@ -234,7 +235,7 @@ impl Privileged {
             } => {
                 announcer.end().await;
                 vrrp.end().await;
-                // An earlier version rejects a directory of another account.
+                // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
             }
             Self::Service { stopping, .. } => {
@@ -246,7 +247,7 @@ impl Privileged {
     }
 }
 
-/// A process of root is about to keep records in the runtime directory, which may be that of a daemon without rights.
+/// Lets a root process keep records in the runtime directory, which an unprivileged daemon may own.
 fn share(paths: &Paths, is_needed: bool) {
     if is_needed {
         weir_runtime_dir::share(&paths.runtime_dir);

@@ -1,44 +1,44 @@
-//! Limits the restart rate of a daemon that crashes repeatedly, however long it serves each time.
+//! Limits the restart rate of a daemon that crashes repeatedly after serving for a while.
 
 use std::time::{Duration, Instant};
 
-/// Restarts without a pause.
+/// Maximum number of restarts without a pause.
 const BURST: u32 = 100;
-/// One more restart is available after this time; it is the pause when none is.
-const REFILL: Duration = Duration::from_secs(1);
+/// Interval at which one more restart becomes available; also the pause if none is available.
+const REFILL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A token bucket of restarts.
 #[derive(Debug)]
 pub(super) struct RestartLimit {
-    left: u32,
-    /// Time up to which refills are counted in `left`.
-    counted: Instant,
+    available: u32,
+    /// Time up to which refills are included in `available`.
+    counted_until: Instant,
 }
 
 impl RestartLimit {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(super) const fn new(now: Instant) -> Self {
         Self {
-            left: BURST,
-            counted: now,
+            available: BURST,
+            counted_until: now,
         }
     }
 
-    /// Takes one restart; returns how long to wait for it.
+    /// Takes one restart. Returns how long to wait before it.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
-        let seconds = now.saturating_duration_since(self.counted).as_secs();
-        let earned = u32::try_from(seconds).unwrap_or(BURST);
-        self.counted += REFILL * earned;
-        self.left = self.left.saturating_add(earned).min(BURST);
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
+        let seconds = now.saturating_duration_since(self.counted_until).as_secs();
+        let refilled = u32::try_from(seconds).unwrap_or(BURST);
+        self.counted_until += REFILL_INTERVAL * refilled;
+        self.available = self.available.saturating_add(refilled).min(BURST);
+        match self.available.checked_sub(1) {
+            Some(available) => {
+                self.available = available;
                 Duration::ZERO
             }
             None => {
-                // The restart that becomes available meanwhile is taken.
-                self.counted += REFILL;
-                REFILL
+                // The restart that becomes available during the pause is used.
+                self.counted_until += REFILL_INTERVAL;
+                REFILL_INTERVAL
             }
         }
     }
@@ -53,7 +53,7 @@ mod tests {
         let begin = Instant::now();
         let mut restart_limit = RestartLimit::new(begin);
         let (mut now, mut restarts) = (begin, 0);
-        // It lives for 300 ms each time, longer than an early crash.
+        // The daemon runs for 300 ms each time, longer than before an early crash.
         while now < begin + Duration::from_mins(10) {
             now += Duration::from_millis(300) + restart_limit.pause(now);
             restarts += 1;

@@ -1,5 +1,5 @@
-//! Shared by the supervisors of the keeper's processes: the environment of a start, the pause before a restart, and
-//! the end.
+//! Functions that the supervisors of the keeper's processes share: the environment of a process, the delay before a
+//! restart, and the end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use tokio::time::{Instant, timeout};
 
 use super::kept::KEEPER;
 
-/// Pause before a start that follows an early end; it doubles each time.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
-/// A process that ran for less than this ended early.
-pub(super) const EARLY: Duration = Duration::from_secs(1);
+/// Delay before the start after an early end. The delay doubles with each further early end, up to the maximum.
+const RESTART_DELAY_MIN: Duration = Duration::from_millis(50);
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
+/// The end of a process that ran for less than this is an early end.
+pub(super) const EARLY_LIFETIME: Duration = Duration::from_secs(1);
 
-/// The pause before the next start of a process.
+/// The delay before the next start of a process.
 #[derive(Debug, Default)]
 pub(super) struct Backoff(Duration);
 
 impl Backoff {
-    /// Returns the pause after a process that ran for `lifetime`: zero unless it ended early.
+    /// Returns the delay after a process that ran for `lifetime`: zero unless the process ended early.
     pub(super) fn after(&mut self, lifetime: Duration) -> Duration {
-        if lifetime < EARLY {
+        if lifetime < EARLY_LIFETIME {
             return self.after_failure();
         }
         self.0 = Duration::ZERO;
         self.0
     }
 
-    /// Returns the pause after a failed start.
+    /// Returns the delay after a failed start.
     pub(super) fn after_failure(&mut self) -> Duration {
-        self.0 = (self.0 * 2).clamp(PAUSE_FIRST, PAUSE_LAST);
+        self.0 = (self.0 * 2).clamp(RESTART_DELAY_MIN, RESTART_DELAY_MAX);
         self.0
     }
 }
 
-/// A command of `program` that knows its keeper, and inherits neither sockets nor the notification socket of the
-/// service manager.
+/// Returns a command that runs `program` with the keeper's process ID in its environment, but without inherited sockets
+/// and the service manager's notification socket.
 pub(super) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     command
@@ -50,7 +50,7 @@ pub(super) fn command(program: &Path) -> Command {
     command
 }
 
-/// Sends a signal, if the process has not ended.
+/// Sends a signal if the process has not ended.
 pub(super) fn signal(child: &Child, signal: Signal) {
     let pid = child
         .id()
@@ -60,20 +60,22 @@ pub(super) fn signal(child: &Child, signal: Signal) {
     }
 }
 
-/// Waits until the process ends; kills it after `limit`.
+/// Waits until the process ends. Kills it after `limit`.
 pub(super) async fn wait_or_kill(child: &mut Child, limit: Duration) {
     if timeout(limit, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
 }
 
-/// Checks that a process that has ended was not started just before: it would end again.
+/// Checks that a process that has ended had not just been started, because it would end again.
 ///
 /// # Errors
-/// It ended early.
+/// The process ended early.
 pub(super) fn check_lifetime(since: Instant) -> std::io::Result<()> {
-    if since.elapsed() < EARLY {
-        return Err(std::io::Error::other("it ended right after its start"));
+    if since.elapsed() < EARLY_LIFETIME {
+        return Err(std::io::Error::other(
+            "the process ended right after its start",
+        ));
     }
     Ok(())
 }
@@ -83,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pause_doubles_after_early_ends_and_resets_after_a_long_run() {
+    fn delay_doubles_after_early_ends_and_resets_after_a_long_run() {
         let mut backoff = Backoff::default();
         let early = Duration::from_millis(999);
-        let pauses: Vec<_> = (0..9).map(|_| backoff.after(early).as_millis()).collect();
-        assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(backoff.after(EARLY), Duration::ZERO);
-        assert_eq!(backoff.after_failure(), PAUSE_FIRST);
+        let delays: Vec<_> = (0..9).map(|_| backoff.after(early).as_millis()).collect();
+        assert_eq!(delays, [50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(backoff.after(EARLY_LIFETIME), Duration::ZERO);
+        assert_eq!(backoff.after_failure(), RESTART_DELAY_MIN);
     }
 }

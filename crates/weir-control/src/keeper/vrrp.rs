@@ -1,9 +1,9 @@
-//! Supervises the VRRP agent and its helper for the keeper. They are started when the configuration has virtual
+//! Supervises the VRRP agent and its helper for the keeper. Both are started when the configuration has virtual
 //! routers, restarted when one of them ends, and stopped last.
 //!
-//! Each can be replaced without the other. A standby process takes over when the agent dies. It knows the times of the
-//! last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
-//! removes the addresses; if the helper cannot run, the keeper does.
+//! Each process can be replaced without the other. A standby process takes over when the agent dies. It has the times
+//! of the last advertisements, so a crash or an upgrade causes no failover. If a process cannot be replaced, the helper
+//! removes the addresses; if the helper cannot run, the keeper removes them.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,34 +21,34 @@ use tokio::time::{Instant, sleep};
 use weir_sys::Channel;
 
 use super::kept::KEEPER;
-use super::supervised::{self, Backoff, EARLY, check_lifetime, signal, wait_or_kill};
+use super::supervised::{self, Backoff, EARLY_LIFETIME, check_lifetime, signal, wait_or_kill};
 
-/// Maximum time for each process to end.
+/// Time limit for the end of each process.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum time for a new program to become a standby.
+/// Time limit for a new program to become a standby.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends this process with SIGTERM when the keeper that has started it ends.
+/// Makes the kernel end this process with SIGTERM when the keeper that started it ends.
 ///
 /// # Errors
-/// No keeper has started it.
+/// No keeper started this process.
 pub fn check_parent() -> weir_sys::Result<()> {
     weir_sys::end_with_parent(&std::env::var(KEEPER).unwrap_or_default())
 }
 
 #[derive(Debug)]
-enum Order {
-    /// A configuration was loaded; contains the program to start if it has virtual routers.
+enum Request {
+    /// A configuration was loaded. Contains the program to start; `None` = there are no virtual routers.
     Configure(Option<PathBuf>),
     /// See [`VrrpProcesses::confine`].
     Confine,
     Stop,
 }
 
-/// Handle of the supervisor's task.
+/// Handle of the task that supervises the processes.
 #[derive(Debug)]
 pub(super) struct VrrpProcesses {
-    orders: mpsc::UnboundedSender<Order>,
+    requests: mpsc::UnboundedSender<Request>,
     task: JoinHandle<()>,
 }
 
@@ -56,38 +56,39 @@ impl VrrpProcesses {
     /// Creates the supervisor, which starts nothing yet. Must be called inside a tokio runtime, by a thread that lives
     /// as long as the process.
     pub(super) fn new(runtime_dir: &Path, configuration: &Path) -> Self {
-        let (orders, receiver) = mpsc::unbounded_channel();
+        let (requests, receiver) = mpsc::unbounded_channel();
         let supervisor = Supervisor {
             runtime_dir: runtime_dir.to_owned(),
             configuration: configuration.to_owned(),
-            orders: receiver,
+            requests: receiver,
             program: None,
             confined: false,
         };
         Self {
-            orders,
+            requests,
             task: tokio::spawn(supervisor.run()),
         }
     }
 
-    /// The active configuration has virtual routers, or none. Running processes read it again.
+    /// Starts the processes if the active configuration has virtual routers, otherwise stops them. Running processes
+    /// read the configuration again.
     pub(super) fn configure(&self, configured: bool, program: &Path) {
         let program = configured.then(|| program.to_owned());
-        let _ = self.orders.send(Order::Configure(program));
+        let _ = self.requests.send(Request::Configure(program));
     }
 
-    /// From now on, a daemon without rights writes the record of the active configuration. Whoever owns the record, the
-    /// helper uses it only to select among the contents of root's file.
+    /// Records that an unprivileged daemon writes the record of the active configuration from now on. The helper then
+    /// uses the record only to select parts of root's file, even if root owns the record.
     pub(super) fn confine(&self) {
-        let _ = self.orders.send(Order::Confine);
+        let _ = self.requests.send(Request::Confine);
     }
 
-    /// Stops both processes; the active virtual routers are released to the peers.
+    /// Starts stopping both processes. Active virtual routers are released to the peers.
     pub(super) fn stop(&self) {
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.requests.send(Request::Stop);
     }
 
-    /// Waits until both processes have ended.
+    /// Stops both processes and waits until they have ended.
     pub(super) async fn end(self) {
         self.stop();
         let _ = self.task.await;
@@ -96,33 +97,33 @@ impl VrrpProcesses {
 
 struct Supervisor {
     runtime_dir: PathBuf,
-    /// Root's file, for the helper.
+    /// The configuration file, which the helper reads.
     configuration: PathBuf,
-    orders: mpsc::UnboundedReceiver<Order>,
-    /// `None`: there are no virtual routers.
+    requests: mpsc::UnboundedReceiver<Request>,
+    /// `None` = there are no virtual routers.
     program: Option<PathBuf>,
     /// See [`VrrpProcesses::confine`].
     confined: bool,
 }
 
-/// The processes and the objects that they share. The keeper holds both ends of the channel, so that each process can
-/// be replaced without the other noticing.
-struct Pair {
+/// The processes and the objects that they share. The keeper holds both ends of the channel between them, so that each
+/// process can be replaced without affecting the other.
+struct Processes {
     program: PathBuf,
     runtime_dir: PathBuf,
     configuration: PathBuf,
     confined: bool,
     agent: Child,
     helper: Child,
-    /// Waits to replace the agent.
+    /// A process that waits to replace the agent.
     standby: Option<Child>,
-    since: Instant,
-    /// The last start of the agent, and of the helper.
-    agent_since: Instant,
-    helper_since: Instant,
+    started_at: Instant,
+    /// The time of the last start of the agent, and of the helper.
+    agent_started_at: Instant,
+    helper_started_at: Instant,
     agent_end: OwnedFd,
     helper_end: OwnedFd,
-    /// A shared file with the agent's state for its successor.
+    /// A shared memfd with the agent's state, for its successor.
     handover: OwnedFd,
 }
 
@@ -131,18 +132,18 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         loop {
             let Some(program) = self.program.clone() else {
-                match self.orders.recv().await {
-                    Some(Order::Configure(program)) => self.program = program,
-                    Some(Order::Confine) => self.confined = true,
-                    Some(Order::Stop) | None => return,
+                match self.requests.recv().await {
+                    Some(Request::Configure(program)) => self.program = program,
+                    Some(Request::Confine) => self.confined = true,
+                    Some(Request::Stop) | None => return,
                 }
                 continue;
             };
-            let pause = match Pair::start(&program, &self) {
-                Ok(mut pair) => {
-                    let is_stopped = self.watch(&mut pair).await;
-                    let lifetime = pair.since.elapsed();
-                    pair.end().await;
+            let pause = match Processes::start(&program, &self) {
+                Ok(mut processes) => {
+                    let is_stopped = self.watch(&mut processes).await;
+                    let lifetime = processes.started_at.elapsed();
+                    processes.end().await;
                     if is_stopped {
                         self.remove_addresses().await;
                         return;
@@ -161,53 +162,53 @@ impl Supervisor {
         }
     }
 
-    /// Watches the processes until one cannot be replaced or they are no longer needed. Returns whether the keeper
-    /// stops.
-    async fn watch(&mut self, pair: &mut Pair) -> bool {
+    /// Watches the processes until one of them cannot be replaced or they are no longer needed. Returns whether the
+    /// keeper stops.
+    async fn watch(&mut self, processes: &mut Processes) -> bool {
         loop {
             tokio::select! {
-                _ = pair.agent.wait() => {
+                _ = processes.agent.wait() => {
                     tracing::error!("the VRRP agent died; replacing it");
-                    if let Err(error) = pair.replace_agent() {
-                        tracing::error!(%error, "the VRRP agent cannot be replaced; addresses are removed");
+                    if let Err(error) = processes.replace_agent() {
+                        tracing::error!(%error, "failed to replace the VRRP agent; removing its addresses");
                         return false;
                     }
                 }
-                _ = pair.helper.wait() => {
+                _ = processes.helper.wait() => {
                     tracing::error!("the helper died; restarting it");
-                    if let Err(error) = pair.replace_helper() {
-                        tracing::error!(%error, "the helper cannot be replaced; addresses are removed");
-                        signal(&pair.agent, Signal::TERM);
+                    if let Err(error) = processes.replace_helper() {
+                        tracing::error!(%error, "failed to replace the helper; removing the addresses");
+                        signal(&processes.agent, Signal::TERM);
                         return false;
                     }
                 }
-                order = self.orders.recv() => match order {
-                    Some(Order::Configure(Some(program))) => {
+                request = self.requests.recv() => match request {
+                    Some(Request::Configure(Some(program))) => {
                         self.program = Some(program.clone());
-                        if is_running(&pair.agent, &program) {
-                            signal(&pair.agent, Signal::HUP);
-                        } else if let Err(error) = pair.upgrade(program).await {
-                            tracing::error!(%error, "the VRRP agent was not upgraded");
-                            signal(&pair.agent, Signal::HUP);
+                        if is_running(&processes.agent, &program) {
+                            signal(&processes.agent, Signal::HUP);
+                        } else if let Err(error) = processes.upgrade(program).await {
+                            tracing::error!(%error, "failed to upgrade the VRRP agent");
+                            signal(&processes.agent, Signal::HUP);
                         }
                     }
-                    Some(Order::Confine) => {
-                        (self.confined, pair.confined) = (true, true);
-                        pair.helper_since = Instant::now() - EARLY;
-                        let _ = pair.helper.kill().await;
-                        if let Err(error) = pair.replace_helper() {
-                            tracing::error!(%error, "the helper cannot be replaced; addresses are removed");
-                            signal(&pair.agent, Signal::TERM);
+                    Some(Request::Confine) => {
+                        (self.confined, processes.confined) = (true, true);
+                        processes.helper_started_at = Instant::now() - EARLY_LIFETIME;
+                        let _ = processes.helper.kill().await;
+                        if let Err(error) = processes.replace_helper() {
+                            tracing::error!(%error, "failed to replace the helper; removing the addresses");
+                            signal(&processes.agent, Signal::TERM);
                             return false;
                         }
                     }
-                    Some(Order::Configure(None)) => {
+                    Some(Request::Configure(None)) => {
                         self.program = None;
-                        signal(&pair.agent, Signal::TERM);
+                        signal(&processes.agent, Signal::TERM);
                         return false;
                     }
-                    Some(Order::Stop) | None => {
-                        signal(&pair.agent, Signal::TERM);
+                    Some(Request::Stop) | None => {
+                        signal(&processes.agent, Signal::TERM);
                         return true;
                     }
                 }
@@ -215,28 +216,28 @@ impl Supervisor {
         }
     }
 
-    /// Pauses before a restart. Returns whether the keeper stops.
+    /// Waits before a restart. Returns whether the keeper stops.
     async fn wait(&mut self, pause: Duration) -> bool {
         if pause.is_zero() {
             return false;
         }
         tokio::select! {
             () = sleep(pause) => false,
-            order = self.orders.recv() => match order {
-                Some(Order::Configure(program)) => {
+            request = self.requests.recv() => match request {
+                Some(Request::Configure(program)) => {
                     self.program = program;
                     false
                 }
-                Some(Order::Confine) => {
+                Some(Request::Confine) => {
                     self.confined = true;
                     false
                 }
-                Some(Order::Stop) | None => true,
+                Some(Request::Stop) | None => true,
             }
         }
     }
 
-    /// Removes addresses that a killed helper has left.
+    /// Removes addresses that a killed helper has left behind.
     async fn remove_addresses(&self) {
         match weir_helper::remove_recorded(&self.runtime_dir).await {
             Ok(0) => {}
@@ -246,13 +247,13 @@ impl Supervisor {
     }
 }
 
-impl Pair {
+impl Processes {
     fn start(program: &Path, supervisor: &Supervisor) -> io::Result<Self> {
         let runtime_dir = supervisor.runtime_dir.as_path();
         let configuration = supervisor.configuration.as_path();
         let confined = supervisor.confined;
-        let (one, other) = Channel::pair().map_err(io::Error::other)?;
-        let (helper_end, agent_end) = (OwnedFd::from(one), OwnedFd::from(other));
+        let (first, second) = Channel::pair().map_err(io::Error::other)?;
+        let (helper_end, agent_end) = (OwnedFd::from(first), OwnedFd::from(second));
         let handover = weir_sys::shared_file("weir-vrrp").map_err(io::Error::other)?;
         let helper = spawn_helper(
             program,
@@ -268,7 +269,7 @@ impl Pair {
             Some(&handover),
         )?;
         let now = Instant::now();
-        let mut pair = Self {
+        let mut processes = Self {
             program: program.to_owned(),
             runtime_dir: runtime_dir.to_owned(),
             configuration: configuration.to_owned(),
@@ -276,15 +277,15 @@ impl Pair {
             agent,
             helper,
             standby: None,
-            since: now,
-            agent_since: now,
-            helper_since: now,
+            started_at: now,
+            agent_started_at: now,
+            helper_started_at: now,
             agent_end,
             helper_end,
             handover,
         };
-        pair.start_standby();
-        Ok(pair)
+        processes.start_standby();
+        Ok(processes)
     }
 
     fn spawn_standby(&self, program: &Path) -> io::Result<Child> {
@@ -305,9 +306,9 @@ impl Pair {
         }
     }
 
-    /// Replaces an agent that has ended by the standby, or by a new one.
+    /// Replaces an agent that has ended with the standby, or with a new agent.
     fn replace_agent(&mut self) -> io::Result<()> {
-        check_lifetime(self.agent_since)?;
+        check_lifetime(self.agent_started_at)?;
         let standby = self.standby.take();
         self.agent = match standby.filter(is_ready) {
             Some(standby) => {
@@ -322,47 +323,47 @@ impl Pair {
                 Some(&self.handover),
             )?,
         };
-        self.agent_since = Instant::now();
+        self.agent_started_at = Instant::now();
         self.start_standby();
         Ok(())
     }
 
-    /// Starts a helper that adopts the addresses of the one that has ended. The agent repeats its requests.
+    /// Starts a helper that takes over the addresses of the previous one. The agent repeats its requests.
     fn replace_helper(&mut self) -> io::Result<()> {
-        check_lifetime(self.helper_since)?;
+        check_lifetime(self.helper_started_at)?;
         self.helper = spawn_helper(
             &self.program,
             &["--adopt"],
             (&self.runtime_dir, &self.configuration, self.confined),
             &self.helper_end,
         )?;
-        self.helper_since = Instant::now();
+        self.helper_started_at = Instant::now();
         signal(&self.agent, Signal::HUP);
         Ok(())
     }
 
-    /// Replaces both processes by those of another program. The old agent advertises until the new one is ready.
+    /// Replaces both processes with processes of another program. The old agent advertises until the new one is ready.
     async fn upgrade(&mut self, program: PathBuf) -> io::Result<()> {
         let mut standby = self.spawn_standby(&program)?;
         let until = Instant::now() + READY_TIMEOUT;
         while !is_ready(&standby) {
             if Instant::now() > until || standby.try_wait()?.is_some() {
-                return Err(io::Error::other("the new program is not ready in time"));
+                return Err(io::Error::other("the new program was not ready in time"));
             }
             sleep(Duration::from_millis(2)).await;
         }
         tracing::info!(program = %program.display(), "upgrading the VRRP agent and the helper");
         self.program = program;
-        self.helper_since = Instant::now() - EARLY;
+        self.helper_started_at = Instant::now() - EARLY_LIFETIME;
         let _ = self.helper.kill().await;
         self.replace_helper()?;
         self.standby = Some(standby);
-        self.agent_since = Instant::now() - EARLY;
+        self.agent_started_at = Instant::now() - EARLY_LIFETIME;
         let _ = self.agent.kill().await;
         self.replace_agent()
     }
 
-    /// Waits until all have ended: first the agent, then the helper, which ends when the channel is closed.
+    /// Waits until all processes have ended: first the agent, then the helper, which ends when the channel is closed.
     async fn end(mut self) {
         if let Some(mut standby) = self.standby.take() {
             let _ = standby.kill().await;
@@ -373,7 +374,7 @@ impl Pair {
     }
 }
 
-/// Whether a standby is waiting: it has then installed its signal handler.
+/// Whether a standby is ready, which means that it has installed its signal handler.
 fn is_ready(standby: &Child) -> bool {
     let Some(pid) = standby.id() else {
         return false;
@@ -392,11 +393,11 @@ fn is_running(child: &Child, program: &Path) -> bool {
         return true;
     };
     let running = file(Path::new(&format!("/proc/{pid}/exe")));
-    // If the file was removed, there is nothing to upgrade to.
+    // If the file was removed, there is no program to upgrade to.
     file(program).is_none_or(|file| running == Some(file))
 }
 
-/// Starts a helper, which reads root's file. Earlier programs ignore the variable.
+/// Starts a helper, which reads root's file. Earlier versions ignore the environment variable.
 fn spawn_helper(
     program: &Path,
     options: &[&str],
@@ -416,7 +417,7 @@ fn spawn_helper(
     command.spawn()
 }
 
-/// Starts a hidden command with a channel as its standard input, and a file as its standard output.
+/// Starts a hidden command with a channel as its standard input and, if specified, a file as its standard output.
 fn spawn(
     program: &Path,
     arguments: &[&str],

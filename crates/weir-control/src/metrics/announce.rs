@@ -1,4 +1,4 @@
-//! Announced VIPs.
+//! Metrics of announced VIPs.
 
 use super::text::Text;
 use crate::status::Report;

@@ -1,9 +1,9 @@
-//! When certificates of proxy services expire.
+//! The expiry of certificates.
 
 use super::text::Text;
 use crate::status::Report;
 
-/// The family without series if there are no proxy services: an alert rule may name it.
+/// Writes the family even if it has no series, because an alert rule may use it.
 pub(super) fn certificates(text: &mut Text, report: &Report) {
     let name = "weir_certificate_not_after_timestamp_seconds";
     let help =

@@ -29,7 +29,7 @@ const COUNTS: [Family; 4] = [
     ),
 ];
 
-/// Writes nothing without checks.
+/// Writes the metrics of checks; nothing without checks.
 pub(super) fn checks(text: &mut Text, report: &Report) {
     let checks: Vec<(Prepared, &Check)> = all_servers(report)
         .flat_map(|([service, pool, address], server)| {

@@ -1,4 +1,4 @@
-//! Results and durations of proxied exchanges: of services, pools, routes and servers.
+//! Results and durations of proxied exchanges, by service, pool, route and server.
 
 use weir_proxy::times::{BOUNDS_US, ErrorKind, Stage};
 
@@ -7,7 +7,7 @@ use super::text::{Prepared, Seconds, Text, prepare};
 use crate::status::exchanges::{Exchanges, Time};
 use crate::status::{ProxiedServer, Report};
 
-/// One row: the labels of a service, pool, route or server, and its exchanges.
+/// The labels of a service, pool or route, and its exchanges.
 type Row<'a> = (Prepared, &'a Exchanges);
 
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
@@ -23,7 +23,7 @@ const fn help(stage: Stage) -> &'static str {
     }
 }
 
-/// All families; `report` has at least one proxy service.
+/// Writes all families; `report` must have at least one proxy service.
 pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>]) {
     let proxies = || {
         let services = report.services.iter();
@@ -48,12 +48,12 @@ pub(super) fn exchanges(text: &mut Text, report: &Report, all: &[ServerRow<'_>])
             })
         })
         .collect();
-    // Responses and retries of services have separate names.
-    group(text, "proxy", &services);
+    // The requests and responses of services are written under separate names.
+    results(text, "proxy", &services);
     for (prefix, rows) in [("pool", &pools), ("route", &routes)] {
         if !rows.is_empty() {
             counts(text, prefix, rows);
-            group(text, prefix, rows);
+            results(text, prefix, rows);
         }
     }
     servers(text, all);
@@ -82,8 +82,8 @@ fn counts(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     }
 }
 
-/// Failures and histograms.
-fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
+/// Writes failures, repetitions, histograms and the longest durations.
+fn results(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     let name = format!("weir_{prefix}_failures_total");
     text.family(
         &name,
@@ -110,7 +110,7 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
             histogram(text, &name, labels, (exchanges.times.of(stage), &bounds));
         }
         let name = format!("weir_{prefix}_{}_max_seconds", stage.as_str());
-        text.family(&name, "gauge", longest(stage));
+        text.family(&name, "gauge", longest_help(stage));
         for (labels, exchanges) in rows {
             let longest = Seconds(exchanges.times.of(stage).max_us);
             text.series((&name, ""), labels, &[], longest);
@@ -118,7 +118,7 @@ fn group(text: &mut Text, prefix: &str, rows: &[Row<'_>]) {
     }
 }
 
-const fn longest(stage: Stage) -> &'static str {
+const fn longest_help(stage: Stage) -> &'static str {
     match stage {
         Stage::Queue => "Longest time in the queue of a pool since the process started.",
         Stage::Connect => "Longest time to connect to a server since the process started.",
@@ -146,7 +146,7 @@ fn failure(
     text.series((name, ""), labels, &more, count);
 }
 
-/// Bounds of the buckets, as values of `le`.
+/// The bounds of the buckets, as values of `le`.
 type Bounds = [String; BOUNDS_US.len()];
 
 fn bounds() -> Bounds {
@@ -207,11 +207,7 @@ fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
         }
     }
     let name = "weir_server_active_max";
-    text.family(
-        name,
-        "gauge",
-        "Peak number of requests in progress at the same time.",
-    );
+    text.family(name, "gauge", "Peak number of concurrent requests.");
     for (row, server) in &all {
         text.series((name, ""), &row.labels, &[], server.active_max);
     }
@@ -219,10 +215,10 @@ fn servers(text: &mut Text, servers: &[ServerRow<'_>]) {
     for stage in Stage::ALL {
         server_times(text, stage, &all);
     }
-    full(text, &all);
+    server_histograms(text, &all);
 }
 
-/// Responses of servers that had a request, and failures that occurred; with `metrics = "full"`, all.
+/// Writes the responses of servers that had a request, and failures that occurred; with `metrics = "full"`, all series.
 fn server_results(text: &mut Text, all: &[ProxiedRow<'_>]) {
     let name = "weir_server_responses_total";
     text.family(
@@ -247,14 +243,14 @@ fn server_results(text: &mut Text, all: &[ProxiedRow<'_>]) {
     );
     for (row, server) in all {
         let errors = &server.exchanges.errors;
-        let known = ErrorKind::ALL.into_iter();
-        for kind in known.filter(|kind| row.full || errors.contains_key(kind.as_str())) {
+        let kinds = ErrorKind::ALL.into_iter();
+        for kind in kinds.filter(|kind| row.full || errors.contains_key(kind.as_str())) {
             failure(text, name, &row.labels, (kind, &server.exchanges));
         }
     }
 }
 
-/// One stage of servers that had it; with `metrics = "full"`, of all.
+/// Writes the durations of a stage for servers that have any; with `metrics = "full"`, for all servers.
 fn server_times(text: &mut Text, stage: Stage, all: &[ProxiedRow<'_>]) {
     let name = format!("weir_server_{}_seconds", stage.as_str());
     text.family(&name, "summary", help(stage));
@@ -277,8 +273,8 @@ fn server_times(text: &mut Text, stage: Stage, all: &[ProxiedRow<'_>]) {
     }
 }
 
-/// Histograms of servers, where the configuration asks for them.
-fn full(text: &mut Text, all: &[ProxiedRow<'_>]) {
+/// Writes the histograms of servers with `metrics = "full"`.
+fn server_histograms(text: &mut Text, all: &[ProxiedRow<'_>]) {
     if !all.iter().any(|(row, _)| row.full) {
         return;
     }

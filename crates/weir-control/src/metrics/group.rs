@@ -1,4 +1,4 @@
-//! The group of directors.
+//! Metrics of the group of directors.
 
 use super::text::Text;
 use crate::status::Report;
@@ -10,7 +10,7 @@ pub(super) fn members(text: &mut Text, report: &Report) {
     text.single(
         "weir_cluster_connected",
         "gauge",
-        "1 while etcd answers.",
+        "1 while etcd responds.",
         u64::from(group.etcd == "connected"),
     );
     text.single(
@@ -34,7 +34,7 @@ pub(super) fn members(text: &mut Text, report: &Report) {
     text.single(
         "weir_cluster_servers_down",
         "gauge",
-        "Servers that are down for the group.",
+        "Servers that the group considers down.",
         group.down.len() as u64,
     );
     let name = "weir_cluster_member_present";

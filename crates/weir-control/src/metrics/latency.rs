@@ -1,10 +1,11 @@
-//! Estimated latency of layer 4 servers. The measured one of the proxy is the summary of response times.
+//! The estimated latency of layer 4 servers. The measured latency of proxied servers is in the summary of response
+//! times.
 
 use super::server_row::all_servers;
 use super::text::Text;
 use crate::status::{Report, Server};
 
-/// Writes the latency of all servers that have one, and the counters of the estimator.
+/// Writes the latency of all servers with an estimate, and the counters of the estimator.
 pub(super) fn latencies(text: &mut Text, report: &Report) {
     if !report.latency.is_empty() {
         let name = "weir_latency_events_total";
@@ -15,19 +16,19 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
             text.sample(name, &[("event", event.reason.as_str())], event.packets);
         }
     }
-    let estimated = |server: &&Server| server.proxy.is_none();
-    let known = || {
+    let is_layer4 = |server: &&Server| server.proxy.is_none();
+    let latencies_by_server = || {
         all_servers(report)
-            .filter(|(_, server)| estimated(server))
+            .filter(|(_, server)| is_layer4(server))
             .filter_map(|(labels, server)| Some((labels, server.latency.as_ref()?)))
     };
-    if known().next().is_none() {
+    if latencies_by_server().next().is_none() {
         return;
     }
     let name = "weir_server_latency_seconds";
-    let help = "Time from the last packet of a request to the first packet of its answer.";
+    let help = "Time from the last packet of a request to the first packet of its response.";
     text.family(name, "summary", help);
-    for ([service, pool, server], latency) in known() {
+    for ([service, pool, server], latency) in latencies_by_server() {
         for (quantile, value) in [
             ("0.5", latency.p50_ms),
             ("0.9", latency.p90_ms),
@@ -38,17 +39,17 @@ pub(super) fn latencies(text: &mut Text, report: &Report) {
             text.sample(name, &labels, value.0 as f64 / 1e6);
         }
     }
-    // Not a quantile of the summary: parsers require those to be numbers.
+    // A separate family, because parsers require that the quantiles of a summary are numbers.
     let name = "weir_server_latency_mean_seconds";
-    let help = "Mean time from the last packet of a request to the first packet of its answer.";
+    let help = "Mean time from the last packet of a request to the first packet of its response.";
     text.family(name, "gauge", help);
-    for ([service, pool, server], latency) in known() {
+    for ([service, pool, server], latency) in latencies_by_server() {
         let labels = [service, pool, server, ("method", latency.method.as_str())];
         text.sample(name, &labels, latency.mean_ms.0 as f64 / 1e6);
     }
     let name = "weir_server_latency_samples_total";
     text.family(name, "counter", "Samples of the server's latency.");
-    for ([service, pool, server], latency) in known() {
+    for ([service, pool, server], latency) in latencies_by_server() {
         let labels = [service, pool, server, ("method", latency.method.as_str())];
         text.sample(name, &labels, latency.samples);
     }

@@ -1,7 +1,7 @@
 //! `GET /metrics`: the status document in Prometheus' text format, version 0.0.4, or in OpenMetrics, version 1.0.0.
 //!
-//! Names begin with `weir_`, counters end in `_total`, and labels use the names of the configuration. This module
-//! counts nothing: all values come from the [`Report`] and the [`Process`] that the caller read.
+//! Names begin with `weir_`, names of counters end in `_total`, and labels contain the names in the configuration. This
+//! module counts nothing: all values come from the [`Report`] and the [`Process`] that the caller passes.
 
 mod announce;
 mod certificate;
@@ -37,7 +37,7 @@ const TOTALS: [Count; 6] = [
     ),
     (
         "stateless_total",
-        "Flows sent by hash without an entry.",
+        "Flows that were forwarded by hash, without an entry.",
         |c| c.stateless,
     ),
     ("packets_in_total", "Packets from clients.", |c| {
@@ -104,7 +104,7 @@ const SERVER_GAUGES: [Gauge; 9] = [
     ),
 ];
 
-/// Renders all metrics; `refused` are the requests that the API over TCP rejected, by reason.
+/// Renders all metrics; `refused` contains the number of requests that the API over TCP rejected, by reason.
 pub fn render(
     report: &Report,
     process: Process,
@@ -175,7 +175,7 @@ fn drift(text: &mut Text, report: &Report) {
     text.family(
         "weir_drift_repaired_total",
         "counter",
-        "Number of drifted kernel objects repaired, by kind.",
+        "Number of repaired kernel objects, by kind.",
     );
     let drift = &report.drift;
     for (what, count) in [
@@ -190,10 +190,11 @@ fn drift(text: &mut Text, report: &Report) {
     }
 }
 
-/// Exports all reasons, including those at zero: `rate()` needs the series before its first increase.
+/// Writes all reasons, including those with zero rejections, because `rate()` needs the series before its first
+/// increase.
 fn rejections(text: &mut Text, counts: impl Iterator<Item = (&'static str, u64)>) {
     let name = "weir_admin_refused_total";
-    let help = "Requests and connections that the API over TCP refused, by reason.";
+    let help = "Requests and connections that the API over TCP rejected, by reason.";
     text.family(name, "counter", help);
     for (reason, count) in counts {
         text.sample(name, &[("reason", reason)], count);
@@ -219,7 +220,7 @@ fn services(text: &mut Text, report: &Report) {
             text.sample(&name, &of_service(service), count(&service.totals));
         }
     }
-    text.family("weir_service_vip", "gauge", "Whether the VIP is local.");
+    text.family("weir_service_vip", "gauge", "1, with the state of the VIP.");
     for service in &report.services {
         let [service_label, pool] = of_service(service);
         let labels = [service_label, pool, ("vip", &service.vip)];
@@ -227,7 +228,7 @@ fn services(text: &mut Text, report: &Report) {
     }
 }
 
-/// Families of servers that only the packet path counts; a proxied server has them with `metrics = "full"`.
+/// Families that only the packet path counts. A proxied server has them only with `metrics = "full"`.
 const PACKET_PATH: [&str; 7] = [
     "stateless_total",
     "packets_in_total",
@@ -247,7 +248,7 @@ fn servers(text: &mut Text, all: &[ServerRow<'_>]) {
         server_family(text, all, (name, "gauge", help), value);
     }
     let name = "weir_server_state";
-    text.family(name, "gauge", "The state that a server is in.");
+    text.family(name, "gauge", "1, with the state of the server.");
     for row in all {
         let state = [("state", row.server.state.as_str())];
         text.series((name, ""), &row.labels, &state, 1);
@@ -260,12 +261,12 @@ fn server_family(
     (name, kind, help): (&str, &str, &str),
     value: impl Fn(&Server) -> u64,
 ) {
-    let is_of_all = !PACKET_PATH.contains(&name);
+    let is_for_all_servers = !PACKET_PATH.contains(&name);
     let name = format!("weir_server_{name}");
     text.family(&name, kind, help);
     for row in all {
         let value = value(row.server);
-        if is_of_all || row.full || value > 0 {
+        if is_for_all_servers || row.full || value > 0 {
             text.series((&name, ""), &row.labels, &[], value);
         }
     }
@@ -303,9 +304,9 @@ mod tests {
         }
     }
 
-    /// Every series has a family before it, and no series occurs twice.
+    /// Families and series occur only once.
     #[test]
-    fn series_are_unique_and_described() {
+    fn series_and_families_are_unique() {
         for format in [Format::Prometheus, Format::OpenMetrics] {
             let text = rendered(&Report::from(&director()), format);
             let mut series = std::collections::HashSet::new();
@@ -314,7 +315,7 @@ mod tests {
                 if let Some(family) = line.strip_prefix("# TYPE ") {
                     assert!(families.insert(family.split(' ').next()), "{line}");
                 } else if !line.starts_with('#') {
-                    let (name, _) = line.rsplit_once(' ').expect("a value");
+                    let (name, _) = line.rsplit_once(' ').expect("the line has a value");
                     assert!(series.insert(name), "{line}");
                 }
             }
@@ -332,7 +333,7 @@ mod tests {
                 .all(|line| line.starts_with("weir_") || line.starts_with('#'))
         );
     }
-    /// Two layer 4 services and a proxy service with one server that had no request, and one that had.
+    /// Returns two layer 4 services, and a proxy service with a server without requests and a server with requests.
     fn proxied() -> Report {
         use crate::status::{Proxied, exchanges::Exchanges};
         let mut report = Report::from(&director());
@@ -372,7 +373,7 @@ mod tests {
         report
     }
 
-    /// Names of the series of a server of the proxy service, each once.
+    /// Returns the names of the series of a server in the proxy service, each once.
     fn names<'a>(text: &'a str, server: &str) -> Vec<&'a str> {
         let of_server = text
             .lines()
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn series_of_proxied_servers_that_say_nothing_are_left_out_except_in_full() {
+    fn empty_series_of_proxied_servers_are_omitted_unless_metrics_is_full() {
         let mut report = proxied();
         let text = rendered(&report, Format::Prometheus);
         let (idle, used) = (names(&text, "10.0.0.5"), names(&text, "10.0.0.6"));

@@ -1,18 +1,18 @@
-//! The daemon's process.
+//! Metrics of the daemon's process.
 
 use super::text::{Seconds, Text};
 
-/// Memory and start of the daemon's process.
+/// Memory and start time of the daemon's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Resident bytes.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// When it started, milliseconds since 1970.
+    /// Start time, milliseconds since 1970.
     pub started_ms: u64,
 }
 
 impl Process {
-    /// Reads both of the calling process; 0 where `/proc` is unreadable.
+    /// Reads the values of the calling process; 0 if `/proc` cannot be read.
     pub fn of_this_process() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -24,7 +24,8 @@ impl Process {
     }
 }
 
-/// proc_pid_stat(5), field 22, is the start in clock ticks after the boot, whose time /proc/stat has in seconds.
+/// Returns the start time of this process. Field 22 of proc_pid_stat(5) is the start in clock ticks since the boot, and
+/// /proc/stat contains the time of the boot in seconds.
 fn started_ms() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     // The second field is a name in parentheses, which may contain spaces.
@@ -36,7 +37,7 @@ fn started_ms() -> Option<u64> {
     Some(boot * 1_000 + ticks * 1_000 / rustix::param::clock_ticks_per_second())
 }
 
-/// How long this process has run, in seconds; 0 where `/proc` is unreadable.
+/// Returns how long this process has run, in seconds; 0 if `/proc` cannot be read.
 pub(crate) fn uptime_s(now: std::time::SystemTime) -> u64 {
     let now = now.duration_since(std::time::UNIX_EPOCH);
     let started = started_ms().map(std::time::Duration::from_millis);
@@ -59,7 +60,7 @@ pub(super) fn process(text: &mut Text, process: Process) {
     text.single(
         "weir_process_resident_bytes",
         "gauge",
-        "Memory of the daemon.",
+        "Resident memory of the daemon's process.",
         process.resident_bytes,
     );
 }

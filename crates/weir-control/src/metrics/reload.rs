@@ -1,4 +1,4 @@
-//! Reloads of the configuration.
+//! Metrics of configuration reloads.
 
 use super::text::Text;
 use crate::status::{Report, seconds_of};
@@ -18,7 +18,7 @@ pub(super) fn reloads(text: &mut Text, report: &Report) {
     text.single(
         "weir_last_reload_successful",
         "gauge",
-        "0 = the last reload was refused, and the former configuration is active.",
+        "0 = the last reload failed, and the previous configuration is active.",
         u64::from(last.is_none_or(|it| it.error.is_none())),
     );
     text.single(

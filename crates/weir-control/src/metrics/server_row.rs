@@ -1,15 +1,16 @@
-//! Services and servers with their labels.
+//! Returns services and servers with their labels.
 
 use super::text::{Prepared, prepare};
 use crate::status::{ProxiedServer, Report, Server, Service};
 
 pub(super) type ServerLabels<'a> = [(&'static str, &'a str); 3];
 
-/// A server with its labels as text.
+/// A server with its rendered labels.
 pub(super) struct ServerRow<'a> {
     pub(super) labels: Prepared,
     pub(super) server: &'a Server,
-    /// Whether series without information are written too: a pool may have thousands of servers.
+    /// Whether empty series are written too. They are omitted by default for proxied servers, because a pool may have
+    /// thousands.
     pub(super) full: bool,
 }
 
@@ -30,18 +31,18 @@ impl<'a> ServerRow<'a> {
     }
 }
 
-/// Every server of every service.
+/// Returns every server of every service, with its labels.
 pub(super) fn all_servers(report: &Report) -> impl Iterator<Item = (ServerLabels<'_>, &Server)> {
     report.services.iter().flat_map(|service| {
-        let [label, (name, own)] = of_service(service);
+        let [label, (name, service_pool)] = of_service(service);
         service.servers.iter().map(move |server| {
-            let pool = (name, server.pool.as_deref().unwrap_or(own));
+            let pool = (name, server.pool.as_deref().unwrap_or(service_pool));
             ([label, pool, ("server", server.address.as_str())], server)
         })
     })
 }
 
-/// The labels of a service.
+/// Returns the labels of a service.
 pub(super) fn of_service(service: &Service) -> [(&'static str, &str); 2] {
     [("service", &service.name), ("pool", &service.pool)]
 }

@@ -1,4 +1,4 @@
-//! Flow synchronization.
+//! Metrics of flow synchronization.
 
 use weir_engine_host::SyncPeerStatus;
 
@@ -28,7 +28,7 @@ const VALUES: [Value; 8] = [
     (
         "weir_sync_queued",
         "gauge",
-        "Changed flows that wait to be sent.",
+        "Changed flows that are waiting to be sent.",
         |peer| peer.queued,
     ),
     (
@@ -101,7 +101,7 @@ pub(super) fn peers(text: &mut Text, report: &Report) {
     text.single(
         name,
         "counter",
-        "Changes found by the walk over the table.",
+        "Changes that were overwritten before they were read, and found by iterating over the table.",
         sync.overwritten,
     );
 }

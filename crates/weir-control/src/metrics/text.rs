@@ -1,7 +1,7 @@
-//! The two text formats.
+//! Writes the two text formats.
 //!
-//! Own code, because the libraries write OpenMetrics only, which `promtool check metrics` does not read, and have no
-//! summaries with quantiles.
+//! No library is used, because the available ones write only OpenMetrics, which `promtool check metrics` does not read,
+//! and do not support summaries with quantiles.
 
 use std::fmt::{Display, Write as _};
 
@@ -10,12 +10,12 @@ use std::fmt::{Display, Write as _};
 pub enum Format {
     /// Prometheus' text format 0.0.4.
     Prometheus,
-    /// OpenMetrics 1.0.0, for clients that ask for it.
+    /// OpenMetrics 1.0.0, for clients that accept it.
     OpenMetrics,
 }
 
 impl Format {
-    /// The format that a client's `Accept` prefers.
+    /// Returns OpenMetrics if a client's `Accept` contains it, otherwise Prometheus.
     pub fn accepted(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
@@ -24,7 +24,7 @@ impl Format {
         }
     }
 
-    /// Value of `Content-Type`.
+    /// Returns the value of `Content-Type`.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -49,7 +49,7 @@ impl Text {
         }
     }
 
-    /// The head of a family; the names of counters end in `_total`.
+    /// Writes the head of a family. Names of counters must end in `_total`.
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let mut family = name;
         if self.format == Format::OpenMetrics {
@@ -76,7 +76,8 @@ impl Text {
         self.value(value);
     }
 
-    /// A sample with a suffix of its name, labels that were [prepared](prepare), and more whose values need no escapes.
+    /// Writes a sample whose name has a suffix, with [prepared](prepare) labels and further labels whose values need no
+    /// escaping.
     pub(super) fn series(
         &mut self,
         (name, suffix): (&str, &str),
@@ -107,7 +108,7 @@ impl Text {
         self.sample(name, &[], value);
     }
 
-    /// The whole text.
+    /// Ends the text and returns it.
     pub(super) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -116,10 +117,10 @@ impl Text {
     }
 }
 
-/// Labels as text: those of a server are written often.
+/// Rendered labels, because the labels of a server are written often.
 pub(super) struct Prepared(String);
 
-/// Writes labels once, for many series.
+/// Renders labels once, for many series.
 pub(super) fn prepare(labels: &Labels<'_>) -> Prepared {
     let mut out = String::new();
     write_labels(&mut out, labels);
@@ -138,7 +139,7 @@ fn write_labels(out: &mut String, labels: &Labels<'_>) {
     }
 }
 
-/// Seconds of a number of microseconds, without loss.
+/// A number of microseconds, which is formatted as seconds without loss.
 pub(super) struct Seconds(pub(super) u64);
 
 impl Display for Seconds {
@@ -156,7 +157,7 @@ impl Display for Seconds {
     }
 }
 
-/// Escapes a label value: three characters have a meaning in the format.
+/// Escapes a label value: backslash, quotation mark and newline.
 fn escape(out: &mut String, text: &str) {
     let mut rest = text;
     while let Some(at) = rest.find(['\\', '"', '\n']) {

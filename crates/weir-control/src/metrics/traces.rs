@@ -1,9 +1,9 @@
-//! Traces of proxied requests.
+//! Metrics of traced requests.
 
 use super::text::Text;
 use crate::status::Report;
 
-/// Writes nothing without `[tracing]`.
+/// Writes the metrics of traces; nothing without `[tracing]`.
 pub(super) fn traces(text: &mut Text, report: &Report) {
     let Some(traces) = &report.tracing else {
         return;

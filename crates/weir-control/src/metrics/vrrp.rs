@@ -1,4 +1,4 @@
-//! Virtual routers.
+//! Metrics of virtual routers.
 
 use weir_vrrp_agent::RouterStatus;
 
@@ -28,13 +28,13 @@ const VALUES: [Value; 6] = [
     (
         "weir_vrrp_priority",
         "gauge",
-        "Priority, including the changes by tracked objects.",
+        "Priority, including changes by tracked objects.",
         |router| u64::from(router.priority),
     ),
     (
         "weir_vrrp_takeovers_total",
         "counter",
-        "Number of times it became active.",
+        "Number of times the virtual router became active.",
         |router| router.takeovers,
     ),
     (

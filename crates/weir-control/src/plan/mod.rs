@@ -1,7 +1,7 @@
 //! `weir plan`: the changes that a reload would make, and the live flows that each affects.
 //!
-//! Pure: the difference of two desired states as [`weir_model::diff`] reports it, with flow counts from the caller.
-//! Does not describe how a change reaches the kernel.
+//! Pure: the difference between two desired states, as [`weir_model::diff`] reports it, with flow counts from the
+//! caller. Does not describe how a change is applied to the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,31 +10,31 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weir_model::{Change, Desired, OnRemove, diff};
 
-/// `POST /v1/plan`.
+/// The response to `POST /v1/plan`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Changes in the order of the file, then changes of local addresses.
-    pub changes: Vec<Planned>,
-    /// Warnings about addresses that clients may lose.
+    pub changes: Vec<PlannedChange>,
+    /// Warnings about addresses that clients may no longer reach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Planned {
-    /// `+` added, `-` removed, `~` changed, and the object.
+pub struct PlannedChange {
+    /// `+` (added), `-` (removed) or `~` (changed), then the object.
     pub change: String,
-    /// Live flows of the changed object.
+    /// Number of live flows of the changed object.
     pub flows: u64,
     /// The effect on these flows, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
-/// Live flows of a service, or of one server in it by its address as in the file.
+/// Counts live flows.
 pub trait LiveFlows {
-    /// Counts them.
+    /// Returns the number of live flows of a service, or of one of its servers, named as in the configuration file.
     fn count(&self, service: &str, server: Option<&str>) -> u64;
 }
 
@@ -51,22 +51,22 @@ pub fn plan(
     live: &impl LiveFlows,
     added: &[(String, IpAddr)],
 ) -> Plan {
-    let planned = |change: &Change| Planned {
+    let planned = |change: &Change| PlannedChange {
         change: change.to_string(),
-        flows: touched(change, old, live),
+        flows: affected_flows(change, old, live),
         effect: effect(change, new).map(str::to_owned),
     };
     let mut plan = Plan {
         changes: diff(old, new).iter().map(planned).collect(),
         warnings: Vec::new(),
     };
-    withdraw(&mut plan, new, added);
+    report_address_changes(&mut plan, new, added);
     plan
 }
 
 /// Reports added addresses that are removed or moved: a change for each, and a warning for each interface that loses
 /// addresses which services listen on.
-fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
+fn report_address_changes(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let listeners = new.services.iter().flat_map(|service| &service.listen);
     let listeners = listeners.map(|listener| listener.address);
     let needed: BTreeSet<IpAddr> = listeners.chain(new.proxied_addresses()).collect();
@@ -81,7 +81,7 @@ fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
             Some(to) if is_needed => format!("~ address {vip}: {from} -> {to}"),
             _ => format!("- address {vip} on {from}"),
         };
-        plan.changes.push(Planned {
+        plan.changes.push(PlannedChange {
             change,
             flows: 0,
             effect: None,
@@ -93,17 +93,20 @@ fn withdraw(plan: &mut Plan, new: &Desired, added: &[(String, IpAddr)]) {
     let warning = |(from, vips): (&str, Vec<String>)| {
         let vips = vips.join(", ");
         match to {
-            Some(to) => format!("{from} loses {vips}: Weir adds and announces them on {to} alone"),
+            Some(to) => {
+                format!("{from} loses {vips}: Weir adds and announces them only on {to}")
+            }
             None => format!(
-                "{from} loses {vips}, which services listen on: without `[node] vip_interface` Weir adds no address; \
-                 clients reach them only where another program adds them, or where they are routed to this machine"
+                "{from} loses {vips}, on which services listen: Weir adds addresses only if \
+                 `[node] vip_interface` is set. Clients can reach them only if another program adds them or they are \
+                 routed to this machine"
             ),
         }
     };
     plan.warnings = lost.into_iter().map(warning).collect();
 }
 
-fn touched(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
+fn affected_flows(change: &Change, old: &Desired, live: &impl LiveFlows) -> u64 {
     let of_pool = |pool: &str, server: Option<&str>| {
         let layer_4 = old
             .services
@@ -150,20 +153,20 @@ fn effect(change: &Change, new: &Desired) -> Option<&'static str> {
         return None;
     };
     Some(match new.pool(pool)?.on_remove {
-        OnRemove::Keep => "live on",
+        OnRemove::Keep => "are kept",
         OnRemove::Reset => "are reset",
-        OnRemove::Reschedule => "choose another server",
+        OnRemove::Reschedule => "are rescheduled",
     })
 }
 
-/// One line per change, then the number of changes.
+/// One line per change, the warnings, then the number of changes.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for planned in &self.changes {
             write!(f, "{}", planned.change)?;
             if planned.flows != 0 {
-                let effect = planned.effect.as_deref().unwrap_or("touched");
-                write!(f, "  ({} {effect})", flows(planned.flows))?;
+                let effect = planned.effect.as_deref().unwrap_or("affected");
+                write!(f, "  ({} {effect})", live_flow_count(planned.flows))?;
             }
             writeln!(f)?;
         }
@@ -178,7 +181,7 @@ impl fmt::Display for Plan {
     }
 }
 
-fn flows(count: u64) -> String {
+fn live_flow_count(count: u64) -> String {
     format!("{count} live flow{}", if count == 1 { "" } else { "s" })
 }
 
@@ -239,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn vip_that_leaves_its_interface_is_reported_with_a_warning() {
+    fn vip_removed_from_interface_is_reported_with_warning() {
         let text = |node: &str| format!("[node]\n{node}\n{BEFORE}");
         let on = |name: &str| desired(&text(&format!("vip_interface = \"{name}\"")));
         let vip = |text: &str| ("eth0".to_owned(), text.parse::<IpAddr>().unwrap());

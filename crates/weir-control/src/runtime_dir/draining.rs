@@ -1,5 +1,5 @@
-//! Draining daemons: their successor has taken over, and they still have clients. Each writes a record to the runtime
-//! directory, which the active daemon shows, however many upgrades later.
+//! Draining daemons, which still have clients after their successor has taken over. Each writes a record to the runtime
+//! directory. The active daemon shows all records, even after several upgrades.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,22 +12,22 @@ use weir_sys::replace_file;
 
 use crate::status::{Draining, rfc3339};
 
-/// Contains a file per process.
+/// The directory with one file per process.
 const DIRECTORY: &str = "draining";
 /// Interval between updates.
-const PAUSE: Duration = Duration::from_secs(1);
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// This daemon's record; removed when it is dropped.
+/// This daemon's record. Dropping it removes the file.
 #[derive(Debug)]
 pub struct DrainingRecord {
     path: PathBuf,
     record: Draining,
-    next: Instant,
+    next_update: Instant,
 }
 
 impl DrainingRecord {
-    /// Creates a record that is written after a pause: most clients are handed over at once. Must be called inside a
-    /// tokio runtime.
+    /// Creates a record, which is first written after one second, because most clients are handed over
+    /// immediately. Must be called inside a tokio runtime.
     pub fn new(runtime_dir: &Path) -> Self {
         let pid = std::process::id();
         Self {
@@ -38,23 +38,23 @@ impl DrainingRecord {
                 since: rfc3339(SystemTime::now()),
                 clients: 0,
             },
-            next: Instant::now() + PAUSE,
+            next_update: Instant::now() + UPDATE_INTERVAL,
         }
     }
 
     /// Writes the number of clients if it has changed and an update is due.
     pub fn update(&mut self, clients: impl FnOnce() -> u64) {
-        if Instant::now() < self.next {
+        if Instant::now() < self.next_update {
             return;
         }
-        self.next = Instant::now() + PAUSE;
+        self.next_update = Instant::now() + UPDATE_INTERVAL;
         let clients = clients();
         if clients == self.record.clients {
             return;
         }
         self.record.clients = clients;
         if let Err(error) = self.write() {
-            tracing::debug!(%error, "could not record the remaining clients");
+            tracing::debug!(%error, "failed to record the number of remaining clients");
         }
     }
 
@@ -73,18 +73,21 @@ impl Drop for DrainingRecord {
     }
 }
 
-/// Reads the records of live daemons of this keeper, the oldest first, and removes those of dead ones.
+/// Returns the records of this keeper's running daemons, the oldest first. Removes the records of dead daemons.
 pub(super) fn all(runtime_dir: &Path) -> Vec<Draining> {
     let Ok(files) = fs::read_dir(runtime_dir.join(DIRECTORY)) else {
         return Vec::new();
     };
-    let mut all: Vec<Draining> = files.flatten().filter_map(|file| one(&file)).collect();
+    let mut all: Vec<Draining> = files
+        .flatten()
+        .filter_map(|file| read_record(&file))
+        .collect();
     all.sort_by(|a, b| a.since.cmp(&b.since));
     all
 }
 
-fn one(file: &fs::DirEntry) -> Option<Draining> {
-    // A file that is being replaced has another name for a moment.
+fn read_record(file: &fs::DirEntry) -> Option<Draining> {
+    // Temporary files have names that are not numbers.
     let pid = file.file_name().to_str()?.parse::<u32>().ok()?;
     if parent_of(pid) != Some(parent_id()) {
         let _ = fs::remove_file(file.path());
@@ -93,7 +96,8 @@ fn one(file: &fs::DirEntry) -> Option<Draining> {
     serde_json::from_slice(&fs::read(file.path()).ok()?).ok()
 }
 
-/// Returns `None` if there is no such process (proc(5): `stat`; the name may contain any character).
+/// Returns the parent's process ID; `None` = the process does not exist (proc(5): `stat`; the name may contain any
+/// character).
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -109,8 +113,11 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("weir-draining-{}", std::process::id()));
         let mut draining = DrainingRecord::new(&directory);
         draining.update(|| 7);
-        assert!(all(&directory).is_empty(), "not before its time");
-        draining.next = Instant::now();
+        assert!(
+            all(&directory).is_empty(),
+            "the first record is written after the interval"
+        );
+        draining.next_update = Instant::now();
         draining.update(|| 7);
         let record = all(&directory);
         assert_eq!((record.len(), record[0].clients), (1, 7));

@@ -1,4 +1,4 @@
-//! Errors of the runtime directory.
+//! Errors from the runtime directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use std::path::PathBuf;
 pub enum Error {
     /// Another daemon uses the same runtime directory.
     #[error(
-        "a daemon is running already{}; another one needs its own --runtime-dir and --pin-dir",
+        "a daemon is already running{}; another one needs its own --runtime-dir and --pin-dir",
         .holder.map_or_else(String::new, |pid| format!(" (pid {pid})"))
     )]
     Running {
-        /// Its process, where known.
+        /// The daemon's process ID, if known.
         holder: Option<u32>,
     },
     /// The runtime directory cannot be used.
@@ -21,7 +21,7 @@ pub enum Error {
     /// A directory or socket cannot be used.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which.
+        /// The directory or socket.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,

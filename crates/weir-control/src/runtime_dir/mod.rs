@@ -22,51 +22,51 @@ pub use self::draining::DrainingRecord;
 pub use self::error::Error;
 pub use self::namespace::OtherNamespace;
 
-/// How long a daemon may take to exit after its keeper, and how often that is checked.
+/// Time limit for a daemon's exit after its keeper's, and the interval between checks.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Lock file, held by a running daemon.
+/// The lock file, whose lock a running daemon holds.
 pub const LOCK: &str = "lock";
 
 /// The API's socket.
 pub const SOCKET: &str = "weir.sock";
 
-/// Connections to the API's socket that wait to be accepted.
+/// Length of the accept queue of the API's socket.
 const BACKLOG: i32 = 1024;
 
-/// The API's socket before the daemon is ready.
+/// Name of the API's socket before the daemon is ready.
 const NEW_SOCKET: &str = "weir.sock.new";
 
 /// A second link to the socket during an upgrade, because the successor may replace it.
 const SOCKET_LINK: &str = "weir.sock.held";
 
-/// Contains the token that clients of the API over TCP need for changes.
+/// The file with the token that API clients over TCP need for changes.
 const TOKEN: &str = "token";
 
-/// A link to the active configuration, for commands while no daemon runs.
+/// A link to the active configuration file, for commands while no daemon is running.
 const CONFIGURATION: &str = "configuration";
 
-/// The active text, which may differ from the file; named by its language.
+/// The active text, which may differ from the file. The name depends on the language.
 const TEXTS: [&str; 2] = ["in-force.toml", "in-force.json"];
 
-/// Returns whether a daemon holds the directory's lock. It may not listen on its socket yet.
+/// Whether a daemon holds the directory's lock. The daemon may not listen on its socket yet.
 pub fn is_locked(runtime_dir: &Path) -> bool {
     LockFile::is_held(&runtime_dir.join(LOCK))
 }
 
-/// The active configuration of the last daemon of a runtime directory.
+/// Returns the active configuration file of the last daemon of a runtime directory.
 pub fn last_configuration(runtime_dir: &Path) -> Option<PathBuf> {
     fs::read_link(runtime_dir.join(CONFIGURATION)).ok()
 }
 
-/// The file with the active text of the last daemon of a runtime directory.
+/// Returns the file with the active text of the last daemon of a runtime directory.
 pub fn last_text(runtime_dir: &Path) -> Option<PathBuf> {
     let texts = TEXTS.map(|name| runtime_dir.join(name));
     texts.into_iter().find(|path| path.exists())
 }
 
-/// The files of which one holds the active text.
+/// Returns the two possible files for the active text; at most one exists.
 pub fn text_files(runtime_dir: &Path) -> [PathBuf; 2] {
     TEXTS.map(|name| runtime_dir.join(name))
 }
@@ -77,12 +77,12 @@ pub struct RuntimeDir {
     path: PathBuf,
     /// Access to the socket and the directory.
     access: SocketAccess,
-    /// `None` = the keeper holds the lock while this process lives.
+    /// `None` = the keeper holds the lock while this process is running.
     _lock: Option<LockFile>,
 }
 
 impl RuntimeDir {
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -90,7 +90,7 @@ impl RuntimeDir {
     /// Creates the directory if necessary and takes its lock.
     ///
     /// # Errors
-    /// [`Error::Running`] when another daemon holds it.
+    /// [`Error::Running`] if another daemon holds the lock.
     pub fn take(path: &Path) -> Result<Self, Error> {
         let lock = Self::lock(path)?;
         Ok(Self {
@@ -100,11 +100,11 @@ impl RuntimeDir {
         })
     }
 
-    /// Opens the directory of a daemon whose keeper holds the lock. The keeper may be an earlier version's, which used
+    /// Opens the directory of a daemon whose keeper holds the lock. The keeper may be an earlier version, which set
     /// wider modes.
     ///
     /// # Errors
-    /// The directory or its content has the wrong owner or mode.
+    /// The directory or a file in it has the wrong owner or mode.
     pub fn kept(path: &Path) -> Result<Self, Error> {
         weir_runtime_dir::prepare(path)?;
         Ok(Self {
@@ -132,12 +132,12 @@ impl RuntimeDir {
     /// its daemon, which also holds the lock and exits with it.
     ///
     /// # Errors
-    /// [`Error::Running`] when another process holds it.
+    /// [`Error::Running`] if another process holds the lock.
     pub fn lock(path: &Path) -> Result<LockFile, Error> {
         Self::lock_for(path, std::process::id())
     }
 
-    /// As [`Self::lock`], for a keeper without rights, which receives the descriptor.
+    /// Like [`Self::lock`], for the unprivileged keeper with the ID `process`, which receives the descriptor.
     ///
     /// # Errors
     /// As [`Self::lock`].
@@ -158,26 +158,26 @@ impl RuntimeDir {
         }
     }
 
-    /// Listens on a socket under a temporary name: until its mode is set and requests are served, the socket of an
-    /// earlier daemon stays in place.
+    /// Listens on a socket with a temporary name. The socket of an earlier daemon stays in place until the new socket's
+    /// mode is set and requests are served.
     ///
     /// # Errors
-    /// The path is longer than a socket's name may be (108 bytes), or cannot be written.
+    /// The path exceeds the length limit of socket names (108 bytes), or the directory cannot be written.
     pub fn listen(&self) -> Result<UnixListener, Error> {
-        let made = self.path.join(NEW_SOCKET);
-        remove(&made)?;
-        let listener = private_listener(&made, BACKLOG)
+        let temporary = self.path.join(NEW_SOCKET);
+        remove(&temporary)?;
+        let listener = private_listener(&temporary, BACKLOG)
             .and_then(UnixListener::from_std)
-            .map_err(|e| file(&made, e))?;
+            .map_err(|e| file(&temporary, e))?;
         self.access
-            .open_socket(&made, || set_socket_group(NEW_SOCKET))?;
+            .open_socket(&temporary, || set_socket_group(NEW_SOCKET))?;
         Ok(listener)
     }
 
-    /// Sets the group of a daemon's socket, for the helper service. Other files are refused.
+    /// Sets the group of a daemon's socket, for the helper service. Rejects other files.
     ///
     /// # Errors
-    /// It is another file, or no socket of the account.
+    /// The file is not the API's socket, or not a socket of the account.
     pub(crate) fn set_socket_group(
         directory: &Path,
         name: &str,
@@ -190,12 +190,12 @@ impl RuntimeDir {
         socket_group::set(&directory.join(name), account, group)
     }
 
-    /// Removes the temporary socket: this daemon will not serve.
+    /// Removes the temporary socket, because this daemon will not serve.
     pub fn withdraw(&self) {
         let _ = fs::remove_file(self.path.join(NEW_SOCKET));
     }
 
-    /// Moves the temporary socket to the API's path, replacing that of an earlier daemon.
+    /// Moves the temporary socket to the API's path, replacing the socket of an earlier daemon.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -204,8 +204,8 @@ impl RuntimeDir {
         fs::rename(self.path.join(NEW_SOCKET), &path).map_err(|e| file(&path, e))
     }
 
-    /// Creates a second link to the socket, in case a failing successor has replaced it. Without the link, clients
-    /// could not reach this daemon in that case.
+    /// Creates a second link to the socket. A successor may replace the socket and then fail; without the second link,
+    /// clients could not reach this daemon again.
     pub(crate) fn keep_socket_link(&self) {
         self.remove_socket_link();
         if let Err(error) = fs::hard_link(self.path.join(SOCKET), self.path.join(SOCKET_LINK)) {
@@ -218,10 +218,10 @@ impl RuntimeDir {
     /// # Errors
     /// The directory cannot be written.
     pub(crate) fn restore_socket(&self) -> Result<(), Error> {
-        let (held, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
-        if held.exists() {
+        let (link, path) = (self.path.join(SOCKET_LINK), self.path.join(SOCKET));
+        if link.exists() {
             // A rename between two links to the same file removes neither.
-            fs::rename(&held, &path).map_err(|e| file(&path, e))?;
+            fs::rename(&link, &path).map_err(|e| file(&path, e))?;
             self.remove_socket_link();
         }
         Ok(())
@@ -242,25 +242,25 @@ impl RuntimeDir {
         let _ = fs::remove_file(self.path.join(SOCKET_LINK));
     }
 
-    /// Returns the token of the API over TCP: reads it, or generates one that only the owner can read.
+    /// Returns the token for the API over TCP. Reads it, or generates a token that only the owner can read.
     ///
     /// # Errors
     /// The file cannot be read or written, or contains no valid token.
     pub fn token(&self) -> Result<Token, Error> {
         let path = self.path.join(TOKEN);
-        let held = match fs::read_to_string(&path) {
+        let content = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 new_token(&path).map_err(|e| file(&path, e))?
             }
             Err(error) => return Err(file(&path, error)),
         };
-        let unfit = || {
-            let shortest = Token::SHORTEST;
-            let why = format!("a token has at least {shortest} characters");
+        let invalid = || {
+            let shortest = Token::LENGTH_MIN;
+            let why = format!("the token must have at least {shortest} printable ASCII characters");
             file(&path, io::Error::new(io::ErrorKind::InvalidData, why))
         };
-        Token::new(held.trim()).ok_or_else(unfit)
+        Token::new(content.trim()).ok_or_else(invalid)
     }
 
     /// Records the active file and its text.
@@ -272,7 +272,7 @@ impl RuntimeDir {
         configuration: &Path,
         text: &str,
     ) -> Result<(), Error> {
-        // The text determines the language: it may not come from the file.
+        // The language is determined from the text, which may not be the file's.
         let json = text.trim_start().starts_with('{');
         let [own, other] = if json { [TEXTS[1], TEXTS[0]] } else { TEXTS };
         let kept = self.path.join(own);
@@ -282,13 +282,13 @@ impl RuntimeDir {
         if fs::read_link(&link).is_ok_and(|known| known == configuration) {
             return Ok(());
         }
-        let made = self.path.join("configuration.new");
-        remove(&made)?;
-        std::os::unix::fs::symlink(configuration, &made).map_err(|e| file(&made, e))?;
-        fs::rename(&made, &link).map_err(|e| file(&link, e))
+        let temporary = self.path.join("configuration.new");
+        remove(&temporary)?;
+        std::os::unix::fs::symlink(configuration, &temporary).map_err(|e| file(&temporary, e))?;
+        fs::rename(&temporary, &link).map_err(|e| file(&link, e))
     }
 
-    /// Removes all state files, as a reboot would; locks stay. Returns how many files were removed.
+    /// Removes all state files, like a reboot, but not the locks. Returns the number of removed files.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -296,7 +296,7 @@ impl RuntimeDir {
         Ok(weir_runtime_dir::forget(&self.path)?)
     }
 
-    /// Removes the socket, so that clients see at once that there is no daemon.
+    /// Removes the socket, so that clients fail immediately.
     ///
     /// # Errors
     /// The directory cannot be written.
@@ -305,7 +305,7 @@ impl RuntimeDir {
     }
 }
 
-/// Lets the helper service set the group of a socket that this process has created, if there is one.
+/// Makes the helper service set the group of a socket that this process has created. Fails without a helper service.
 fn set_socket_group(name: &str) -> io::Result<()> {
     match socket_group::service() {
         Some(service) => socket_group::request(&service, name),
@@ -313,14 +313,15 @@ fn set_socket_group(name: &str) -> io::Result<()> {
     }
 }
 
-/// Generates 256 random bits in hexadecimal. Writes them under a temporary name: a partial token would be permanent.
+/// Generates 256 random bits in hexadecimal and writes them to `path`. The file gets its final name after it is
+/// complete, because a partial token would be permanent.
 fn new_token(path: &Path) -> io::Result<String> {
-    let mut bits = [0; 32];
-    fs::File::open("/dev/urandom")?.read_exact(&mut bits)?;
-    let text = hex::encode(&bits);
-    let made = path.with_extension("new");
-    create_private(&made)?.write_all(text.as_bytes())?;
-    fs::rename(&made, path)?;
+    let mut token_bytes = [0; 32];
+    fs::File::open("/dev/urandom")?.read_exact(&mut token_bytes)?;
+    let text = hex::encode(&token_bytes);
+    let temporary = path.with_extension("new");
+    create_private(&temporary)?.write_all(text.as_bytes())?;
+    fs::rename(&temporary, path)?;
     Ok(text)
 }
 
@@ -360,7 +361,7 @@ mod tests {
         let _listener = second.listen().unwrap();
         let socket = path.join(SOCKET);
         let refused = std::os::unix::net::UnixStream::connect(&socket);
-        assert!(refused.is_err(), "it belongs to the first daemon");
+        assert!(refused.is_err(), "the socket belongs to the first daemon");
         second.publish_socket().unwrap();
         assert_eq!(
             fs::metadata(&socket).unwrap().permissions().mode() & 0o777,
@@ -376,7 +377,7 @@ mod tests {
             let text = fs::read_to_string(last_text(&path).unwrap()).unwrap();
             assert_eq!(text, configuration);
         }
-        // The language of the text counts, not that of the file.
+        // The file name depends on the language of the text, not of the configuration file.
         for (text, name) in [("{}", TEXTS[1]), ("[node]\n", TEXTS[0])] {
             second
                 .record_configuration(Path::new("/etc/c.toml"), text)

@@ -1,6 +1,6 @@
-//! The network namespace in which the daemon changed addresses and neighbours: `RUNTIME_DIR/network-namespace`.
+//! `RUNTIME_DIR/network-namespace`: the network namespace in which the daemon changed addresses and neighbours.
 //!
-//! `weir clean` reverts these changes by names of interfaces, which mean other interfaces in another namespace.
+//! `weir clean` reverts these changes by interface names, which identify other interfaces in another namespace.
 
 use std::fmt;
 use std::fs;
@@ -11,15 +11,15 @@ use weir_sys::{NetNs, boot_id, replace_file};
 use super::{Error, RuntimeDir};
 
 const FILE: &str = "network-namespace";
-/// Where `ip netns` keeps its names.
+/// The directory with the names of `ip netns`.
 const NAMED: &str = "/run/netns";
 
-/// A network namespace that is not this process's.
+/// A network namespace other than this process's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNamespace {
-    /// Its inode number, as in `net:[4026532008]`.
+    /// The namespace's inode number, as in `net:[4026532008]`.
     inode: u64,
-    /// Its name; `None` = `ip netns` has none for it.
+    /// The file of the namespace; `None` = `ip netns` has no name for it.
     path: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for OtherNamespace {
 }
 
 impl OtherNamespace {
-    /// Its file, for `nsenter --net=`; `None` = it has no name, or no longer exists.
+    /// Returns the file of the namespace, for `nsenter --net=`; `None` = the namespace has no name or no longer exists.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -50,7 +50,7 @@ impl RuntimeDir {
         replace_file(&path, text.as_bytes()).map_err(|source| Error::File { path, source })
     }
 
-    /// The recorded network namespace, if it is not that of the calling thread. A record of another boot is ignored.
+    /// Returns the recorded network namespace if it is not the calling thread's. A record from another boot is ignored.
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -70,7 +70,7 @@ impl RuntimeDir {
     }
 }
 
-/// Searches the names of `ip netns`.
+/// Returns the file of a namespace among the names of `ip netns`.
 fn named(inode: u64) -> Option<PathBuf> {
     let entries = fs::read_dir(NAMED).ok()?;
     let mut paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,5 +1,5 @@
-//! The group of the API's socket, where the daemon is not a member of `[node] socket_group`: the helper service sets
-//! it, because a service manager cannot know the group.
+//! Sets the group of the API's socket through the helper service, if the daemon is not a member of `[node]
+//! socket_group`. A service manager cannot set the group, because it does not read the configuration.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,45 +13,45 @@ use weir_sys::connect_to_service;
 /// The environment variable with the path of the service's socket.
 pub(crate) const SERVICE_VARIABLE: &str = "WEIR_HELPER_SOCKET";
 
-/// How long the service may take.
+/// Time limit for the service's response.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The request; the only message of its connection.
+/// A request, which is the only message of its connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// Set the group of this file of the runtime directory to `[node] socket_group`.
+    /// Set the group of this file in the runtime directory to `[node] socket_group`.
     SocketGroup {
-        /// Its name.
+        /// Name of the file.
         name: String,
     },
 }
 
-/// The answer.
+/// The response to a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It is done.
+    /// The group was set.
     Permitted,
-    /// It is not permitted, or has failed.
+    /// The request was rejected or failed.
     Refused {
-        /// In words.
+        /// The message.
         reason: String,
     },
 }
 
-/// The socket of the service that this process's environment names.
+/// Returns the socket of the helper service, from this process's environment.
 pub(crate) fn service() -> Option<PathBuf> {
     std::env::var_os(SERVICE_VARIABLE)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
 }
 
-/// Asks the service.
+/// Makes the service set the group of the socket `name`.
 pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     let (channel, peer) = connect_to_service(service).map_err(io::Error::other)?;
     if peer.user != 0 {
-        return Err(io::Error::other("the helper service is not root"));
+        return Err(io::Error::other("the helper service does not run as root"));
     }
     channel
         .set_receive_timeout(Some(TIMEOUT))
@@ -67,13 +67,13 @@ pub(super) fn request(service: &Path, name: &str) -> io::Result<()> {
     }
 }
 
-/// Sets the group of a socket of the account. Other files are refused: the account can give the name to any of its
-/// files, but not to those of others.
+/// Sets the group of a socket that the account owns. Rejects other files: the account can create any file with this
+/// name, or a link to it, but can own only its own files.
 pub(super) fn set(file: &Path, account: u32, group: u32) -> io::Result<()> {
     let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(rustix::fs::CWD, file, path, Mode::empty())?;
-    let known = fstat(&opened)?;
-    if FileType::from_raw_mode(known.st_mode) != FileType::Socket || known.st_uid != account {
+    let status = fstat(&opened)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::Socket || status.st_uid != account {
         return Err(io::Error::other(format!(
             "{} is not a socket of the account",
             file.display()

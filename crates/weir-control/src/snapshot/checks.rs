@@ -10,24 +10,24 @@ impl Snapshot {
     pub(crate) fn add_checks(&mut self, checks: &Checks) {
         for service in &mut self.services {
             for server in service.servers.iter_mut().filter(|server| !server.removed) {
-                let own = Some(service.name.as_str());
-                if let Some(view) = checks.view(&service.pool, &server.name, own) {
-                    if is_by_checks(server.state) {
+                let service_name = Some(service.name.as_str());
+                if let Some(view) = checks.view(&service.pool, &server.name, service_name) {
+                    if depends_on_checks(server.state) {
                         server.reason.clone_from(&view.reason);
                     }
-                    (server.slow_start, server.checks) = shown(view);
+                    (server.slow_start, server.checks) = slow_start_and_checks(view);
                 }
             }
         }
         for service in &mut self.proxies {
             for server in &mut service.servers {
-                // Routes lead to other pools.
+                // Routes may use other pools than the service's.
                 let (pool, name) = (&server.numbers.pool, &server.numbers.name);
                 if let Some(view) = checks.view(pool, name, None) {
-                    if is_by_checks(server.state) {
+                    if depends_on_checks(server.state) {
                         server.reason.clone_from(&view.reason);
                     }
-                    (server.slow_start, server.checks) = shown(view);
+                    (server.slow_start, server.checks) = slow_start_and_checks(view);
                 }
             }
         }
@@ -35,18 +35,18 @@ impl Snapshot {
     }
 }
 
-const fn is_by_checks(state: ServerState) -> bool {
+const fn depends_on_checks(state: ServerState) -> bool {
     match state {
         ServerState::Up | ServerState::Down | ServerState::Starting => true,
         ServerState::Drain | ServerState::Maint | ServerState::Unchecked => false,
     }
 }
 
-/// Slow start in thousandths of the weight, and each check.
-fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
+/// Returns the slow start share in thousandths of the weight (`None` = complete), and the status of each check.
+fn slow_start_and_checks(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
     let checks = view.checks.into_iter().map(|check| CheckStatus {
         what: check.what,
-        state: word(check.state),
+        state: state_name(check.state),
         reason: check.reason,
         results: check.results,
         counts: check.counts,
@@ -55,7 +55,7 @@ fn shown(view: ServerView) -> (Option<u32>, Vec<CheckStatus>) {
     ((ramp < 1000).then_some(ramp), checks.collect())
 }
 
-const fn word(state: State) -> &'static str {
+const fn state_name(state: State) -> &'static str {
     match state {
         State::Starting => "starting",
         State::Up => "up",

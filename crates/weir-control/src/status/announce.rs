@@ -16,11 +16,11 @@ pub struct Announced {
     pub state: String,
     /// When the state was entered, RFC 3339.
     pub since: String,
-    /// Why.
+    /// Why the VIP is in this state.
     pub reason: String,
 }
 
-/// The routes of a report.
+/// Converts the routes in the announcer's report.
 pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
     let routes = report.routes.into_iter().map(|route| {
         let since = SystemTime::UNIX_EPOCH + Duration::from_millis(route.since_ms);
@@ -34,11 +34,11 @@ pub(crate) fn routes(report: weir_announce::Report) -> Vec<Announced> {
     routes.collect()
 }
 
-/// The text table; empty without VIPs.
+/// Returns the text table; empty without announced VIPs and errors.
 pub(super) fn table(routes: &[Announced], error: Option<&str>) -> String {
     let mut text = String::new();
     if let Some(error) = error {
-        text.push_str(&format!("announcing fails: {error}\n"));
+        text.push_str(&format!("announcing failed: {error}\n"));
     }
     if routes.is_empty() {
         return text;

@@ -1,4 +1,4 @@
-//! Certificates of proxy services in the status document.
+//! Certificates of proxy services and of the API in the status document.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,27 +9,27 @@ use weir_proxy::{CertificateExpiry, EXPIRY_WARNING_DAYS};
 use super::time::rfc3339;
 use crate::count::counted;
 
-/// Maximum number of certificates that the text warns about, per service.
+/// Maximum number of certificate warnings in the text, per service.
 const WARNED_MAX: usize = 5;
 
-/// A certificate that is shown to clients.
+/// A certificate that is sent to clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
-    /// The file that it was read from.
+    /// The file from which the certificate was read.
     pub file: String,
-    /// The first host name in it; absent if it has none.
+    /// The first host name in the certificate; absent if it has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// End of its validity, RFC 3339.
+    /// End of validity, RFC 3339.
     pub not_after: String,
-    /// The same in seconds since 1970.
+    /// End of validity, in seconds since 1970.
     pub not_after_s: i64,
-    /// Full days until then; negative if it has expired.
+    /// Full days until the end of validity; negative if the certificate has expired.
     pub days_left: i64,
 }
 
 impl Certificate {
-    /// `now`: the present time, which the days are counted from.
+    /// Converts an expiry; `now` is the current time, for `days_left`.
     pub(crate) fn new(expiry: &CertificateExpiry, now: SystemTime) -> Self {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let end = u64::try_from(expiry.not_after).unwrap_or(0);
@@ -42,12 +42,12 @@ impl Certificate {
         }
     }
 
-    /// Whether it should have been renewed.
+    /// Whether the certificate should have been renewed.
     pub(super) const fn needs_attention(&self) -> bool {
         self.days_left < EXPIRY_WARNING_DAYS
     }
 
-    /// `certificate /etc/weir/a.pem: expires in 9 days`.
+    /// Returns the state as a sentence: `certificate /etc/weir/a.pem: expires in 9 days`.
     pub(super) fn sentence(&self) -> String {
         let days = self.days_left;
         let ending = match days {
@@ -59,8 +59,9 @@ impl Certificate {
     }
 }
 
-/// The lines of a service: the certificate that expires first, and a warning for each that should have been renewed.
-pub(super) fn lines(out: &mut String, certificates: &[Certificate]) {
+/// Writes the lines of a service: the certificate that expires first, or warnings for those that should have been
+/// renewed.
+pub(super) fn write_lines(out: &mut String, certificates: &[Certificate]) {
     let due: Vec<&Certificate> = certificates
         .iter()
         .filter(|it| it.needs_attention())
@@ -99,12 +100,12 @@ mod tests {
 
     fn text(certificates: &[Certificate]) -> String {
         let mut out = String::new();
-        lines(&mut out, certificates);
+        write_lines(&mut out, certificates);
         out
     }
 
     #[test]
-    fn certificates_that_should_have_been_renewed_are_warnings() {
+    fn certificates_due_for_renewal_are_warnings() {
         assert_eq!(text(&[]), "");
         assert_eq!(
             text(&[certificate("/a.pem", 14), certificate("/b.pem", 60)]),

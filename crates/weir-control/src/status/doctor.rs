@@ -1,4 +1,4 @@
-//! The part of a status report that `weir doctor` reads.
+//! The problems that `weir doctor` finds in a status report.
 
 use weir_doctor::{Diagnosis, Handshakes, Latency, ServerReport, ServiceReport};
 use weir_engine_host::SyncPeerStatus;
@@ -6,7 +6,7 @@ use weir_engine_host::SyncPeerStatus;
 use super::{Report, Server, Vrrp};
 
 impl Report {
-    /// The services, for the findings of `weir doctor`.
+    /// Returns the services, for the findings of `weir doctor`.
     pub fn doctor_services(&self) -> Vec<ServiceReport> {
         let services = self.services.iter().map(|service| ServiceReport {
             name: service.name.clone(),
@@ -16,7 +16,7 @@ impl Report {
         services.collect()
     }
 
-    /// Problems of flow synchronization.
+    /// Returns the problems of flow synchronization.
     pub fn sync_findings(&self) -> Vec<Diagnosis> {
         let Some(sync) = &self.sync else {
             return Vec::new();
@@ -28,7 +28,7 @@ impl Report {
                     &problem,
                     "connections end when the VIP moves to another director",
                 )
-                .fix("`listen` of [sync] must be an address of this director"),
+                .fix("set `listen` in [sync] to an address of this director"),
             ];
         }
         let silent = sync.peers.iter().filter(|peer| peer.state == "silent");
@@ -37,7 +37,7 @@ impl Report {
 }
 
 impl Report {
-    /// Problems of the group of directors, and how they differ.
+    /// Returns the problems of the group of directors, and how directors differ.
     pub fn group_findings(&self) -> Vec<Diagnosis> {
         let Some(group) = &self.cluster else {
             return Vec::new();
@@ -47,7 +47,7 @@ impl Report {
             let problem = format!("[cluster]: {error}");
             let effect = "this director continues with its current state and receives no changes";
             found.push(Diagnosis::new(&problem, effect).fix(
-                "check etcd with `etcdctl endpoint health`, and `etcd`, `ca` and `user` of [cluster]",
+                "check etcd with `etcdctl endpoint health`, and check `etcd`, `ca` and `user` in [cluster]",
             ));
         }
         if let (Some(member), Some(reason)) = (&group.rollout_member, &group.rollout_reason) {
@@ -56,21 +56,22 @@ impl Report {
                 group.published
             );
             let effect = "directors have different configurations";
-            let fix = "correct the configuration, and run `weir cluster publish` again";
+            let fix = "correct the configuration and run `weir cluster publish` again";
             found.push(Diagnosis::new(&problem, effect).fix(fix));
         }
         for member in &group.members {
             if let Some(since) = &member.since {
                 let problem = format!("the director {} has been absent since {since}", member.name);
                 let effect = "it may serve clients with an old configuration";
-                let fix = "check that Weir runs there and reaches etcd";
+                let fix = "check that Weir runs there and can reach etcd";
                 found.push(Diagnosis::new(&problem, effect).fix(fix));
                 continue;
             }
             for difference in &member.differences {
                 let problem = format!("the director {} differs: {difference}", member.name);
-                let effect = "a connection that moves to it may get another server";
-                let fix = "use the same program, secrets and configuration on all directors";
+                let effect = "a connection that moves to it may reach a different server";
+                let fix =
+                    "use the same version of Weir, secrets and configuration on all directors";
                 found.push(Diagnosis::new(&problem, effect).fix(fix));
             }
         }
@@ -79,42 +80,41 @@ impl Report {
 }
 
 impl Report {
-    /// What this director does not do although it is configured, and files that are not in use.
+    /// Returns the configured functions that this director does not perform, and changed files that are not in use.
     pub fn director_findings(&self) -> Vec<Diagnosis> {
         let mut found = Vec::new();
         if let Some(error) = &self.announce_error {
             let effect = "routers have no route to this director, or an outdated one";
             let fix = "start the BGP speaker, and compare [announce] with its configuration";
-            found.push(
-                Diagnosis::new(format!("VIPs cannot be announced: {error}"), effect).fix(fix),
-            );
+            found
+                .push(Diagnosis::new(format!("failed to announce VIPs: {error}"), effect).fix(fix));
         }
         if self.drained {
-            let effect = "its VIPs are withdrawn, and its virtual routers released";
+            let effect = "its VIPs are withdrawn, and its virtual routers are released";
             found.push(Diagnosis::new("this director is drained", effect).fix("weir node ready"));
         }
         found.extend(self.vrrp.iter().flat_map(router_findings));
         let certificates = self.certificates().map(|(_, it)| it);
         for certificate in certificates.filter(|it| it.needs_attention()) {
             let effect = "clients reject an expired certificate";
-            let fix = "renew it; Weir loads changed certificate files by itself";
+            let fix = "renew it; Weir loads changed certificate files automatically";
             found.push(Diagnosis::new(certificate.sentence(), effect).fix(fix));
         }
         for (what, error) in [
             ("certificate files", &self.certificate_error),
-            ("lists", &self.list_error),
+            ("list files", &self.list_error),
         ] {
             if let Some(error) = error {
-                let problem = format!("changed {what} are not in use: {error}");
-                found.push(Diagnosis::new(problem, "the previous ones are in use"));
+                let problem = format!("failed to load changed {what}: {error}");
+                found.push(Diagnosis::new(problem, "the previous files stay in use"));
             }
         }
         found
     }
 }
 
-/// Reasons to ignore advertisements that mean that the directors are configured differently. Packets of other virtual
-/// routers on the segment are ignored too, which is no problem.
+/// Reasons for ignored advertisements that indicate different configurations of the directors, and the keys to compare.
+/// Advertisements of other virtual routers on the segment are ignored as well, which is not a problem.
 const MISMATCHES: [(&str, &str); 6] = [
     ("authentication", "`password` or `hmac`"),
     ("version", "`version`"),
@@ -127,7 +127,7 @@ const MISMATCHES: [(&str, &str); 6] = [
 fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
     let name = &router.name;
     let mut found = Vec::new();
-    // An agent that does not respond is reported in this state, too.
+    // A router whose agent does not respond is reported in this state as well.
     if matches!(router.state.as_str(), "fault" | "init") {
         let problem = format!(
             "the virtual router {name} is in state {}: {}",
@@ -147,7 +147,7 @@ fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
                 "{count} advertisements for the virtual router {name} were ignored since Weir started: {reason}"
             );
             let effect = "two directors may have the addresses at the same time";
-            let fix = format!("use the same {keys} of [vrrp.{name}] on all directors");
+            let fix = format!("use the same {keys} in [vrrp.{name}] on all directors");
             found.push(Diagnosis::new(problem, effect).fix(fix));
         }
     }
@@ -155,13 +155,13 @@ fn router_findings(Vrrp { router, .. }: &Vrrp) -> Vec<Diagnosis> {
 }
 
 fn silent_peer(listen: &str, peer: &SyncPeerStatus) -> Diagnosis {
-    let problem = format!("the peer {} of [sync] does not answer", peer.address);
-    let effect = "connections of this director end when the VIP moves to it";
+    let problem = format!("the [sync] peer {} does not respond", peer.address);
+    let effect = "connections through this director end when the VIP moves to that peer";
     let fix = if peer.ignored.contains_key("forged") {
         "use the same `key` on both directors".to_owned()
     } else {
         format!(
-            "start Weir there with {listen} in `peers`, and permit UDP between both ports in the firewalls"
+            "start Weir there with {listen} in `peers`, and allow UDP between both ports in the firewalls"
         )
     };
     Diagnosis::new(&problem, effect).fix(&fix)
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn director_that_does_not_do_its_work_is_reported() {
+    fn failing_functions_and_files_are_reported() {
         let report = Report {
             announce_error: Some("/run/bird/bird.ctl: not found".to_owned()),
             drained: true,

@@ -10,7 +10,7 @@ use weir_proxy::times::{Durations, ErrorKind, Results, Stage};
 pub struct Exchanges {
     /// Requests that ended, or connections of a TCP service.
     pub ended: u64,
-    /// Final responses by the status's first digit, 1xx first.
+    /// Final responses by status class, 1xx to 5xx.
     pub responses: [u64; 5],
     /// Errors by kind; kinds that never occurred are omitted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -19,20 +19,20 @@ pub struct Exchanges {
     pub redispatches: u64,
     /// Attempts on a new connection because the server had closed the idle one.
     pub repetitions: u64,
-    /// Durations.
+    /// Durations of the exchanges.
     pub times: Times,
 }
 
 /// Durations by stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// In the queue of a pool.
+    /// Time in the queue of a pool.
     pub queue: Time,
-    /// Connecting to a server.
+    /// Time to connect to a server.
     pub connect: Time,
-    /// Until the first byte of the response.
+    /// Time until the first byte of the response.
     pub response: Time,
-    /// From the complete head of the request to the end of the response.
+    /// Time from the complete head of the request to the end of the response.
     pub total: Time,
 }
 
@@ -41,13 +41,13 @@ pub struct Times {
 pub struct Time {
     /// Number of durations.
     pub count: u64,
-    /// Sum, microseconds.
+    /// Sum in microseconds.
     pub sum_us: u64,
-    /// The longest, microseconds.
+    /// The longest duration in microseconds.
     #[serde(default)]
     pub max_us: u64,
-    /// Number in each bucket, not cumulative; the last is for durations above every bound. Absent for servers, except
-    /// with `metrics = "full"`.
+    /// Number of durations in each bucket, not cumulative; the last bucket is for durations above every bound. Absent
+    /// for servers, except with `metrics = "full"`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buckets: Vec<u64>,
 }
@@ -55,14 +55,14 @@ pub struct Time {
 /// A route or a pool of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Its name, or the conditions and the action of a route.
+    /// Name of the pool, or the conditions and the action of the route.
     pub name: String,
-    /// Its exchanges.
+    /// The exchanges of the route or pool.
     pub exchanges: Exchanges,
 }
 
 impl Exchanges {
-    /// From the proxy's numbers, with or without the buckets of the histograms.
+    /// Converts the proxy's counters, with or without the buckets of the histograms.
     pub(super) fn new(results: &Results, buckets: bool) -> Self {
         let time = |stage: Stage| Time::new(&results.stages[stage as usize], buckets);
         let errors = ErrorKind::ALL
@@ -88,12 +88,12 @@ impl Exchanges {
 }
 
 impl Times {
-    /// Whether the buckets of the histograms are known.
+    /// Whether the buckets of the histograms are included.
     pub(crate) const fn has_buckets(&self) -> bool {
         !self.total.buckets.is_empty()
     }
 
-    /// The durations of one stage.
+    /// Returns the durations of one stage.
     pub const fn of(&self, stage: Stage) -> &Time {
         match stage {
             Stage::Queue => &self.queue,

@@ -13,35 +13,36 @@ use super::rfc3339;
 /// `[cluster]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Name of the group.
+    /// The group's name.
     pub name: String,
     /// Version of the configuration that this director has applied; 0 = none.
     pub version: u64,
-    /// The published version; 0 = none.
+    /// Version of the published configuration; 0 = none.
     pub published: u64,
     /// `unpublished`, `complete`, `running` or `stopped`.
     pub rollout: String,
-    /// The director that applies it now, or that failed; absent otherwise, and while several apply it together.
+    /// The director that is applying the configuration, or that failed; absent otherwise, and while several directors
+    /// apply it together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_member: Option<String>,
     /// Why the rollout was stopped; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout_reason: Option<String>,
-    /// `connected` or `away`: the group continues with what it has.
+    /// `connected`, or `away`: the group continues with its current state.
     pub etcd: String,
-    /// The member of etcd in use.
+    /// The etcd endpoint in use.
     pub endpoint: String,
-    /// Since when etcd does not answer; absent if it does.
+    /// When etcd stopped responding, RFC 3339; absent if it responds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away_since: Option<String>,
-    /// Why etcd does not answer, or why this director is not a member; absent otherwise.
+    /// Why etcd does not respond, or why this director is not a member; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Changes of this director that are not in etcd yet.
+    /// Number of changes from this director that are not in etcd yet.
     pub pending: usize,
     /// All directors, by name.
     pub members: Vec<GroupMember>,
-    /// Servers that are down for the group, `POOL/ADDRESS`, with the reason.
+    /// Servers that the group considers down: `POOL/ADDRESS: REASON`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<String>,
     /// VIPs that stay announced because no other director announces them.
@@ -52,39 +53,39 @@ pub struct Group {
 /// A director.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupMember {
-    /// Its name.
+    /// The director's name.
     pub name: String,
-    /// `present`, or `absent`: its lease has ended.
+    /// `present`, or `absent`: its lease has expired.
     pub state: String,
-    /// Since when it is absent; absent if it is present.
+    /// When the director became absent, RFC 3339; absent if it is present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// The version of the configuration that it has applied; 0 = none.
+    /// Version of the configuration that the director has applied; 0 = none.
     pub version: u64,
-    /// Versions that it is behind the published one.
+    /// Number of versions by which the director is behind the published one.
     pub lag: u64,
-    /// Version of its program.
+    /// The director's version of Weir.
     pub weir: String,
-    /// VIPs that it announces.
+    /// VIPs that the director announces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub announces: Vec<String>,
-    /// The number of servers that its own checks report down.
+    /// Number of servers that are down according to the director's own checks.
     pub down: usize,
-    /// How it differs from the director that reports this.
+    /// How the director differs from the director that created this report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
 }
 
 impl Group {
-    /// What the machine of the group knows.
+    /// Returns the status as reported by the group's state machine.
     pub(crate) fn of(config: &Cluster, driver: &Driver) -> Self {
         let name = config.name.clone();
         let Some((status, endpoint)) = driver.status() else {
             return Self::failed(config, None);
         };
-        let ago = |moment: Duration| {
-            let then = SystemTime::now().checked_sub(driver.age(moment));
-            rfc3339(then.unwrap_or(SystemTime::UNIX_EPOCH))
+        let time_of = |moment: Duration| {
+            let at = SystemTime::now().checked_sub(driver.age(moment));
+            rfc3339(at.unwrap_or(SystemTime::UNIX_EPOCH))
         };
         let (rollout, rollout_member, rollout_reason) = match status.rollout {
             RolloutState::Unpublished => ("unpublished", None, None),
@@ -94,7 +95,7 @@ impl Group {
         };
         let (etcd, away_since, error) = match status.link {
             Link::Connected => ("connected", None, None),
-            Link::Away { since, error } => ("away", Some(ago(since)), Some(error)),
+            Link::Away { since, error } => ("away", Some(time_of(since)), Some(error)),
         };
         let members = status.members.into_iter().map(|member| GroupMember {
             name: member.name,
@@ -102,7 +103,7 @@ impl Group {
                 None => "present".to_owned(),
                 Some(_) => "absent".to_owned(),
             },
-            since: member.absent_since.map(ago),
+            since: member.absent_since.map(time_of),
             version: member.record.version,
             lag: member.lag,
             weir: member.record.weir,
@@ -131,7 +132,7 @@ impl Group {
         }
     }
 
-    /// Without a machine.
+    /// Returns the status if the state machine could not be started.
     pub(crate) fn failed(config: &Cluster, error: Option<&str>) -> Self {
         Self {
             name: config.name.clone(),
@@ -142,7 +143,7 @@ impl Group {
         }
     }
 
-    /// The text table.
+    /// Returns the text table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         let _ = write!(text, "group {}: version {}", self.name, self.version);

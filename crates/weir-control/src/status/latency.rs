@@ -4,10 +4,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_latency::Summary;
 use weir_proxy::times::Quantiles;
 
-/// A server's latency: from the last packet of a request to the first packet of its answer.
+/// A server's latency: the time from the last packet of a request to the first packet of its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Arithmetic mean: at layer 4 of the last 30 to 60 seconds. In the proxy a duration counts half after each minute.
+    /// Arithmetic mean. At layer 4, over the last 30 to 60 seconds. In the proxy, the weight of a duration halves every
+    /// minute.
     pub mean_ms: Milliseconds,
     /// Median.
     pub p50_ms: Milliseconds,
@@ -15,7 +16,7 @@ pub struct Latency {
     pub p90_ms: Milliseconds,
     /// 99th percentile.
     pub p99_ms: Milliseconds,
-    /// Samples: at layer 4 since the server was added; in the proxy, each with its weight.
+    /// Number of samples: at layer 4, since the server was added; in the proxy, the sum of their weights.
     pub samples: u64,
     /// `measured`, `timestamps` or `gaps`.
     pub method: String,

@@ -207,7 +207,8 @@ impl From<&Totals> for Counters {
     }
 }
 
-/// The common forwarding method of all servers; the service's own without servers.
+/// Returns the common forwarding method of all servers, `mixed` if they differ, or the service's method without
+/// servers.
 fn forward(own: Forward, mut servers: impl Iterator<Item = Forward>) -> String {
     let first = servers.next().unwrap_or(own);
     if servers.all(|other| other == first) {

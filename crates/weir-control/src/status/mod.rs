@@ -1,8 +1,8 @@
 //! The status document: JSON for programs, and a text table.
 //!
-//! The daemon creates it from a [`Snapshot`](crate::snapshot::Snapshot), or the command from the pinned data plane. The
-//! API transfers it, and the table is rendered from it alone, so both show the same. It contains no rates: they are the
-//! difference of two documents ([`table`]).
+//! The daemon creates the document from a [`Snapshot`](crate::snapshot::Snapshot); without a daemon, the command
+//! creates it from the pinned data plane. The API sends it, and the table is rendered only from it, so both show the
+//! same. It contains no rates: a rate is computed from two documents ([`table`]).
 
 pub(crate) mod announce;
 mod certificate;
@@ -37,15 +37,15 @@ pub(crate) use time::seconds_of;
 pub use traces::Traces;
 pub use vrrp::Vrrp;
 
-/// What metrics have as the service of the API's certificates; no service has such a name.
+/// Service name of the API's certificates in the metrics; not a valid name of a service.
 const API_SERVICE: &str = "[node] admin";
 
-/// `GET /v1/status`.
+/// The response to `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Number of configurations that have been applied.
     pub revision: u64,
-    /// The daemon's process; absent without a daemon.
+    /// The daemon's process id; absent without a daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// Number of daemon crashes since `weir run` started; absent if zero.
@@ -57,22 +57,22 @@ pub struct Report {
     /// Daemons that were replaced by an upgrade and still have clients, the oldest first; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub draining: Vec<Draining>,
-    /// Where the packet path is attached.
+    /// Interfaces to which the packet path is attached.
     pub xdp: Vec<Interface>,
-    /// Packets of layer 4 services by their path through this machine; absent before the first.
+    /// Packets of layer 4 services by their path through this host; absent before the first packet.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ways: Ways,
     /// Services in file order.
     pub services: Vec<Service>,
-    /// Fill of the flow table.
+    /// Use of the flow table.
     pub flows: Flows,
-    /// Lists of servers that others write; absent without any.
+    /// Server lists; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<Source>,
-    /// Counters of health checking; absent without checks.
+    /// Counters of the checks; absent without checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<Checks>,
-    /// Descriptors of the proxy; absent without proxy services.
+    /// File descriptors of the proxy; absent without proxy services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_files: Option<OpenFiles>,
     /// Packets by outcome; outcomes that never occurred are omitted.
@@ -80,7 +80,7 @@ pub struct Report {
     /// Counters of the latency estimator; those that are zero are omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency: Vec<Reason>,
-    /// Drifted kernel objects that were repaired.
+    /// Number of repaired kernel objects, by kind.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drift: Drift,
     /// Virtual routers in file order; absent without any.
@@ -92,7 +92,7 @@ pub struct Report {
     /// Why VIPs cannot be announced; absent if they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announce_error: Option<String>,
-    /// An operator drains this director; absent otherwise.
+    /// Whether an operator has drained this director; absent if not.
     #[serde(default, skip_serializing_if = "is_default")]
     pub drained: bool,
     /// Flow synchronization; absent without `[sync]`.
@@ -104,10 +104,10 @@ pub struct Report {
     /// The group of directors; absent without `[cluster]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Group>,
-    /// The last reloads of this process, the oldest first; absent without any.
+    /// The last reloads in this process, the oldest first; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reloads: Vec<Reload>,
-    /// Number of reloads of this process; absent before the first.
+    /// Number of reloads in this process; absent before the first reload.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reload_counts: ReloadCounts,
     /// The certificates of `[node] admin`, the first to expire first; absent without TLS.
@@ -122,35 +122,35 @@ pub struct Report {
 }
 
 impl Report {
-    /// All certificates for clients, with the service that uses them; those of the API with [`API_SERVICE`].
+    /// Returns all certificates that are sent to clients, each with its service; [`API_SERVICE`] for the API.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = (&str, &Certificate)> {
-        let own = self.admin_certificates.iter().map(|it| (API_SERVICE, it));
+        let of_api = self.admin_certificates.iter().map(|it| (API_SERVICE, it));
         let of_services = self.services.iter().flat_map(|service| {
             let certificates = service.proxy.iter().flat_map(|it| &it.certificates);
             certificates.map(|it| (service.name.as_str(), it))
         });
-        of_services.chain(own)
+        of_services.chain(of_api)
     }
 }
 
-/// Reloads of the daemon's process.
+/// Number of reloads in the daemon's process, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadCounts {
-    /// Those that took effect, without a change too.
+    /// Reloads that took effect, including those without a change.
     pub applied: u64,
-    /// Those that were refused; nothing changed.
+    /// Reloads that failed; nothing changed.
     pub refused: u64,
 }
 
 /// One reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reload {
-    /// When, RFC 3339.
+    /// Time of the reload, RFC 3339.
     pub at: String,
-    /// The revision that it made active; absent if it was refused.
+    /// The revision that became active; absent if the reload failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Why it was refused, in one line.
+    /// Why the reload failed, in one line; absent if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The changes, one per line.
@@ -161,18 +161,18 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The process's descriptors, as far as the proxy uses them.
+/// File descriptors of the process, as they concern the proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
-    /// How many the process may have: RLIMIT_NOFILE.
+    /// Maximum number of open descriptors: RLIMIT_NOFILE.
     pub limit: u64,
     /// Connections of clients.
     pub clients: u64,
     /// Connections to servers.
     pub servers: u64,
-    /// Clients that fit, each with a connection to a server; more wait to be accepted.
+    /// Maximum number of clients, each with a connection to a server; further clients wait to be accepted.
     pub clients_max: u64,
-    /// Limits of services that exceed that; absent where none does.
+    /// A message for each service whose limits exceed this maximum; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exceeding: Vec<String>,
 }
@@ -180,13 +180,13 @@ pub struct OpenFiles {
 /// A draining daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draining {
-    /// Its process.
+    /// The daemon's process id.
     pub pid: u32,
-    /// Version of its program.
+    /// The daemon's version of Weir.
     pub version: String,
-    /// Since when its successor is active.
+    /// When the successor became active, RFC 3339.
     pub since: String,
-    /// Clients that are connected to it; counted once a second.
+    /// Number of connected clients; updated once per second.
     pub clients: u64,
 }
 
@@ -202,18 +202,18 @@ pub struct Handshakes {
 /// An ejection by passive checks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ejected {
-    /// The observation.
+    /// What was observed.
     pub reason: String,
-    /// Since when.
+    /// When the server was ejected, RFC 3339.
     pub since: String,
-    /// Time of the next trial.
+    /// When the server is retried, RFC 3339.
     pub until: String,
 }
 
-/// A problem of a server that still receives clients.
+/// A problem of a server that is still in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// The observation and its likely cause.
+    /// What was observed, and the likely cause.
     pub reason: String,
     /// Since when, RFC 3339.
     pub since: String,
@@ -227,19 +227,20 @@ const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Paths of layer 4 packets through this machine, as counted on the wire.
+/// Number of layer 4 packets by their path through this host. Packets are counted as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ways {
-    /// By XDP alone.
+    /// Received and sent by XDP.
     pub xdp: u64,
-    /// By XDP, and sent by tc: the neighbour was not resolved, or XDP cannot send on that device.
+    /// Received by XDP and sent by tc, because the neighbour was not resolved or XDP cannot send on the device.
     pub xdp_sent_by_tc: u64,
-    /// By tc: all of an interface in mode `tc`, and packets with unfinished checksums of the others.
+    /// Received by tc: all packets of an interface in mode `tc`, and packets with partial checksums from other
+    /// interfaces.
     pub tc: u64,
 }
 
 impl Ways {
-    /// From the packets of all services and the data plane's counters.
+    /// Computes the paths from the number of packets of all services and the data plane's counters.
     pub(crate) fn new(forwarded: u64, reasons: &[Reason]) -> Self {
         let count = |label: &str| {
             let found = reasons.iter().find(|it| it.reason == label);
@@ -270,70 +271,70 @@ pub struct Interface {
 /// The flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flows {
-    /// Slots.
+    /// Number of slots.
     pub places: u64,
-    /// Slots in use; a flow under nat has two.
+    /// Number of slots in use; a nat flow uses two.
     pub entries: u64,
-    /// Flows that expired since the table was created.
+    /// Number of flows that have expired since the table was created.
     pub expired: u64,
 }
 
-/// Counters of health checking.
+/// Counters of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
-    /// Probed targets; a target that several servers share counts once.
+    /// Number of probed targets; a target that several servers share counts once.
     pub targets: u64,
-    /// Probes sent since the daemon started.
+    /// Number of probes sent since the daemon started.
     pub probes: u64,
-    /// Probes by delay: upper bound in milliseconds and count; the last has no bound.
+    /// Number of probes by delay: upper bound in milliseconds, and count; the last has no bound.
     pub lateness: Vec<(Option<u64>, u64)>,
 }
 
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// `http 10.0.0.5:80`.
+    /// Kind and target, such as `http 10.0.0.5:80`.
     pub check: String,
     /// `up`, `down` or `starting`.
     pub state: String,
-    /// The last result in words.
+    /// Description of the last result.
     pub reason: String,
-    /// The last results, the newest last, as `+` and `-`.
+    /// The last results, the newest last: `+` passed, `-` failed.
     pub results: String,
-    /// Probes with a result since the check was configured.
+    /// Number of probes with a result since the check was configured.
     #[serde(default)]
     pub probes: u64,
-    /// Those that failed.
+    /// Number of failed probes.
     #[serde(default)]
     pub failures: u64,
-    /// How long they took together, microseconds.
+    /// Total duration of the probes in microseconds.
     #[serde(default)]
     pub time_us: u64,
-    /// How long the last one took, microseconds.
+    /// Duration of the last probe in microseconds.
     #[serde(default)]
     pub last_us: u64,
-    /// How often the check went down since it was configured.
+    /// Number of times that the check went down since it was configured.
     #[serde(default)]
     pub downs: u64,
-    /// How long it has been down, seconds.
+    /// Total time in state `down`, in seconds.
     #[serde(default)]
     pub downtime_s: u64,
-    /// Passed probes in a row that make it up, as configured.
+    /// Number of consecutive passed probes that make the check `up`, as configured.
     #[serde(default)]
     pub rise: u32,
-    /// Failed probes in a row that make it down, as configured.
+    /// Number of consecutive failed probes that make the check `down`, as configured.
     #[serde(default)]
     pub fall: u32,
 }
 
-/// Packets with one outcome.
+/// Number of packets with one outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Label.
+    /// The outcome's label.
     pub reason: String,
-    /// What it means.
+    /// What the label means.
     pub description: String,
-    /// Packets over all CPUs.
+    /// Number of packets on all CPUs.
     pub packets: u64,
 }
 
@@ -348,22 +349,22 @@ pub struct Service {
     pub listen: Vec<String>,
     /// `local`, `added` or `absent`.
     pub vip: String,
-    /// Forwarding method; `mixed` where its servers differ.
+    /// Forwarding method; `mixed` if the servers differ.
     pub forward: String,
-    /// Scheduler, flags included.
+    /// Scheduler, including flags.
     pub scheduler: String,
     /// Pool.
     pub pool: String,
-    /// The pool's state if exceptional: `panic` or `below quorum`.
+    /// `panic` or `below quorum`; absent if the pool is in its normal state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_state: Option<String>,
-    /// Why.
+    /// Why the pool is in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_cause: Option<String>,
     /// Persistence: timeout, IPv4 and IPv6 prefix length, `5m /32 /128`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<String>,
-    /// Every UDP packet is scheduled.
+    /// Whether every UDP packet is scheduled separately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_packet: bool,
     /// Totals since the service was created.
@@ -379,58 +380,59 @@ pub struct Service {
 /// One server in a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Server {
-    /// ADDRESS as in the file.
+    /// Name of the server: its address as in the file.
     pub address: String,
-    /// Its pool; absent for layer 4 services.
+    /// The server's pool; absent for layer 4 services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Forwarding method.
     pub forward: String,
-    /// Configured.
+    /// The configured weight.
     pub weight: u32,
-    /// What the scheduler uses.
+    /// The weight that the scheduler uses.
     pub effective_weight: u32,
     /// `up`, `down`, `starting`, `drain`, `maint` or `unchecked`.
     pub state: String,
-    /// Why it is in that state.
+    /// Why the server is in this state.
     pub reason: String,
-    /// Since when, RFC 3339.
+    /// When the server entered this state, RFC 3339.
     pub since: String,
     /// The active override: `drain`, `maint`, `weight 3`.
     #[serde(rename = "override", default, skip_serializing_if = "Option::is_none")]
     pub overridden: Option<String>,
-    /// Removed from the configuration; its flows continue.
+    /// Whether the server was removed from the configuration while it still has flows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removed: bool,
-    /// The weight that its checks set instead of the configured or overridden one; absent if they set none.
+    /// The weight that the server's checks set, instead of the configured or overridden one; absent without such a
+    /// check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight during slow start.
+    /// During slow start, the current share of the weight in thousandths; absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slow_start: Option<u32>,
     /// The active ejection by passive checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ejected: Option<Ejected>,
-    /// A problem although its checks pass; it still receives clients.
+    /// A problem that was observed although the checks pass. The server is still in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<Warning>,
-    /// TCP handshakes of its clients; absent before the first.
+    /// TCP handshakes of clients with the server; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshakes: Option<Handshakes>,
-    /// Its latency; absent without samples.
+    /// The server's latency; absent without samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// Its checks; none while they are suspended.
+    /// The server's checks; absent while they are suspended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Flows in an active state now.
+    /// Current number of flows in an active state.
     pub active_connections: u64,
-    /// Other flows now.
+    /// Current number of other flows.
     pub inactive_connections: u64,
-    /// Persistence entries for this server.
+    /// Number of persistence entries for this server.
     #[serde(default)]
     pub persistent_connections: u64,
-    /// At its upper threshold: no new flows.
+    /// Whether the server has reached its upper threshold and gets no new flows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overloaded: bool,
     /// Totals since the server was created.
@@ -441,25 +443,25 @@ pub struct Server {
     pub proxy: Option<ProxiedServer>,
 }
 
-/// Totals that survive restart, crash, reload and upgrade.
+/// Totals that survive restarts, crashes, reloads and upgrades.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Flows ever bound.
+    /// Number of flows that were assigned to a server.
     pub connections: u64,
-    /// Flows sent by hash without an entry.
+    /// Number of flows that were forwarded by hash, without an entry.
     pub stateless: u64,
-    /// Packets from clients.
+    /// Number of packets from clients.
     pub packets_in: u64,
-    /// Packets to clients, where replies pass here.
+    /// Number of packets to clients, if replies pass through this host.
     pub packets_out: u64,
-    /// Bytes from clients.
+    /// Number of bytes from clients.
     pub bytes_in: u64,
-    /// Bytes to clients, where replies pass here.
+    /// Number of bytes to clients, if replies pass through this host.
     pub bytes_out: u64,
 }
 
 impl Counters {
-    /// Adds another's counters, wrapping as the kernel's counters do.
+    /// Adds other counters, wrapping as the kernel's counters do.
     fn add(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.connections, other.connections),

@@ -1,8 +1,9 @@
-//! The status document without a daemon: the pinned data plane, with names that the last daemon persisted.
+//! The status document without a daemon: the state of the pinned data plane, with the names that the last daemon
+//! persisted.
 //!
 //! Counters are read from the maps, names and weights from `RUNTIME_DIR/state.json` and its journal, overrides from
-//! `proxy.json`, and listeners and pools from the configuration file, if readable. Unavailable values are `unknown`.
-//! Nothing is changed.
+//! `proxy.json`, and listeners and pools from the configuration file, if it is readable. Unavailable values are
+//! `unknown`. This module changes nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -27,7 +28,7 @@ const UNKNOWN: &str = "unknown";
 /// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing is pinned, or the maps are another build's.
+    /// Nothing is pinned, or another build pinned the maps.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
     /// The state file cannot be read.
@@ -56,7 +57,7 @@ pub enum Error {
     },
 }
 
-/// Reads the status. `desired` is the configuration, as far as it is known.
+/// Reads the status. `desired` is the configuration, or empty if it cannot be read.
 ///
 /// # Errors
 /// Nothing is pinned, or the state file is damaged.
@@ -84,24 +85,25 @@ pub async fn read(runtime_dir: &Path, pin_dir: &Path, desired: &Desired) -> Resu
     let states = restored(runtime_dir, persisted.servers);
     for (name, slot) in &persisted.services {
         let mut service = service(maps, name, slot, desired, &states)?;
-        if let Some(known) = desired.service(name) {
-            let vip = known.listen.first().map(|listener| listener.address);
+        if let Some(configured) = desired.service(name) {
+            let vip = configured.listen.first().map(|listener| listener.address);
             let is_local = vip.is_some_and(|vip| local.contains(&vip));
             service.vip = if is_local { "local" } else { "absent" }.to_owned();
         }
         report.services.push(service);
     }
     let names = desired.services.iter().map(|service| &service.name);
-    let places: HashMap<&String, usize> = names.enumerate().map(|(at, name)| (name, at)).collect();
-    let place = |service: &Service| places.get(&service.name).copied().unwrap_or(usize::MAX);
-    report.services.sort_by_key(place);
+    let positions: HashMap<&String, usize> =
+        names.enumerate().map(|(at, name)| (name, at)).collect();
+    let position = |service: &Service| positions.get(&service.name).copied().unwrap_or(usize::MAX);
+    report.services.sort_by_key(position);
     let forwarded = report.services.iter();
     let forwarded = forwarded.map(|service| service.totals.packets_in + service.totals.packets_out);
     report.ways = Ways::new(forwarded.sum(), &report.reasons);
     Ok(report)
 }
 
-/// State that the last daemon persisted.
+/// Reads the state that the last daemon persisted; `None` = there is none.
 fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
     let path = Persisted::path(runtime_dir);
     Persisted::read(runtime_dir).map_err(|unreadable| match unreadable {
@@ -111,7 +113,7 @@ fn persisted(runtime_dir: &Path) -> Result<Option<Persisted>, Error> {
     })
 }
 
-/// The states of servers, of the last daemon's files.
+/// Returns the states of servers from the last daemon's files.
 fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     let overrides = order_file::overrides(runtime_dir);
     let has_orders = overrides.is_some();
@@ -121,7 +123,7 @@ fn restored(runtime_dir: &Path, saved: SavedServers) -> ServerStates {
     states
 }
 
-/// Interfaces that XDP is attached to, by name, or by index if the name is unavailable.
+/// Returns the interfaces to which XDP is attached. The index replaces an unavailable name.
 async fn interfaces(plane: &PinnedPlane) -> Vec<Interface> {
     let links = match Netlink::open() {
         Ok(netlink) => netlink.links().await.unwrap_or_default(),
@@ -169,8 +171,8 @@ fn service(
     desired: &Indexed,
     states: &ServerStates,
 ) -> Result<Service, Error> {
-    let known = desired.service(name);
-    let pool = known.map_or(UNKNOWN, |service| service.pool.as_str());
+    let configured = desired.service(name);
+    let pool = configured.map_or(UNKNOWN, |service| service.pool.as_str());
     let mut totals = Counters::from(&slot.retired);
     let mut servers = Vec::new();
     for dest in &slot.dests {
@@ -193,16 +195,16 @@ fn service(
             "file"
         }
         .to_owned(),
-        listen: known.map_or_else(Vec::new, weir_model::Service::listens_on),
+        listen: configured.map_or_else(Vec::new, weir_model::Service::listens_on),
         vip: UNKNOWN.to_owned(),
         forward: if mixed { "mixed".to_owned() } else { first },
         scheduler: slot.scheduler.clone(),
         pool: pool.to_owned(),
         pool_state: None,
         pool_cause: None,
-        persistence: known
+        persistence: configured
             .and_then(|service| service.persistence.as_ref().map(ToString::to_string)),
-        one_packet: known.is_some_and(|service| service.one_packet),
+        one_packet: configured.is_some_and(|service| service.one_packet),
         totals,
         proxy: None,
         servers,
@@ -236,7 +238,7 @@ fn server(
         weight: dest.weight,
         effective_weight: dest.effective,
         state: state.as_str().to_owned(),
-        reason: "as the last daemon left it".to_owned(),
+        reason: "as recorded by the last daemon".to_owned(),
         since: rfc3339(UNIX_EPOCH + since),
         overridden: active.map(|active| active.to_string()),
         removed: dest.removed.is_some(),
@@ -262,7 +264,7 @@ fn server(
     })
 }
 
-/// The forwarding method of a row; a free row has none.
+/// Returns the forwarding method of a dest row; `unknown` for a free row.
 fn forward(number: u8) -> &'static str {
     model_forward(number).map_or(UNKNOWN, Forward::as_str)
 }

@@ -15,84 +15,85 @@ use crate::snapshot::{ProxyServerStatus, ProxyStatus};
 pub struct Proxied {
     /// `tcp` or `http`.
     pub protocol: String,
-    /// Clients connected now.
+    /// Current number of clients.
     pub clients: u64,
-    /// Peak number of them at the same time since the process started.
+    /// Peak number of clients since the process started.
     #[serde(default)]
     pub clients_max: u64,
-    /// Requests since the service was made; 0 of a TCP service.
+    /// Number of requests since the service was created; 0 for a TCP service.
     pub requests: u64,
-    /// Responses that Weir generated instead of a server.
+    /// Number of responses that Weir generated instead of a server.
     pub errors: u64,
-    /// Attempts on another server.
+    /// Number of attempts on another server.
     pub retries: u64,
-    /// Final responses by the status's first digit, 1xx first.
+    /// Final responses by status class, 1xx to 5xx.
     #[serde(default)]
     pub responses: [u64; 5],
-    /// Clients that wait for a server now.
+    /// Current number of clients that wait for a server.
     #[serde(default)]
     pub queued: u64,
-    /// Suppressed lines of the access log.
+    /// Number of suppressed access log lines.
     #[serde(default)]
     pub log_dropped: u64,
-    /// HTTP/2 streams that clients reset before their response, or had reset by an error.
+    /// Number of HTTP/2 streams that a client reset before the response, or that were reset because of a client's
+    /// error.
     #[serde(default)]
     pub streams_reset: u64,
-    /// HTTP/2 streams refused because too many were reset.
+    /// Number of HTTP/2 streams that were refused because too many had been reset.
     #[serde(default)]
     pub streams_refused: u64,
-    /// TLS handshakes with clients since the process started.
+    /// Number of TLS handshakes with clients since the process started.
     #[serde(default)]
     pub tls_handshakes: u64,
-    /// Those of them that resumed a session.
+    /// Number of TLS handshakes with clients that resumed a session.
     #[serde(default)]
     pub tls_resumed: u64,
-    /// TLS handshakes with clients that failed.
+    /// Number of failed TLS handshakes with clients.
     #[serde(default)]
     pub tls_failures: u64,
-    /// The certificates for clients, the first to expire first, at most 1000; absent without TLS.
+    /// The certificates for clients, in order of expiry, at most 1000; absent without TLS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<Certificate>,
-    /// Idle clients that were closed because descriptors were scarce.
+    /// Number of idle client connections that were closed because few descriptors were available.
     #[serde(default)]
     pub shed: u64,
-    /// Number of times clients were left in the backlog because descriptors were scarce.
+    /// Number of pauses of accepting clients because few descriptors were available.
     #[serde(default)]
     pub accept_pauses: u64,
-    /// Peak number of clients that waited in the queue of one of its pools.
+    /// Peak number of clients in the queue of one of the service's pools.
     #[serde(default)]
     pub queued_max: u64,
-    /// Peak number of clients that connected in a second.
+    /// Peak number of new client connections in one second.
     #[serde(default)]
     pub connections_per_second_max: u64,
-    /// Peak number of requests in a second.
+    /// Peak number of requests in one second.
     #[serde(default)]
     pub requests_per_second_max: u64,
-    /// Maximum number of clients at the same time, as configured.
+    /// Maximum number of concurrent clients, as configured.
     #[serde(default)]
     pub clients_limit: u64,
-    /// Maximum number of requests of a client per second, as configured, rounded up; 0 = no limit.
+    /// Maximum number of requests per client and second, as configured, rounded up; 0 = no limit.
     #[serde(default)]
     pub rate_limit: u64,
-    /// The same per minute, not rounded.
+    /// Maximum number of requests per client and minute, as configured; 0 = no limit.
     #[serde(default)]
     pub rate_limit_per_minute: u64,
-    /// Further numbers by name: see `weir_proxy_*` in the reference of metrics.
+    /// Further counters by name: see `weir_proxy_*` in the metrics reference.
     #[serde(default)]
     pub details: BTreeMap<String, u64>,
-    /// Requests to servers over HTTP/2 in progress.
+    /// Number of HTTP/2 requests to servers in progress.
     #[serde(default)]
     pub h2_upstream_active: u64,
-    /// Requests ever sent to servers over HTTP/2.
+    /// Number of requests that were sent to servers over HTTP/2.
     #[serde(default)]
     pub h2_upstream_requests: u64,
-    /// Results and durations since the process started.
+    /// Results and durations of the exchanges since the process started.
     #[serde(default)]
     pub exchanges: Exchanges,
-    /// Those of each pool.
+    /// Exchanges of each pool.
     #[serde(default)]
     pub pools: Vec<Part>,
-    /// Those of each route; its conditions and action are its name.
+    /// Exchanges of each route, which is named by its conditions and action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Part>,
 }
@@ -100,31 +101,30 @@ pub struct Proxied {
 /// Additional data of a server of a proxy service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProxiedServer {
-    /// Requests that were sent to it, repeated ones each time; 0 of a TCP service.
+    /// Number of requests that were sent to the server, including repeated ones; 0 for a TCP service.
     pub requests: u64,
-    /// Peak number of requests in progress at the same time, over all services of its pool; connections of a TCP
-    /// service.
+    /// Peak number of concurrent requests, over all services of the pool; of connections for a TCP service.
     pub active_max: u64,
-    /// Failed connection attempts since the process started.
+    /// Number of failed connection attempts since the process started.
     pub connect_failures: u64,
-    /// Exchanges with an early end, a timeout or a malformed response, those that were retried included.
+    /// Number of exchanges that ended early, timed out or had a malformed response, including retried ones.
     pub response_failures: u64,
-    /// Peak number of connections to it in a second.
+    /// Peak number of new connections to the server in one second.
     #[serde(default)]
     pub connections_per_second_max: u64,
-    /// Peak number of requests to it in a second.
+    /// Peak number of requests to the server in one second.
     #[serde(default)]
     pub requests_per_second_max: u64,
-    /// Milliseconds since its last exchange ended; absent before the first.
+    /// Milliseconds since the server's last exchange ended; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unused_ms: Option<u64>,
-    /// Maximum number of requests at the same time, as configured; 0 = no limit.
+    /// Maximum number of concurrent requests, as configured; 0 = no limit.
     #[serde(default)]
     pub max_connections: u32,
-    /// Used only when no other server is available.
+    /// Whether the server is used only while no other server is available.
     #[serde(default)]
     pub backup: bool,
-    /// Results and durations of the exchanges that it ended.
+    /// Results and durations of the exchanges that ended at this server.
     pub exchanges: Exchanges,
 }
 

@@ -9,22 +9,22 @@ use weir_engine_host::{SyncPeerStatus, SyncStatus};
 /// `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sync {
-    /// Address and port of this director.
+    /// Address and port on which this director listens.
     pub listen: String,
     /// Why the address cannot be used; absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether flows are sent: `ipvsadm --stop-daemon master` stops it.
+    /// Whether flows are sent; `ipvsadm --stop-daemon master` stops sending.
     pub sending: bool,
-    /// Whether flows of peers are inserted: `ipvsadm --stop-daemon backup` stops it.
+    /// Whether flows from peers are inserted; `ipvsadm --stop-daemon backup` stops this.
     pub receiving: bool,
     /// The other directors, in file order.
     pub peers: Vec<SyncPeerStatus>,
-    /// Records of peers by result; results that never occurred are omitted.
+    /// Number of records from peers by result; results that never occurred are omitted.
     pub records: BTreeMap<String, u64>,
-    /// Datagrams from unknown addresses.
+    /// Number of datagrams from unknown addresses.
     pub unknown_senders: u64,
-    /// Changes that were overwritten before they were read; they are sent some seconds later.
+    /// Number of changes that were overwritten before they were read; they are sent some seconds later.
     pub overwritten: u64,
 }
 
@@ -44,7 +44,7 @@ impl From<SyncStatus> for Sync {
 }
 
 impl Sync {
-    /// The text table.
+    /// Returns the text table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         if let Some(error) = &self.error {

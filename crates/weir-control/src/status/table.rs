@@ -1,7 +1,7 @@
-//! The status document as text: lines for the director, a block for each service, and packets by outcome.
+//! Renders the status document as text: lines for the director, a block for each service, and packets by outcome.
 //!
-//! For a terminal the text fits the given width: numbers are shortened, the reason of a server has a line of its own,
-//! and of a large pool only servers that need attention are listed. Without a width nothing is left out.
+//! For a terminal, the text fits the given width: numbers are shortened, the reason of a server has its own line, and
+//! only those servers of a large pool are listed that need attention. Without a width, everything is shown.
 
 mod layout;
 mod row;
@@ -19,10 +19,10 @@ use row::{Columns, narrow, needs_attention, wide};
 pub use select::{UnknownPool, select};
 pub use view::{Earlier, View};
 
-/// Maximum number of servers of a pool that are all listed on a terminal.
+/// Maximum size of a pool of which all servers are listed on a terminal.
 const LISTED_MAX: usize = 20;
 
-/// Draws `report`.
+/// Renders `report`.
 pub fn render(report: &Report, view: &View<'_>) -> String {
     let mut out = director(report);
     if !report.services.is_empty() {
@@ -35,7 +35,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
             let before = earlier.report.services.iter().find(same)?;
             Some((before, earlier.elapsed))
         });
-        block(&mut out, service, before, view);
+        write_service(&mut out, service, before, view);
     }
     if report.services.is_empty() {
         out.push_str(if view.down {
@@ -54,7 +54,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
         out.push_str(&super::announce::table(&report.announce, error));
     }
     if report.drained {
-        out.push_str("\nthis director is drained; `weir node ready` reverts this\n");
+        out.push_str("\nthis director is drained; to end this, run `weir node ready`\n");
     }
     if let Some(sync) = &report.sync {
         out.push('\n');
@@ -71,7 +71,7 @@ pub fn render(report: &Report, view: &View<'_>) -> String {
     }
 }
 
-/// Services and servers in one line.
+/// Returns the numbers of services and servers in one line.
 fn summary(report: &Report) -> String {
     let servers = report.services.iter().flat_map(|service| &service.servers);
     format!(
@@ -82,27 +82,27 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// The servers as `weir check` counts them: those of a pool once. Their states are counted for each service, because
-/// they may differ.
+/// Returns the number of servers as `weir check` counts them: each server of a pool once. Their states are counted in
+/// each service, because they may differ.
 pub fn servers_text(report: &Report) -> String {
-    let mut known = HashSet::new();
+    let mut distinct = HashSet::new();
     let mut all = 0;
     for service in &report.services {
         for server in &service.servers {
             all += 1;
             let pool = server.pool.as_deref().unwrap_or(&service.pool);
-            known.insert((pool, server.address.as_str()));
+            distinct.insert((pool, server.address.as_str()));
         }
     }
-    let servers = counted(known.len() as u64, "server");
-    if all == known.len() {
+    let servers = counted(distinct.len() as u64, "server");
+    if all == distinct.len() {
         servers
     } else {
         format!("{servers}, counted in each service")
     }
 }
 
-/// `3 up, 1 down`.
+/// Returns the number of servers in each state: `3 up, 1 down`.
 fn states<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> String {
     let mut parts = Vec::new();
     for state in ["up", "down", "starting", "drain", "maint", "unchecked"] {
@@ -151,18 +151,18 @@ fn director(report: &Report) -> String {
                 ""
             };
             format!(
-                "{unattached}, {} of {places} flow places in use\n",
+                "{unattached}, {} of {places} flow slots in use\n",
                 report.flows.entries
             )
         }
     });
-    ways(&mut out, report);
+    packet_paths(&mut out, report);
     for old in &report.draining {
         let (pid, version, since) = (old.pid, &old.version, &old.since);
         let clients = old.clients;
         let _ = writeln!(
             out,
-            "process {pid} of version {version} drains since {since}, clients left: {clients}"
+            "process {pid}, version {version}: draining since {since}, remaining clients: {clients}"
         );
     }
     let admin = report.admin_certificates.iter();
@@ -175,17 +175,17 @@ fn director(report: &Report) -> String {
     for source in &report.sources {
         let (pool, from) = (&source.pool, &source.from);
         let count = counted(source.servers as u64, "server");
-        let _ = write!(out, "pool {pool}: {count} of {from}");
+        let _ = write!(out, "pool {pool}: {count} from {from}");
         let _ = match &source.problem {
-            Some(problem) => writeln!(out, ", as they were before: {problem}"),
+            Some(problem) => writeln!(out, "; the previous servers stay in use: {problem}"),
             None => writeln!(out),
         };
     }
     out
 }
 
-/// The reasons for the modes of the packet path, and packets by path.
-fn ways(out: &mut String, report: &Report) {
+/// Writes the reasons for the modes of the packet path, and the share of packets by path.
+fn packet_paths(out: &mut String, report: &Report) {
     for at in report.xdp.iter().filter(|at| !at.reason.is_empty()) {
         let _ = writeln!(out, "{} {}: {}", at.interface, at.mode, at.reason);
     }
@@ -205,10 +205,10 @@ fn ways(out: &mut String, report: &Report) {
             shares.push(format!("{:.1} % {name}", share(part)));
         }
     }
-    let _ = writeln!(out, "packets by way: {}", shares.join("; "));
+    let _ = writeln!(out, "packets by path: {}", shares.join("; "));
 }
 
-fn block(
+fn write_service(
     out: &mut String,
     service: &Service,
     before: Option<(&Service, Duration)>,
@@ -231,7 +231,7 @@ fn block(
     );
     traffic(out, service, before);
     if let Some(proxy) = &service.proxy {
-        super::certificate::lines(out, &proxy.certificates);
+        super::certificate::write_lines(out, &proxy.certificates);
     }
     if let (Some(state), Some(cause)) = (&service.pool_state, &service.pool_cause) {
         let _ = writeln!(out, "  pool {}: {state}, {cause}", service.pool);
@@ -241,7 +241,7 @@ fn block(
         return;
     }
     for servers in service.servers.chunk_by(|a, b| a.pool == b.pool) {
-        // Pools that routes lead to.
+        // A pool of a route.
         if let Some(pool) = servers.first().and_then(|first| first.pool.as_ref())
             && *pool != service.pool
         {
@@ -256,7 +256,7 @@ fn block(
     }
 }
 
-/// Servers of one pool.
+/// Writes the servers of one pool.
 fn listing(out: &mut String, servers: &[Server], view: &View<'_>) {
     let Some(width) = view.width else {
         let rows: Vec<Columns<10>> = std::iter::once(wide::HEADER.map(str::to_owned))
@@ -289,7 +289,7 @@ fn listing(out: &mut String, servers: &[Server], view: &View<'_>) {
     }
 }
 
-/// Totals of a service, and rates.
+/// Writes the totals of a service, and rates.
 fn traffic(out: &mut String, service: &Service, before: Option<(&Service, Duration)>) {
     let totals = &service.totals;
     let _ = match &service.proxy {

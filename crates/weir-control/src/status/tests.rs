@@ -1,4 +1,4 @@
-//! A hand-made director, which other listings are tested with too.
+//! A director for tests of the status and of other listings.
 
 use std::net::IpAddr;
 use std::time::{Duration, UNIX_EPOCH};
@@ -74,7 +74,7 @@ fn service(name: &str, vip: IpAddr, servers: Vec<ServerStatus>) -> ServiceStatus
     }
 }
 
-/// Two services over two servers, one of them drained by an operator.
+/// Returns two services with two servers; one server is drained by an operator.
 pub(crate) fn director() -> Snapshot {
     let mut drained = server("10.0.0.6", Forward::Tunnel, 4);
     drained.effective_weight = 0;
@@ -106,8 +106,8 @@ pub(crate) fn director() -> Snapshot {
             thresholds: (2, 3),
         },
     });
-    let mut gone = server("10.0.0.7", Forward::Direct, 1);
-    gone.removed = true;
+    let mut removed = server("10.0.0.7", Forward::Direct, 1);
+    removed.removed = true;
     Snapshot {
         revision: 3,
         proxies: Vec::new(),
@@ -124,7 +124,7 @@ pub(crate) fn director() -> Snapshot {
                 "192.0.2.10".parse().unwrap(),
                 vec![first.clone(), drained],
             ),
-            service("six", "2001:db8::1".parse().unwrap(), vec![first, gone]),
+            service("six", "2001:db8::1".parse().unwrap(), vec![first, removed]),
         ],
         drift: crate::snapshot::Drift::default(),
         latency: vec![("samples", "samples", 40), ("early", "too early", 0)],

@@ -20,12 +20,12 @@ pub fn rfc3339(moment: SystemTime) -> String {
     )
 }
 
-/// Seconds since 1970 of what [`rfc3339`] formats.
+/// Parses what [`rfc3339`] formats. Returns seconds since 1970.
 pub(crate) fn seconds_of(text: &str) -> Option<u64> {
     parse(text).map(|since| since.as_secs())
 }
 
-/// Parses what [`rfc3339`] formats; time since 1970.
+/// Parses what [`rfc3339`] formats. Returns the time since 1970.
 pub(super) fn parse(text: &str) -> Option<Duration> {
     let number = |from: usize, to: usize| text.get(from..to)?.parse::<u8>().ok();
     let year = text.get(0..4)?.parse().ok()?;

@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::TraceStatus;
 
-/// `[tracing]`. Numbers of requests since the process started.
+/// `[tracing]`. Numbers are of requests since the process started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traces {
-    /// The collector.
+    /// URL of the collector.
     pub endpoint: String,
-    /// Recorded requests.
+    /// Number of recorded requests.
     pub recorded: u64,
-    /// Those that the collector accepted.
+    /// Number of requests that the collector accepted.
     pub exported: u64,
-    /// Those that were dropped because the exporter did not keep up.
+    /// Number of requests that were dropped because the exporter did not keep up.
     pub dropped: u64,
-    /// Those that were dropped because the collector did not accept them.
+    /// Number of requests that were dropped because the collector did not accept them.
     pub failed: u64,
 }
 

@@ -15,7 +15,7 @@ use super::rfc3339;
 pub struct Vrrp {
     /// When the state was entered, RFC 3339.
     pub since: String,
-    /// The rest, as the agent reports it.
+    /// The state of the router, as the agent reports it.
     #[serde(flatten)]
     pub router: RouterStatus,
 }
@@ -30,7 +30,8 @@ impl From<RouterReport> for Vrrp {
     }
 }
 
-/// The virtual routers of the agent; those of the configuration, in state `init`, if it does not answer.
+/// Returns the virtual routers as the agent reports them. If the agent does not respond, returns the configured ones in
+/// state `init`.
 pub(crate) fn report(runtime_dir: &Path, desired: &Desired) -> Vec<Vrrp> {
     if desired.vrrp.is_empty() {
         return Vec::new();
@@ -69,7 +70,7 @@ fn unknown(router: &weir_model::VirtualRouter, reason: &str) -> Vrrp {
     }
 }
 
-/// The text table; empty without virtual routers.
+/// Returns the text table; empty without virtual routers.
 pub fn table(routers: &[Vrrp]) -> String {
     let mut rows = vec![
         [

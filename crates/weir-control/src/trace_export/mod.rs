@@ -1,8 +1,8 @@
 //! Sends traced requests to an OpenTelemetry collector.
 //!
-//! One task takes what the workers have recorded, in batches. A batch that fails for a reason that may pass is sent
-//! again; meanwhile the workers' bounded buffers fill, and what does not fit is dropped and counted. Errors are logged
-//! once per minute.
+//! One task sends the requests that the workers have recorded, in batches. After a transient error, the batch is sent
+//! again. Meanwhile, the workers' bounded buffers fill; requests that do not fit are dropped and counted. Errors are
+//! logged at most once per minute.
 
 mod otlp;
 
@@ -19,42 +19,42 @@ use weir_proxy::trace::{TraceQueue, TracedRequest};
 
 use otlp::Identity;
 
-/// Interval of batches.
+/// Interval between batches.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of requests of a batch; each has two spans of about a kilobyte.
-const BATCH: usize = 1_024;
-/// Time limit of a batch.
+/// Maximum number of requests in a batch; each has up to two spans of about a kilobyte.
+const BATCH_MAX: usize = 1_024;
+/// Time limit for sending a batch.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pauses before a batch is sent again.
-const PAUSES: [Duration; 3] = [
+/// Delays before a batch is sent again.
+const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
 ];
-/// Interval of warnings.
-const COMPLAINT: Duration = Duration::from_secs(60);
-/// How long the last batches may take when the daemon stops.
-const LAST: Duration = Duration::from_secs(2);
+/// Minimum interval between warnings.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+/// Time limit for the last batches when the daemon stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Numbers of the exporter.
+/// Counters of the exporter.
 #[derive(Debug, Default)]
 struct Counts {
     exported: AtomicU64,
     failed: AtomicU64,
 }
 
-/// What status and metrics show.
+/// The state of the exporter, for status and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceStatus {
-    /// The collector.
+    /// URL of the collector.
     pub endpoint: String,
-    /// Requests that were recorded since the process started.
+    /// Number of requests that were recorded since the process started.
     pub recorded: u64,
-    /// Requests that the collector accepted.
+    /// Number of requests that the collector accepted.
     pub exported: u64,
-    /// Requests dropped because the exporter did not keep up.
+    /// Number of requests that were dropped because the exporter did not keep up.
     pub dropped: u64,
-    /// Requests dropped because the collector did not accept them.
+    /// Number of requests that were dropped because the collector did not accept them.
     pub failed: u64,
 }
 
@@ -63,7 +63,7 @@ pub struct TraceStatus {
 pub(crate) struct TraceExport {
     running: Option<Running>,
     counts: Arc<Counts>,
-    /// Status without a task: the queue's counts remain.
+    /// The workers' queue, which counts recorded and dropped requests.
     queue: Option<Arc<TraceQueue>>,
 }
 
@@ -86,7 +86,7 @@ impl TraceExport {
         if self.running.as_ref().map(|it| &it.config) == tracing {
             return;
         }
-        // It sends what it has, and ends.
+        // The old task sends the remaining requests and ends.
         if let Some(running) = self.running.take() {
             running.stop.set();
         }
@@ -99,7 +99,7 @@ impl TraceExport {
                 queue: Arc::clone(queue),
                 counts: Arc::clone(&self.counts),
                 stop: Arc::clone(&stop),
-                warned: None,
+                last_warning: None,
             };
             Running {
                 config: config.clone(),
@@ -113,13 +113,15 @@ impl TraceExport {
     pub(crate) async fn close(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop.set();
-            if timeout(LAST, running.task).await.is_err() {
-                tracing::warn!("the last traces could not be sent");
+            if timeout(CLOSE_TIMEOUT, running.task).await.is_err() {
+                tracing::warn!(
+                    "failed to send the last traces: the collector does not respond in time"
+                );
             }
         }
     }
 
-    /// `None` = requests are not traced.
+    /// Returns the state of the exporter; `None` = requests are not traced.
     pub(crate) fn status(&self) -> Option<TraceStatus> {
         let running = self.running.as_ref()?;
         let queue = self.queue.as_ref()?.counts();
@@ -162,7 +164,7 @@ struct Exporter {
     queue: Arc<TraceQueue>,
     counts: Arc<Counts>,
     stop: Arc<Stop>,
-    warned: Option<Instant>,
+    last_warning: Option<Instant>,
 }
 
 impl Exporter {
@@ -170,7 +172,7 @@ impl Exporter {
         loop {
             let is_last = self.stop.is_set();
             let requests = self.queue.take();
-            for batch in requests.chunks(BATCH) {
+            for batch in requests.chunks(BATCH_MAX) {
                 self.send(batch).await;
             }
             if is_last {
@@ -180,7 +182,7 @@ impl Exporter {
         }
     }
 
-    /// Ends earlier when the exporter is stopped.
+    /// Waits for `duration`, or until the exporter is stopped.
     async fn pause(&self, duration: Duration) {
         tokio::select! {
             () = sleep(duration) => {}
@@ -194,11 +196,11 @@ impl Exporter {
             Ok(body) => body,
             Err(error) => {
                 self.counts.failed.fetch_add(count, Ordering::Relaxed);
-                self.complain(&error.to_string());
+                self.warn(&error.to_string());
                 return;
             }
         };
-        let mut pauses = PAUSES.into_iter();
+        let mut delays = RETRY_DELAYS.into_iter();
         loop {
             let (error, is_transient) = match timeout(TIMEOUT, self.poster.post(&body)).await {
                 Ok(Ok(())) => {
@@ -208,8 +210,8 @@ impl Exporter {
                 Ok(Err(error)) => (error.to_string(), PostError::is_transient(&error)),
                 Err(_) => ("the collector does not respond".to_owned(), true),
             };
-            self.complain(&error);
-            match pauses
+            self.warn(&error);
+            match delays
                 .next()
                 .filter(|_| is_transient && !self.stop.is_set())
             {
@@ -220,10 +222,13 @@ impl Exporter {
         self.counts.failed.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn complain(&mut self, error: &str) {
-        if self.warned.is_none_or(|at| at.elapsed() >= COMPLAINT) {
-            self.warned = Some(Instant::now());
-            tracing::warn!(error, "could not send traces");
+    fn warn(&mut self, error: &str) {
+        if self
+            .last_warning
+            .is_none_or(|at| at.elapsed() >= WARNING_INTERVAL)
+        {
+            self.last_warning = Some(Instant::now());
+            tracing::warn!(error, "failed to send traces");
         }
     }
 }

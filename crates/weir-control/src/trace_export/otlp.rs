@@ -1,9 +1,9 @@
-//! Traced requests as OTLP: an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto (trace.proto),
-//! with the attributes of the semantic conventions for HTTP (version 1.23 and later, stable).
+//! Encodes traced requests as OTLP: an `ExportTraceServiceRequest` in the JSON encoding of opentelemetry-proto
+//! (trace.proto), with the attributes of the stable semantic conventions for HTTP (version 1.23 and later).
 //!
-//! JSON, because every collector accepts it and it needs no library but serde. Identifiers are hexadecimal, 64-bit
-//! integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with `weir.` have no
-//! counterpart in the conventions.
+//! JSON is used because every collector accepts it and it needs no library except serde. Identifiers are hexadecimal,
+//! and 64-bit integers are strings (OTLP specification, "JSON Protobuf Encoding"). Names that begin with `weir.` have
+//! no counterpart in the conventions.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const KIND_SERVER: u8 = 2;
 const KIND_CLIENT: u8 = 3;
 const STATUS_ERROR: u8 = 2;
 
-/// Methods that the conventions know; others are reported as `_OTHER`.
+/// Methods in the conventions; others are reported as `_OTHER`.
 const METHODS: [&str; 10] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY",
 ];
@@ -103,7 +103,7 @@ enum Value {
     Flag(bool),
 }
 
-/// Attributes of a span; empty texts are left out.
+/// Attributes of a span; empty texts are omitted.
 #[derive(Debug, Default)]
 struct Attributes(Vec<Attribute>);
 
@@ -149,7 +149,7 @@ impl Attributes {
     }
 }
 
-/// The director, as a resource.
+/// The director's resource attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     /// `service.name`.
@@ -160,10 +160,10 @@ pub(super) struct Identity {
     pub(super) host: String,
 }
 
-/// The body of a request to a collector.
+/// Returns the body of a request to a collector.
 ///
 /// # Errors
-/// Cannot happen: every value has an encoding.
+/// Never: every value has an encoding.
 pub(super) fn encode(
     identity: &Identity,
     requests: &[TracedRequest],
@@ -210,13 +210,13 @@ fn nanoseconds(time: Duration) -> String {
     time.as_nanos().to_string()
 }
 
-/// The request as the client sent it.
+/// Returns the span of the request from the client.
 fn server_span(request: &TracedRequest) -> Span {
     let mut attributes = Attributes::default();
     attributes.method(&request.method);
     attributes.text("url.scheme", scheme(request.is_secure));
     attributes.text("url.path", &request.path);
-    let (host, port) = split(&request.host);
+    let (host, port) = split_host(&request.host);
     attributes.text("server.address", host);
     if let Some(port) = port {
         attributes.integer("server.port", port);
@@ -262,13 +262,13 @@ fn server_span(request: &TracedRequest) -> Span {
         end_time_unix_nano: nanoseconds(request.ended),
         attributes: attributes.0,
         events: events.collect(),
-        // A client's error is none of the server's (semantic conventions, "Status").
+        // In a server span, a client error is not an error (semantic conventions, "Status").
         status: (request.status >= 500 || request.status == 0)
             .then_some(Status { code: STATUS_ERROR }),
     }
 }
 
-/// The last attempt at a server.
+/// Returns the span of the last attempt at a server.
 fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
     let mut attributes = Attributes::default();
     attributes.method(&request.method);
@@ -318,7 +318,7 @@ fn client_span(request: &TracedRequest, upstream: &TracedUpstream) -> Span {
         end_time_unix_nano: nanoseconds(request.ended),
         attributes: attributes.0,
         events: events.collect(),
-        // Of a client span, every status from 400 is an error.
+        // In a client span, every status from 400 is an error.
         status: (request.status >= 400 || request.status == 0)
             .then_some(Status { code: STATUS_ERROR }),
     }
@@ -332,8 +332,8 @@ fn url(is_secure: bool, address: SocketAddr, path: &str) -> String {
     format!("{}://{address}{path}", scheme(is_secure))
 }
 
-/// Host and port of a `Host`.
-fn split(host: &str) -> (&str, Option<u16>) {
+/// Splits the value of `Host` into host and port.
+fn split_host(host: &str) -> (&str, Option<u16>) {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) => match port.parse() {
             Ok(port) => (name, Some(port)),
@@ -397,24 +397,27 @@ mod tests {
     }
 
     #[test]
-    fn unknown_method_is_not_part_of_a_name() {
+    fn span_name_omits_unknown_method() {
         let mut request = request();
         request.method = "BREW".to_owned();
         request.upstream = None;
         request.status = 404;
         let span = server_span(&request);
         assert_eq!(span.name, "HTTP /img/*");
-        assert!(span.status.is_none(), "the client's fault");
+        assert!(
+            span.status.is_none(),
+            "a client error is not a server error"
+        );
         let text = serde_json::to_string(&span).unwrap();
         assert!(text.contains(r#"{"key":"http.request.method","value":{"stringValue":"_OTHER"}}"#));
         assert!(text.contains(r#"method_original","value":{"stringValue":"BREW"}}"#));
     }
 
     #[test]
-    fn host_is_divided() {
-        assert_eq!(split("h"), ("h", None));
-        assert_eq!(split("h:80"), ("h", Some(80)));
-        assert_eq!(split("[::1]"), ("::1", None));
-        assert_eq!(split("[::1]:80"), ("::1", Some(80)));
+    fn host_is_split_into_name_and_port() {
+        assert_eq!(split_host("h"), ("h", None));
+        assert_eq!(split_host("h:80"), ("h", Some(80)));
+        assert_eq!(split_host("[::1]"), ("::1", None));
+        assert_eq!(split_host("[::1]:80"), ("::1", Some(80)));
     }
 }

@@ -1,9 +1,9 @@
-//! `RUNTIME_DIR/cookie.key`: signs sticky cookies of pools that have no `sticky.secret`, so that clients cannot compute
-//! which cookie leads to which server.
+//! `RUNTIME_DIR/cookie.key`: signs the sticky cookies of pools without `sticky.secret`, so that clients cannot compute
+//! the cookie of a server.
 //!
-//! It is generated for the first configuration that needs it, and read by later daemons, so cookies remain valid after
-//! restarts, crashes and upgrades. It is never shown. Directors that share a VIP have different keys; `sticky.secret`
-//! is for them.
+//! The key is generated for the first configuration that needs it. Later daemons read it, so cookies remain valid after
+//! restarts, crashes and upgrades. It is never shown. Directors that share a VIP have different keys, so they need
+//! `sticky.secret`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,37 +23,37 @@ const BYTES: usize = 32;
 #[derive(Debug)]
 pub(super) struct CookieKey {
     path: PathBuf,
-    known: bool,
+    is_loaded: bool,
 }
 
 impl CookieKey {
-    /// The key of a runtime directory.
+    /// Returns the key file of a runtime directory. Does not read it.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),
-            known: false,
+            is_loaded: false,
         }
     }
 
-    /// Returns the key when `desired` is the first configuration of this process that needs one.
+    /// Returns the key if `desired` is the first configuration in this process that needs one.
     ///
     /// # Errors
-    /// The file cannot be read or written, or the system has no random numbers.
+    /// The file cannot be read or written, or the system's random number generator failed.
     pub(super) fn first_for(&mut self, desired: &Desired) -> Result<Option<Secret>, Error> {
         let mut sticky = desired.pools.iter().filter_map(|pool| pool.sticky.as_ref());
-        if self.known || sticky.all(|sticky| sticky.secret.is_some()) {
+        if self.is_loaded || sticky.all(|sticky| sticky.secret.is_some()) {
             return Ok(None);
         }
         let value = match self.read()? {
             Some(value) => value,
             None => self.generate()?,
         };
-        self.known = true;
+        self.is_loaded = true;
         let source = SecretSource::File(self.path.display().to_string());
         Ok(Some(Secret::new(source, value)))
     }
 
-    /// Reads the key of an earlier process; `None` = there is none, or the file is invalid.
+    /// Reads the key of an earlier process; `None` = the file is missing or invalid.
     fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         let value = match fs::read(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -64,15 +64,15 @@ impl CookieKey {
         }
         tracing::warn!(
             path = %self.path.display(),
-            "this file contains no valid key for sticky cookies; replacing it, so sticky clients are balanced again"
+            "the file contains no valid key for sticky cookies; replacing it: sticky clients may reach other servers"
         );
         Ok(None)
     }
 
     fn generate(&self) -> Result<Vec<u8>, Error> {
-        let mut bits = [0; BYTES];
-        rand::fill(&mut bits).map_err(|_| Error::Random)?;
-        let text = hex::encode(&bits);
+        let mut key = [0; BYTES];
+        rand::fill(&mut key).map_err(|_| Error::Random)?;
+        let text = hex::encode(&key);
         replace_file(&self.path, text.as_bytes()).map_err(|source| self.failed(source))?;
         Ok(text.into_bytes())
     }

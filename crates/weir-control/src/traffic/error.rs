@@ -1,4 +1,4 @@
-//! Errors of applying a configuration, and the check of capabilities.
+//! Errors from applying a configuration or an override, and the capability check.
 
 use std::path::PathBuf;
 
@@ -10,39 +10,37 @@ const NEEDED: [Capability; 2] = [Capability::NetAdmin, Capability::Bpf];
 /// Why a configuration or request cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An error of the layer 4 engine.
+    /// An error from the layer 4 engine.
     #[error(transparent)]
     Engine(#[from] weir_engine::Error),
-    /// The privileged process of layer 4 failed.
+    /// An error from the privileged process that owns the layer 4 engine.
     #[error(transparent)]
     Host(#[from] weir_engine_host::Failure),
-    /// A daemon without rights cannot do this.
-    #[error(
-        "{reason}, which needs the rights of root in the daemon: restart Weir with this configuration"
-    )]
-    Separated {
-        /// What the configuration has.
+    /// An unprivileged daemon cannot do this.
+    #[error("{reason}: the daemon must run as root for this; restart Weir with this configuration")]
+    NeedsRoot {
+        /// Why the daemon must run as root.
         reason: &'static str,
     },
-    /// The privileged helper refuses.
+    /// The privileged helper rejected the request.
     #[error("{0}")]
     Refused(std::io::Error),
-    /// An error of the proxy.
+    /// An error from the proxy.
     #[error(transparent)]
     Proxy(#[from] weir_proxy::Error),
-    /// An error of the addresses of proxy services.
+    /// An error from adding the addresses of proxy services.
     #[error(transparent)]
     Vip(#[from] weir_engine::vip::Error),
     /// Capabilities cannot be read.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// Missing capabilities for layer 4 services.
-    #[error("missing {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
+    /// Capabilities for layer 4 services are missing.
+    #[error("missing capabilities {}: run as root, or grant them (systemd: AmbientCapabilities=)", .names.join(", "))]
     Capabilities {
-        /// The kernel's names.
+        /// Capability names, as in capabilities(7).
         names: Vec<&'static str>,
     },
-    /// A file of the runtime directory cannot be read or written.
+    /// A file in the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
@@ -50,26 +48,29 @@ pub enum Error {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// A server request was recorded, but not applied.
+    /// An override was recorded, but could not be applied, and the record could not be undone.
     #[error(
-        "{cause}; the order is recorded anyway, and the next start of the daemon applies it: {back}"
+        "{cause}; the change is recorded and could not be undone ({rollback}): the daemon will apply it when \
+         it next starts"
     )]
-    Halfway {
-        /// Why it was not applied.
+    RollbackFailed {
+        /// Why the override was not applied.
         cause: Box<Error>,
-        /// Why the former override could not be recorded.
-        back: Box<Error>,
+        /// Why the previous override could not be recorded again.
+        rollback: Box<Error>,
     },
-    /// The system has no random numbers.
-    #[error("no key for sticky cookies can be generated: the system has no random numbers")]
+    /// The system's random number generator failed.
+    #[error(
+        "cannot generate a key for sticky cookies: the system's random number generator failed"
+    )]
     Random,
 }
 
-/// Checks the capabilities that layer 4 services need.
+/// Checks that this process has the capabilities that layer 4 services need.
 ///
 /// # Errors
-/// Capabilities are missing.
-pub fn check_rights() -> Result<(), Error> {
+/// Capabilities are missing or cannot be read.
+pub fn check_capabilities() -> Result<(), Error> {
     let missing = Capabilities::effective()?.missing(&NEEDED);
     if missing.is_empty() {
         return Ok(());

@@ -13,14 +13,14 @@ use weir_proxy::{ServerStatus, ServiceStatus, ServiceTickets, TicketKey};
 use weir_state::{Overrides, SavedStandings, ServerStates};
 use weir_sys::sealed_file;
 
-/// The state for the successor. Fields may be added; a missing one gets its default.
+/// The state for the successor. Fields may be added; a missing field gets its default.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Handover {
     standings: SavedStandings,
     /// Times of the last state change of servers of proxy services, by pool and server.
     since: BTreeMap<String, BTreeMap<String, SystemTime>>,
-    services: Vec<Counts>,
+    services: Vec<ServiceCounters>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tickets: Vec<Tickets>,
 }
@@ -31,24 +31,25 @@ struct Tickets {
     service: String,
     client_ca: Option<String>,
     client_auth: String,
-    /// Name, secret, time of creation.
+    /// Name, secret, creation time.
     keys: Vec<([u8; 16], [u8; 32], SystemTime)>,
 }
 
 /// A service's counters, in the order of [`ServiceStatus`]: connections, requests, bytes in and out, errors, retries.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct Counts {
+struct ServiceCounters {
     name: String,
     totals: [u64; 6],
+    /// Responses by status class, 1xx to 5xx.
     responses: [u64; 5],
-    servers: Vec<ServerCounts>,
+    servers: Vec<ServerCounters>,
 }
 
-/// A server's: connections, requests, bytes in and out.
+/// A server's counters: connections, requests, bytes in and out.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct ServerCounts {
+struct ServerCounters {
     pool: String,
     name: String,
     totals: [u64; 4],
@@ -68,9 +69,9 @@ impl Handover {
         }
     }
 
-    /// Counters alone.
+    /// Returns only the counters.
     fn of_services(services: &[ServiceStatus]) -> Self {
-        let counts = |service: &ServiceStatus| Counts {
+        let counts = |service: &ServiceStatus| ServiceCounters {
             name: service.name.clone(),
             totals: [
                 service.connections,
@@ -90,7 +91,8 @@ impl Handover {
     }
 
     /// Returns the states of servers, with overrides from their own file. Ignores pools for which `is_proxied` returns
-    /// false: the file is not written while there is no proxy service.
+    /// false: their recorded state may be outdated, because the handover file is written only while there is a proxy
+    /// service. Takes the state: a second call returns no check results.
     pub(super) fn states(
         &mut self,
         overrides: Overrides,
@@ -127,7 +129,7 @@ impl Handover {
         self
     }
 
-    /// Returns the ticket keys; none of a service with an unknown mode of client authentication.
+    /// Returns the ticket keys. Skips services whose client authentication mode is unknown.
     pub(super) fn tickets(&self) -> Vec<ServiceTickets> {
         let of_service = |tickets: &Tickets| {
             let mut known = ClientAuth::ALL.into_iter();
@@ -146,48 +148,48 @@ impl Handover {
         self.tickets.iter().filter_map(of_service).collect()
     }
 
-    /// Writes a sealed anonymous file.
+    /// Writes the state to a new sealed memfd and returns it.
     ///
     /// # Errors
-    /// There is not enough memory.
+    /// There is not enough memory, or too many files are open.
     pub(super) fn write(&self) -> io::Result<OwnedFd> {
-        sealed_file("weir-left", &serde_json::to_vec(self)?)
+        sealed_file("weir-handover", &serde_json::to_vec(self)?)
     }
 
-    /// Reads what the previous daemon wrote; an unreadable file counts as empty.
+    /// Reads what the previous daemon wrote. Returns an empty state if the file cannot be read.
     pub(super) fn read(file: &mut File) -> Self {
         let mut text = Vec::new();
         let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
         let parsed = read.and_then(|_| Ok(serde_json::from_slice(&text)?));
         parsed.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the previous daemon's state is unreadable");
+            tracing::warn!(%error, "failed to read the previous daemon's state");
             Self::default()
         })
     }
 
-    /// Counters alone: the difference between `now` and `before`.
-    pub(super) fn since(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
+    /// Returns only the counters: by how much they grew from `before` to `now`.
+    pub(super) fn counter_delta(now: &[ServiceStatus], before: &[ServiceStatus]) -> Self {
         let mut handover = Self::of_services(now);
         let before = Self::of_services(before);
         for counts in &mut handover.services {
-            let Some(former) = before.services.iter().find(|it| it.name == counts.name) else {
+            let Some(previous) = before.services.iter().find(|it| it.name == counts.name) else {
                 continue;
             };
-            subtract(&mut counts.totals, &former.totals);
-            subtract(&mut counts.responses, &former.responses);
+            subtract(&mut counts.totals, &previous.totals);
+            subtract(&mut counts.responses, &previous.responses);
             for server in &mut counts.servers {
-                let same = |it: &&ServerCounts| it.pool == server.pool && it.name == server.name;
-                if let Some(former) = former.servers.iter().find(same) {
-                    subtract(&mut server.totals, &former.totals);
+                let same = |it: &&ServerCounters| it.pool == server.pool && it.name == server.name;
+                if let Some(previous) = previous.servers.iter().find(same) {
+                    subtract(&mut server.totals, &previous.totals);
                 }
             }
         }
         handover
     }
 
-    /// The counters in the form of the proxy.
-    pub(super) fn services(&self) -> Vec<ServiceStatus> {
-        let status = |counts: &Counts| {
+    /// Returns the counters as the proxy reports them.
+    pub(super) fn service_statuses(&self) -> Vec<ServiceStatus> {
+        let status = |counts: &ServiceCounters| {
             let [connections, requests, bytes_in, bytes_out, errors, retries] = counts.totals;
             ServiceStatus {
                 name: counts.name.clone(),
@@ -206,14 +208,14 @@ impl Handover {
     }
 }
 
-fn subtract<const N: usize>(totals: &mut [u64; N], former: &[u64; N]) {
-    for (total, former) in totals.iter_mut().zip(former) {
-        *total = total.saturating_sub(*former);
+fn subtract<const N: usize>(totals: &mut [u64; N], previous: &[u64; N]) {
+    for (total, previous) in totals.iter_mut().zip(previous) {
+        *total = total.saturating_sub(*previous);
     }
 }
 
-fn server_counts(server: &ServerStatus) -> ServerCounts {
-    ServerCounts {
+fn server_counts(server: &ServerStatus) -> ServerCounters {
+    ServerCounters {
         pool: server.pool.clone(),
         name: server.name.clone(),
         totals: [
@@ -225,7 +227,7 @@ fn server_counts(server: &ServerStatus) -> ServerCounts {
     }
 }
 
-fn server_status(counts: &ServerCounts) -> ServerStatus {
+fn server_status(counts: &ServerCounters) -> ServerStatus {
     let [connections, requests, bytes_in, bytes_out] = counts.totals;
     ServerStatus {
         connections,

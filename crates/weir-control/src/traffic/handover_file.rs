@@ -1,8 +1,8 @@
-//! `RUNTIME_DIR/proxy-left.json`: state of the proxy services for the next daemon, even after a crash: counters, check
-//! results and times of state changes.
+//! `RUNTIME_DIR/proxy-left.json`: the state of the proxy services for the next daemon, even after a crash. Contains
+//! counters, check results and times of state changes.
 //!
-//! It is written once per second if it has changed, and at the end; a killed daemon loses the counters of its last
-//! second. Writing takes at most 1 % of the time, however many services there are.
+//! The file is written at most once per second, if the state has changed, and when the daemon stops. A killed daemon
+//! loses the counters of its last second. Writing takes at most 1 % of the time, for any number of services.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use weir_sys::replace_file;
 
 use super::handover::Handover;
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "proxy-left.json";
-/// The pause between two writes, as a multiple of the duration of a write.
+/// Minimum interval between two writes, as a multiple of the duration of the first one.
 const PAUSE_FACTOR: u32 = 100;
 
 /// Reads and writes the file with the state of proxy services.
@@ -22,22 +22,22 @@ const PAUSE_FACTOR: u32 = 100;
 pub(super) struct HandoverFile {
     path: PathBuf,
     written: Vec<u8>,
-    next: Instant,
-    warned: bool,
+    next_write_at: Instant,
+    is_failure_logged: bool,
 }
 
 impl HandoverFile {
-    /// The file of a runtime directory.
+    /// Returns the file of a runtime directory. Does not read it.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(FILE),
             written: Vec::new(),
-            next: Instant::now(),
-            warned: false,
+            next_write_at: Instant::now(),
+            is_failure_logged: false,
         }
     }
 
-    /// Returns what the previous daemon wrote.
+    /// Returns what the previous daemon wrote; `None` = there is no file.
     pub(super) fn read(&self) -> Option<Handover> {
         let mut file = File::open(&self.path).ok()?;
         Some(Handover::read(&mut file))
@@ -45,19 +45,19 @@ impl HandoverFile {
 
     /// Whether it is time to write.
     pub(super) fn is_due(&self) -> bool {
-        Instant::now() >= self.next
+        Instant::now() >= self.next_write_at
     }
 
     /// Writes the file if its content has changed.
     pub(super) fn write(&mut self, handover: &Handover) {
         let started = Instant::now();
         if let Err(error) = self.try_write(handover)
-            && !std::mem::replace(&mut self.warned, true)
+            && !std::mem::replace(&mut self.is_failure_logged, true)
         {
-            tracing::warn!(%error, "failed to persist counters of proxy services");
+            tracing::warn!(%error, "failed to write the state of proxy services");
         }
-        let took: Duration = started.elapsed();
-        self.next = Instant::now() + took * PAUSE_FACTOR;
+        let duration: Duration = started.elapsed();
+        self.next_write_at = Instant::now() + duration * PAUSE_FACTOR;
     }
 
     fn try_write(&mut self, handover: &Handover) -> std::io::Result<()> {

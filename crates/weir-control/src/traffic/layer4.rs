@@ -1,7 +1,7 @@
-//! The layer 4 engine of a daemon: in this process, or in the privileged process of a daemon without rights.
+//! The layer 4 engine of a daemon: in this process, or in a privileged process if the daemon is unprivileged.
 //!
-//! Both have the same operations. The remote one keeps a copy of what follows from the active configuration, so that
-//! only changes and counters cross the channel.
+//! Both variants have the same operations. The remote variant keeps a copy of the state that is derived from the active
+//! configuration, so that only changes and counters are sent through the channel.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -32,9 +32,9 @@ use crate::plane::Wanted;
 /// The layer 4 engine, in this process or in the privileged one.
 #[derive(Debug)]
 pub(super) enum Layer4 {
-    /// This process has the rights.
+    /// The engine is in this process, which is privileged.
     Local(Box<Engine>),
-    /// Another process has them.
+    /// The engine is in another, privileged process.
     Remote(Box<RemoteEngine>),
 }
 
@@ -44,20 +44,20 @@ pub(super) struct RemoteEngine {
     client: EngineClient,
     /// The text of the active configuration.
     text: String,
-    /// Its servers of lists.
+    /// The servers from server lists.
     added: Vec<AddedServer>,
-    /// The active configuration without ipvsadm's part.
+    /// The active configuration without services created with ipvsadm.
     configured: Desired,
-    /// The same with ipvsadm's part.
+    /// The active configuration with services created with ipvsadm.
     desired: Indexed,
     facts: Facts,
-    /// Results of checks that the other process does not have yet.
-    news: RefCell<Vec<HealthEvent>>,
+    /// Check results that were not yet sent to the other process.
+    unsent_results: RefCell<Vec<HealthEvent>>,
 }
 
-/// An answer of another kind than that of the request.
+/// Returns the error for a reply of the wrong kind.
 fn unexpected<T>() -> Result<T, Error> {
-    let reason = "the privileged process of layer 4 sent an unexpected answer".to_owned();
+    let reason = "the privileged layer 4 process sent an unexpected reply".to_owned();
     Err(Failure::Engine(reason).into())
 }
 
@@ -72,7 +72,7 @@ fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     })
 }
 
-/// An engine whose data plane is open, but does not have the configuration yet.
+/// An engine whose data plane is open, but which does not have the configuration yet.
 pub(super) struct RemoteOpening {
     client: EngineClient,
     text: String,
@@ -128,7 +128,7 @@ impl RemoteOpening {
             desired: merged(&facts, &self.configured)?,
             configured: self.configured,
             facts,
-            news: RefCell::default(),
+            unsent_results: RefCell::default(),
         })
     }
 }
@@ -153,7 +153,7 @@ impl RemoteEngine {
         let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         let request = Request::Apply {
             added,
-            states: states.changes(self.news.take()),
+            states: states.changes(self.unsent_results.take()),
         };
         let pending = self.client.begin(&request, &files)?;
         // While the other process works.
@@ -174,15 +174,15 @@ impl RemoteEngine {
             std::mem::replace(&mut self.desired, desired),
             std::mem::replace(&mut self.configured, configured),
         );
-        // As the engine does: freeing takes as long as a change.
+        // Freed on another thread, as in the engine: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(before));
         (self.facts, self.added) = (facts, added);
         wanted.text.clone_into(&mut self.text);
         Ok(())
     }
 
-    /// Opens the engine of a new process.
-    fn open_again(&mut self, states: &ServerStates) -> Result<(), Error> {
+    /// Opens the engine in a new privileged process, after the previous process ended.
+    fn reopen(&mut self, states: &ServerStates) -> Result<(), Error> {
         let opening = RemoteOpening {
             client: self.client.clone(),
             text: self.text.clone(),
@@ -191,13 +191,13 @@ impl RemoteEngine {
         };
         opening.begin_again()?;
         *self = opening.finish(states)?;
-        tracing::info!("layer 4 has a new privileged process");
+        tracing::info!("opened the layer 4 engine in a new privileged process");
         Ok(())
     }
 
     fn tick(&mut self, states: &ServerStates) -> Result<(), Error> {
         if self.client.is_lost() {
-            return self.open_again(states);
+            return self.reopen(states);
         }
         match self.read(Query::Facts)? {
             Reply::Active(facts) => self.update(facts),
@@ -208,7 +208,7 @@ impl RemoteEngine {
     fn apply_weights(&self, pools: &[&str], states: &ServerStates) -> Result<(), Error> {
         let request = Request::Weights {
             pools: pools.iter().map(|pool| (*pool).to_owned()).collect(),
-            states: states.changes(self.news.take()),
+            states: states.changes(self.unsent_results.take()),
         };
         match self.client.request(&request, &[])? {
             Reply::Done => Ok(()),
@@ -232,22 +232,22 @@ impl RemoteEngine {
         }
     }
 
-    /// Counters of services that the active configuration has.
+    /// Converts the counters of those services that the active configuration has.
     fn watched(&self, counters: Vec<Counters>) -> Vec<Handshakes<'_>> {
-        let known = counters.into_iter().filter_map(|one| {
-            let service = self.desired.service(&one.service)?;
+        let handshakes = counters.into_iter().filter_map(|service_counters| {
+            let service = self.desired.service(&service_counters.service)?;
             let watched = Watched {
                 pool: self.desired.pool(&service.pool)?,
                 service: Some(&service.name),
-                samples: one.samples,
+                samples: service_counters.samples,
             };
-            Some(Handshakes::new(watched, one.silent))
+            Some(Handshakes::new(watched, service_counters.silent))
         });
-        known.collect()
+        handshakes.collect()
     }
 }
 
-/// Operations of [`Engine`].
+/// The operations of [`Engine`].
 impl Layer4 {
     pub(super) fn desired(&self) -> &Indexed {
         match self {
@@ -256,7 +256,7 @@ impl Layer4 {
         }
     }
 
-    /// The engine in this process.
+    /// Returns the engine if it is in this process.
     pub(super) fn local(&mut self) -> Option<&mut Engine> {
         match self {
             Self::Local(engine) => Some(engine),
@@ -292,7 +292,7 @@ impl Layer4 {
         }
     }
 
-    /// Flow synchronization by the other process.
+    /// Returns the status of flow synchronization by the other process.
     pub(super) fn sync_status(&self) -> Result<Option<SyncStatus>, Error> {
         match self {
             Self::Local(_) => Ok(None),
@@ -336,14 +336,14 @@ impl Layer4 {
         }
     }
 
-    /// Notes results of checks for the next [`Self::apply_weights`].
+    /// Keeps check results, to send them with the next [`Self::apply_weights`].
     pub(super) fn note_health(&self, events: &[HealthEvent]) {
         if let Self::Remote(remote) = self {
-            remote.news.borrow_mut().extend_from_slice(events);
+            remote.unsent_results.borrow_mut().extend_from_slice(events);
         }
     }
 
-    /// The other process records what it is sent.
+    /// Records check results. The other process does so when it receives them.
     pub(super) fn record_standings(&mut self, records: Vec<StandingRecord>) -> Result<(), Error> {
         match self {
             Self::Local(engine) => Ok(engine.record_standings(records)?),
@@ -364,7 +364,7 @@ impl Layer4 {
         }
     }
 
-    /// `client` is the socket of the client that asks for it.
+    /// Executes edits from ipvsadm. `client` is the socket of the client that sent the request.
     pub(super) async fn edit_table(
         &mut self,
         edits: &[Edit],
@@ -421,7 +421,7 @@ impl Layer4 {
         }
     }
 
-    /// The services of [`Self::snapshot`] alone.
+    /// Returns only the services of [`Self::snapshot`].
     pub(super) fn services(&self, states: &ServerStates) -> Result<Layer4Snapshot, Error> {
         match self {
             Self::Local(engine) => Ok(Layer4Snapshot {
@@ -484,7 +484,7 @@ impl Layer4 {
         }
     }
 
-    /// The other process reads events by itself.
+    /// Handles a network event. The other process receives events itself.
     pub(super) async fn network_event(&mut self, event: &Event) -> Result<(), Error> {
         match self {
             Self::Local(engine) => Ok(engine.network_event(event).await?),
@@ -492,14 +492,14 @@ impl Layer4 {
         }
     }
 
-    /// The other process does it by itself.
+    /// Reverts changes that other programs made in the kernel. The other process does this itself.
     pub(super) async fn repair_drift(&mut self) {
         if let Self::Local(engine) = self {
             engine.repair_drift().await;
         }
     }
 
-    /// The other process does it by itself.
+    /// Publishes the costs of `least-time`. The other process does this itself.
     pub(super) fn publish_latency(&mut self) -> Result<Option<Duration>, Error> {
         match self {
             Self::Local(engine) => Ok(Some(engine.publish_latency()?)),
@@ -528,7 +528,7 @@ impl Layer4 {
         }
     }
 
-    /// Weights that follow the latency, and answers within and beyond `max_latency`.
+    /// Returns weights that were adjusted to the latency, and the number of responses within and beyond `max_latency`.
     pub(super) fn watch_latencies(&mut self) -> Result<(Vec<Adjusted>, Vec<Watched<'_>>), Error> {
         match self {
             Self::Local(engine) => {
@@ -563,51 +563,51 @@ impl Layer4 {
     pub(super) fn transfer_counts(&self) {
         match self {
             Self::Local(engine) => engine.transfer_counts(),
-            Self::Remote(remote) => remote.order(&Request::TransferCounts),
+            Self::Remote(remote) => remote.send(&Request::TransferCounts),
         }
     }
 
-    /// The other process reads the configuration file at the same time as this one.
+    /// Makes the other process read the configuration file while this process reads it too.
     pub(super) fn expect_file(&self) {
         if let Self::Remote(remote) = self
             && let Err(error) = remote.client.begin(&Request::Prepare, &[])
         {
-            tracing::debug!(%error, "reading the configuration file was postponed");
+            tracing::debug!(%error, "failed to read the configuration file in advance");
         }
     }
 
-    /// A successor opens its own engine: this one does nothing until [`Self::resume`]. The one in this process
-    /// has no task of its own.
+    /// Pauses the engine until [`Self::resume`], because a successor opens its own engine. An engine in this process
+    /// does nothing by itself, so it needs no pause.
     pub(super) fn pause(&self) {
         if let Self::Remote(remote) = self {
-            remote.order(&Request::Pause);
+            remote.send(&Request::Pause);
         }
     }
 
-    /// The successor has failed.
+    /// Resumes the engine after the successor failed.
     pub(super) fn resume(&self) {
         if let Self::Remote(remote) = self {
-            remote.order(&Request::Resume);
+            remote.send(&Request::Resume);
         }
     }
 
-    /// The successor has taken over.
+    /// Closes the engine after the successor has taken over.
     pub(super) fn close(&self) {
         if let Self::Remote(remote) = self {
-            remote.order(&Request::Close);
+            remote.send(&Request::Close);
         }
     }
 
     pub(super) fn detach_tc(&self) {
         match self {
             Self::Local(engine) => engine.detach_tc(),
-            Self::Remote(remote) => remote.order(&Request::DetachTc),
+            Self::Remote(remote) => remote.send(&Request::DetachTc),
         }
     }
 }
 
 impl RemoteEngine {
-    fn order(&self, request: &Request) {
+    fn send(&self, request: &Request) {
         if let Err(error) = self.client.request(request, &[]) {
             tracing::warn!(%error, "the handover of layer 4 is incomplete");
         }

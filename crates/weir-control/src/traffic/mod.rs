@@ -1,10 +1,10 @@
-//! Manages services of both kinds under one configuration: the layer 4 engine, if needed, and the proxy.
+//! Manages the services of a configuration: layer 4 services in the engine, if needed, and proxy services.
 //!
-//! With proxy services alone there is no engine: nothing is loaded, attached or pinned, and only listening needs
-//! capabilities. A configuration is applied to both or to neither: first the proxy is prepared, then the engine
-//! applies, and then the proxy commits, which cannot fail.
+//! If there are only proxy services, no engine is opened: nothing is loaded, attached or pinned, and only listening
+//! needs capabilities. A configuration is applied to both planes or to neither: the proxy prepares it, then the engine
+//! applies it, then the proxy commits it, which cannot fail.
 //!
-//! [`ServerStates`] is the only state of servers. Both planes get their weights from it (`server_state`).
+//! [`ServerStates`] is the only state of servers. Both planes use the weights that it computes (`server_state`).
 
 mod cookie_key;
 mod error;
@@ -18,7 +18,7 @@ mod request_outcome;
 mod server_state;
 mod status;
 
-pub use error::{Error, check_rights};
+pub use error::{Error, check_capabilities};
 pub(crate) use offline::Offline;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,53 +54,53 @@ const SOCKETS: &str = "proxy";
 /// after a crash needs them.
 const TICKETS: &str = "tickets";
 
-/// Whether `desired` needs the layer 4 engine. A file without any service does: ipvsadm may add services.
+/// Whether `desired` needs the layer 4 engine. A configuration without any service needs it, because ipvsadm may add
+/// services.
 pub(crate) fn needs_engine(desired: &Desired) -> bool {
     !desired.services.is_empty() || desired.proxies.is_empty()
 }
 
-/// What the engine of another process gets instead of a configuration.
+/// What the privileged process needs to open the engine with the active configuration.
 #[derive(Debug, Default)]
-struct Base {
+struct OpenRequest {
     text: String,
     configured: Desired,
 }
 
-/// What of a configuration needs the rights of root in the daemon. `keeper_reads_file`: the keeper's processes of
-/// virtual routers and announced VIPs read root's file.
+/// Returns which part of a configuration requires that the daemon runs as root; `None` = no part does.
+/// `keeper_reads_file`: the VRRP agent and the announcer, which the keeper starts, read the configuration file
+/// themselves.
 pub(crate) fn root_reason(desired: &Desired, keeper_reads_file: bool) -> Option<&'static str> {
     if !keeper_reads_file && !desired.vrrp.is_empty() {
-        return Some(
-            "the keeper is of an earlier version, and the configuration has virtual routers",
-        );
+        return Some("the keeper is an earlier version, and the configuration has virtual routers");
     }
     if !keeper_reads_file && desired.announce.is_some() {
-        return Some("the keeper is of an earlier version, and the configuration announces VIPs");
+        return Some("the keeper is an earlier version, and the configuration announces VIPs");
     }
     None
 }
 
-/// The services of both kinds, under one configuration.
+/// Layer 4 and proxy services under one configuration.
 #[derive(Debug)]
 pub struct Traffic {
     paths: Paths,
     engine: Option<Layer4>,
-    /// The process that owns the engine, where this one has no rights.
+    /// The process that owns the engine, if this process is unprivileged.
     host: Option<EngineClient>,
-    /// A service manager has started this process without rights.
+    /// Whether a service manager has started this process unprivileged.
     is_service: bool,
     /// See [`root_reason`].
     keeper_reads_file: bool,
-    /// Text and lists of the active configuration.
-    base: Base,
-    /// Addresses of proxy services while there is no engine.
+    /// The active configuration, for a privileged process that must open the engine.
+    open_request: OpenRequest,
+    /// The added addresses of proxy services, while there is no engine.
     vips: Vips,
     proxy: weir_proxy::Proxy,
     cookie_key: CookieKey,
     desired: Desired,
     /// The state of servers, for both planes.
     states: ServerStates,
-    /// The file that owns overrides.
+    /// The file with the overrides.
     orders: OrderStore,
     last_success: LastSuccess,
     keeper: Link,
@@ -112,7 +112,7 @@ pub struct Traffic {
     sender: Option<JoinHandle<()>>,
     /// Thread that receives connections from the predecessor.
     receiver: Option<JoinHandle<()>>,
-    /// The counters that the successor has already.
+    /// The counters that were already sent to the successor.
     exported_counts: Vec<weir_proxy::ServiceStatus>,
     /// State for the next daemon.
     handover_file: HandoverFile,
@@ -120,8 +120,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Applies a configuration and adopts the pinned data plane. Must be called inside a tokio runtime, in the
-    /// director's network namespace.
+    /// Opens the planes: applies a configuration and takes over the pinned data plane. Must be called inside a tokio
+    /// runtime, in the director's network namespace.
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues.
@@ -134,7 +134,7 @@ impl Traffic {
             engine: None,
             host: kept.engine.take(),
             keeper_reads_file: kept.reads_file,
-            base: Base::default(),
+            open_request: OpenRequest::default(),
             vips: Vips::new(&paths.runtime_dir),
             is_service: kept.facts.is_some(),
             proxy: weir_proxy::Proxy::new(),
@@ -152,11 +152,11 @@ impl Traffic {
             handover_file: HandoverFile::new(&paths.runtime_dir),
             traces: TraceExport::default(),
         };
-        let left = kept.take_sockets(SOCKETS);
-        for (address, _) in &left {
+        let inherited = kept.take_sockets(SOCKETS);
+        for (address, _) in &inherited {
             *traffic.kept.entry(*address).or_default() += 1;
         }
-        traffic.proxy.adopt(left);
+        traffic.proxy.adopt(inherited);
         let mut takeover = kept.takeover.take();
         let handover = match &mut takeover {
             Some(takeover) => Some(Handover::read(&mut takeover.state)),
@@ -169,41 +169,43 @@ impl Traffic {
         };
         traffic.proxy.adopt_tickets(tickets);
         let prepared = traffic.prepare(desired)?;
-        traffic.proxy.count_from(&prepared, &handover.services());
+        traffic
+            .proxy
+            .count_from(&prepared, &handover.service_statuses());
         let is_proxied = |pool: &str| proxied_pools(desired).any(|it| it.name == pool);
         traffic.states = handover.states(overrides.unwrap_or_default(), is_proxied);
-        // A pinned data plane of an earlier configuration must be updated: its services are gone.
+        // The pinned data plane of an earlier configuration must be updated, because its services were removed.
         let is_local = traffic.host.is_none();
-        let mut pinned =
-            kept.pinned || is_local && weir_engine::is_pinned(paths) && check_rights().is_ok();
+        let mut pinned = kept.pinned
+            || is_local && weir_engine::is_pinned(paths) && check_capabilities().is_ok();
         if pinned && is_local && !needs_engine(desired) && weir_engine::clean_unused(paths).await? {
             pinned = false;
         }
-        traffic.check_separation(desired)?;
-        if needs_engine(desired) || pinned || traffic.adds_addresses_elsewhere(desired) {
+        traffic.check_needs_root(desired)?;
+        if needs_engine(desired) || pinned || traffic.needs_engine_for_addresses(desired) {
             traffic.open_engine(wanted, Some(has_orders)).await?;
         } else {
             traffic.vips.apply(desired).await?;
         }
         traffic.commit(prepared, desired);
-        traffic.note_base(wanted);
+        traffic.keep_open_request(wanted);
         if let Some(takeover) = takeover {
             traffic.receive(takeover);
         }
         Ok(traffic)
     }
 
-    /// Takes over connections and counters of the former daemon until it has sent all.
+    /// Starts a thread that receives connections and counters from the previous daemon, until it has sent all.
     fn receive(&mut self, takeover: Takeover) {
         let mut inlet = self.proxy.inlet();
         self.receiver = Some(std::thread::spawn(move || {
             keeper::receive(&takeover.channel, &mut inlet, |inlet, mut file| {
-                inlet.count(&Handover::read(&mut file).services());
+                inlet.count(&Handover::read(&mut file).service_statuses());
             });
         }));
     }
 
-    /// Opens everything that the proxy needs for a configuration.
+    /// Opens everything that the proxy needs for a configuration: sockets, certificates, files.
     fn prepare(&mut self, desired: &Desired) -> Result<weir_proxy::Prepared, Error> {
         if let Some(key) = self.cookie_key.first_for(desired)? {
             self.proxy.set_cookie_key(key);
@@ -211,8 +213,8 @@ impl Traffic {
         Ok(self.proxy.prepare(desired)?)
     }
 
-    /// Opens the engine. When the daemon starts, its state file is adopted; `has_orders` is whether the owner file of
-    /// overrides exists. Later the states in memory are newer than any file.
+    /// Opens the engine. When the daemon starts, the engine's state file is read, and `has_orders` tells whether the
+    /// overrides file exists. Later `has_orders` is `None`, because the states in memory are newer than any file.
     async fn open_engine(
         &mut self,
         wanted: Wanted<'_>,
@@ -231,7 +233,7 @@ impl Traffic {
             self.engine = Some(Layer4::Remote(Box::new(remote)));
             return Ok(());
         }
-        check_rights()?;
+        check_capabilities()?;
         let (opening, saved) = Opening::begin(&self.paths, wanted.desired).await?;
         if let Some(has_orders) = has_orders
             && let Err(source) = self.orders.adopt(&mut self.states, saved, has_orders)
@@ -245,57 +247,58 @@ impl Traffic {
         Ok(())
     }
 
-    /// Opens the engine with the active configuration.
-    async fn open_engine_again(&mut self) -> Result<(), Error> {
-        let (desired, base) = (self.desired.clone(), std::mem::take(&mut self.base));
+    /// Opens the engine again, with the active configuration.
+    async fn reopen_engine(&mut self) -> Result<(), Error> {
+        let (desired, request) = (self.desired.clone(), std::mem::take(&mut self.open_request));
         let wanted = Wanted {
             desired: &desired,
-            configured: &base.configured,
-            text: &base.text,
+            configured: &request.configured,
+            text: &request.text,
         };
         let opened = self.open_engine(wanted, None).await;
-        self.base = base;
+        self.open_request = request;
         opened
     }
 
-    /// Rejects what a daemon without rights cannot do yet.
-    fn check_separation(&self, desired: &Desired) -> Result<(), Error> {
+    /// Returns an error if an unprivileged daemon cannot apply the configuration.
+    fn check_needs_root(&self, desired: &Desired) -> Result<(), Error> {
         match root_reason(desired, self.keeper_reads_file).filter(|_| self.host.is_some()) {
-            Some(reason) => Err(Error::Separated { reason }),
+            Some(reason) => Err(Error::NeedsRoot { reason }),
             None => Ok(()),
         }
     }
 
-    /// Whether the process that owns the engine must add addresses of proxy services, for which there is no other one.
-    fn adds_addresses_elsewhere(&self, desired: &Desired) -> bool {
+    /// Whether the engine's process must add the addresses of proxy services, because no other privileged process can.
+    fn needs_engine_for_addresses(&self, desired: &Desired) -> bool {
         self.is_service && desired.node.vip_interface.is_some()
     }
 
-    /// Rejects sections that processes of root would refuse.
+    /// Returns an error if root's processes would reject the `[vrrp]` or `[announce]` sections.
     fn check_sections(&self, wanted: &Wanted<'_>) -> Result<(), Error> {
         let desired = wanted.desired;
         let is_used = !desired.vrrp.is_empty() || desired.announce.is_some();
         let Some(helper) = privileged::helper().filter(|_| is_used) else {
             return Ok(());
         };
-        // Published services have an effect on virtual routers; the helper knows the director's own file alone.
+        // The helper reads only the director's own file, so the digest must not include published services, which
+        // virtual routers may track.
         let own = configuration::own_desired(wanted.text, desired);
         helper
             .permits_sections(weir_helper::section_digest(own.as_ref().unwrap_or(desired)))
             .map_err(Error::Refused)
     }
 
-    /// Notes what another process needs to open the engine.
-    fn note_base(&mut self, wanted: Wanted<'_>) {
+    /// Keeps what another process needs to open the engine again.
+    fn keep_open_request(&mut self, wanted: Wanted<'_>) {
         if self.host.is_some() {
-            self.base = Base {
+            self.open_request = OpenRequest {
                 text: wanted.text.to_owned(),
                 configured: wanted.configured.clone(),
             };
         }
     }
 
-    /// Writes the state for the next daemon, if there is a proxy service.
+    /// Writes the state of proxy services for the next daemon, if there are any.
     fn write_handover(&mut self) {
         let services = self.proxy.status();
         if !services.is_empty() {
@@ -327,7 +330,7 @@ impl Traffic {
         }
     }
 
-    /// Passes the ticket keys to the keeper, for a daemon that starts after a crash; they change every few hours.
+    /// Passes the ticket keys to the keeper, for a daemon that starts after a crash. The keys change every few hours.
     fn pass_tickets(&mut self) {
         let tickets = self.proxy.tickets();
         if tickets == self.kept_tickets {
@@ -336,7 +339,7 @@ impl Traffic {
         match Handover::default().with_tickets(&tickets).write() {
             Ok(file) => self.keeper.keep_file(TICKETS, file.as_fd()),
             Err(error) => {
-                tracing::warn!(%error, "TLS sessions will not be resumed after a crash of the daemon");
+                tracing::warn!(%error, "failed to pass TLS ticket keys to the keeper: no resumption after a crash");
                 self.keeper.forget_file(TICKETS);
             }
         }
@@ -345,21 +348,21 @@ impl Traffic {
 
     /// Passes listening sockets to the keeper, so that a crash does not close them.
     fn pass_sockets(&mut self) {
-        let mut former = std::mem::take(&mut self.kept);
+        let mut previous = std::mem::take(&mut self.kept);
         for (address, sockets) in self.proxy.listening() {
-            let held = former.remove(&address).unwrap_or(0);
+            let held = previous.remove(&address).unwrap_or(0);
             for (number, socket) in sockets.iter().enumerate().skip(held) {
                 self.keeper.keep(SOCKETS, address, number, socket.as_fd());
             }
             self.kept.insert(address, sockets.len());
         }
-        for (address, count) in former {
+        for (address, count) in previous {
             (0..count).for_each(|number| self.keeper.forget(SOCKETS, address, number));
         }
     }
 }
 
-/// Pools that proxy services use.
+/// Returns the pools that proxy services use.
 fn proxied_pools(desired: &Desired) -> impl Iterator<Item = &Pool> {
     let used: BTreeSet<&str> = desired
         .proxies

@@ -1,4 +1,4 @@
-//! The layer 4 engine without a daemon, for edits of ipvsadm; requires the runtime directory's lock.
+//! The layer 4 engine without a daemon, for edits from ipvsadm. Requires the runtime directory's lock.
 
 use weir_ipvsadm::{Edit, Refusal};
 use weir_model::Desired;
@@ -11,7 +11,7 @@ use super::server_state::Planes;
 use crate::order_file::OrderStore;
 use weir_engine::{Opening, Paths};
 
-/// An engine without a daemon, under the lock of the runtime directory.
+/// An engine without a daemon.
 #[derive(Debug)]
 pub(crate) struct Offline {
     engine: Layer4,
@@ -21,7 +21,8 @@ pub(crate) struct Offline {
 }
 
 impl Offline {
-    /// Adopts the pinned data plane. Must be called inside a tokio runtime, with the runtime directory's lock held.
+    /// Opens the engine and takes over the pinned data plane. Must be called inside a tokio runtime, with the runtime
+    /// directory's lock held.
     ///
     /// # Errors
     /// The engine's.

@@ -1,4 +1,4 @@
-//! Probes through a service's path, whose rows the privileged process of layer 4 writes.
+//! Probes that use a service's path. The privileged layer 4 process writes their map rows.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Query, Reply, Request};
 use weir_model::ProbePath;
 use weir_probing::{PathObservation, PathPackets, RemotePaths, path_entry};
 
-/// The rows of path probes, written by the privileged process of layer 4.
+/// The map rows of path probes, written by the privileged layer 4 process.
 #[derive(Debug)]
 pub(super) struct Paths(pub(super) EngineClient);
 
@@ -47,7 +47,7 @@ impl RemotePaths for Paths {
                 error_type: it.error_type,
                 error_code: it.error_code,
             })),
-            _ => Err(io::Error::other("unexpected answer")),
+            _ => Err(io::Error::other("unexpected reply")),
         }
     }
 

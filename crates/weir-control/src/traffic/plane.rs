@@ -36,17 +36,17 @@ impl Plane for Traffic {
 
     async fn apply(&mut self, wanted: Wanted<'_>) -> Result<u64, Error> {
         let desired = wanted.desired;
-        self.check_separation(desired)?;
+        self.check_needs_root(desired)?;
         self.check_sections(&wanted)?;
         let prepared = self.prepare(desired)?;
-        let is_engine_needed = needs_engine(desired) || self.adds_addresses_elsewhere(desired);
+        let is_engine_needed = needs_engine(desired) || self.needs_engine_for_addresses(desired);
         match &mut self.engine {
             Some(engine) => engine.apply(wanted, &self.states).await?,
             None if is_engine_needed => self.open_engine(wanted, None).await?,
             None => {
                 if let Err(error) = self.vips.apply(desired).await {
-                    if let Err(back) = self.vips.apply(&self.desired).await {
-                        tracing::warn!(error = %back, "failed to remove added addresses");
+                    if let Err(rollback_error) = self.vips.apply(&self.desired).await {
+                        tracing::warn!(error = %rollback_error, "failed to restore the added addresses");
                     }
                     return Err(error.into());
                 }
@@ -58,7 +58,7 @@ impl Plane for Traffic {
         };
         self.states.handle_configuration(pools);
         self.commit(prepared, desired);
-        self.note_base(wanted);
+        self.keep_open_request(wanted);
         Ok(self.revision())
     }
 
@@ -76,7 +76,7 @@ impl Plane for Traffic {
         order: ServerOrder,
     ) -> Result<(), Error> {
         let (mut planes, states) = self.planes();
-        planes.place_order(states, (pool, address), order)
+        planes.set_override(states, (pool, address), order)
     }
 
     fn overridden(&self, pool: &str, server: &str) -> Option<Override> {
@@ -100,8 +100,8 @@ impl Plane for Traffic {
         self.states.ejected()
     }
 
-    fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> Result<(), Error> {
-        let pools = self.states.end_ejections(then);
+    fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> Result<(), Error> {
+        let pools = self.states.end_ejections(kept);
         self.apply_weights(&pools)
     }
 
@@ -133,14 +133,14 @@ impl Plane for Traffic {
         self.engine.as_ref()?.listener_conflict(desired)
     }
 
-    /// The first request opens the engine if there are only proxy services.
+    /// Executes a request from ipvsadm. Opens the engine if there are only proxy services.
     async fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
         client: Option<BorrowedFd<'_>>,
     ) -> Result<ipvsadm::Answer, Error> {
         if self.engine.is_none() {
-            self.open_engine_again().await?;
+            self.reopen_engine().await?;
         }
         if let ipvsadm::Request::Edits(edits) = request {
             let (mut planes, states) = self.planes();
@@ -156,7 +156,7 @@ impl Plane for Traffic {
             }
             ipvsadm::Request::Connections => ipvsadm::Answer::Connections(engine.connections()?),
             ipvsadm::Request::Timeouts => ipvsadm::Answer::Timeouts(engine.timeouts()?),
-            // Without `[sync]` there are none; a synchronizer of this process has answered already.
+            // Empty without `[sync]`. A synchronizer in this process has already handled the request.
             ipvsadm::Request::Daemons => ipvsadm::Answer::Daemons(
                 engine
                     .sync_status()?
@@ -227,7 +227,7 @@ impl Plane for Traffic {
         let services = self.proxy.status();
         let servers = services.iter().flat_map(|service| &service.servers);
         let same = servers.filter(|it| it.pool == pool && it.name == server);
-        // Each service counts the connections of all services.
+        // Each service's count includes the connections of all services.
         open += same.map(|server| server.active).max().unwrap_or(0);
         Ok((open, closed))
     }
@@ -256,7 +256,7 @@ impl Plane for Traffic {
                         weir_model::ProxyProtocol::Tcp => "connection",
                     }
                 )],
-                outcome: Some(format!("proxy service {} takes it", proxy.name)),
+                outcome: Some(format!("proxy service {} handles it", proxy.name)),
             }),
             _ => Ok(answer),
         }
@@ -303,7 +303,7 @@ impl Plane for Traffic {
         match self.engine.as_ref()?.sync_status() {
             Ok(status) => status.map(Sync::from),
             Err(error) => {
-                tracing::debug!(%error, "flow synchronization cannot be read");
+                tracing::debug!(%error, "failed to read the status of flow synchronization");
                 None
             }
         }
@@ -353,8 +353,8 @@ impl Plane for Traffic {
             return Ok(());
         }
         engine.transfer_counts();
-        tracing::warn!("the other program had begun to take over; its changes are reverted");
-        self.open_engine_again().await
+        tracing::warn!("the successor had started to take over; reverting its changes");
+        self.reopen_engine().await
     }
 
     fn hand_over(&mut self, channel: Channel) {
@@ -370,7 +370,7 @@ impl Plane for Traffic {
             std::mem::take(&mut self.exported_counts),
         );
         self.sender = Some(std::thread::spawn(move || {
-            let counts = || Handover::since(&status(), &before).write();
+            let counts = || Handover::counter_delta(&status(), &before).write();
             keeper::send(&channel, &connections, counts);
         }));
     }
@@ -381,13 +381,13 @@ impl Plane for Traffic {
     }
 
     fn is_handed_over(&self) -> bool {
-        let over =
+        let is_finished =
             |thread: &Option<JoinHandle<()>>| thread.as_ref().is_none_or(JoinHandle::is_finished);
-        if !self.proxy.is_finished() || !over(&self.receiver) {
+        if !self.proxy.is_finished() || !is_finished(&self.receiver) {
             return false;
         }
         self.proxy.end_hand_over();
-        over(&self.sender)
+        is_finished(&self.sender)
     }
 
     async fn close(&mut self, limit: Duration) {
@@ -408,7 +408,7 @@ impl Plane for Traffic {
 }
 
 impl Traffic {
-    /// Number of configurations that have been applied.
+    /// Returns the number of configurations that have been applied.
     fn revision(&self) -> u64 {
         match &self.engine {
             Some(engine) => engine.revision(),

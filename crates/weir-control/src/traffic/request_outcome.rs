@@ -1,5 +1,5 @@
-//! Samples for passive checks: once per second, the proxy's counters of requests by outcome are read. weir-state
-//! decides which servers are ejected.
+//! Samples for passive checks. Once per second, the proxy's request counters by outcome are read. weir-state decides
+//! which servers are ejected.
 
 use std::collections::HashMap;
 
@@ -10,21 +10,22 @@ use weir_state::{Source, Watched};
 use super::server_state::{log_ejections, now};
 use super::{Error, Traffic};
 
-/// The counters of each server, by pool and name, when a request last succeeded or its ejection was active.
+/// The counters of each server, by pool and name, at the last check at which a request had succeeded or the server was
+/// ejected.
 #[derive(Debug, Default)]
 pub(super) struct LastSuccess(HashMap<(String, String), Conduct>);
 
 impl Traffic {
-    /// Reads the counters and applies the ejections that follow.
+    /// Reads the counters and applies the resulting ejections.
     pub(super) fn watch_requests(&mut self) -> Result<(), Error> {
         let counters = counters(&self.proxy.status());
         let before = &mut self.last_success.0;
         before.retain(|name, _| counters.contains_key(name));
         for (name, conduct) in &counters {
-            let known = before.entry(name.clone()).or_insert(*conduct);
+            let last_success = before.entry(name.clone()).or_insert(*conduct);
             let ejected = self.states.ejection(&name.0, &name.1, None).is_some();
-            if known.well != conduct.well || ejected {
-                *known = *conduct;
+            if last_success.well != conduct.well || ejected {
+                *last_success = *conduct;
             }
         }
         let pools = self.desired.pools.iter().map(|pool| Watched {
@@ -55,7 +56,7 @@ impl Traffic {
     }
 }
 
-/// The counters of each server over all services, by pool and name.
+/// Returns the counters of each server over all services, by pool and name.
 fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
     let mut all: HashMap<(String, String), Conduct> = HashMap::new();
     for server in services.iter().flat_map(|service| &service.servers) {
@@ -71,7 +72,7 @@ fn counters(services: &[ServiceStatus]) -> HashMap<(String, String), Conduct> {
     all
 }
 
-/// Requests as a sample of handshakes: those that were sent, and those that succeeded.
+/// Returns the number of requests, and of those that succeeded, as a sample of handshakes.
 const fn sample(conduct: &Conduct) -> Sample {
     let failed = conduct.unreached + conduct.broken + conduct.status;
     Sample {
@@ -88,8 +89,9 @@ fn reason(now: &Conduct, before: &Conduct) -> String {
         (now.status - before.status, "with status 5xx"),
     ];
     let texts = |kinds: &[(u64, &str)]| -> Vec<String> {
-        let some = kinds.iter().filter(|(count, _)| *count > 0);
-        some.map(|(count, text)| format!("{count} {text}"))
+        let nonzero = kinds.iter().filter(|(count, _)| *count > 0);
+        nonzero
+            .map(|(count, text)| format!("{count} {text}"))
             .collect()
     };
     format!("all recent requests failed: {}", texts(&kinds).join(", "))

@@ -1,4 +1,4 @@
-//! Changes of servers' states: overrides, check results and ejections, applied to both planes.
+//! Changes to server states (overrides, check results and ejections), applied to both planes.
 
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -16,7 +16,7 @@ use super::layer4::Layer4;
 use super::{Error, Traffic};
 use crate::order_file::OrderStore;
 
-/// The planes and the file that owns overrides, as needed for a request.
+/// What an override changes: both planes, and the overrides file.
 pub(super) struct Planes<'a> {
     pub(super) engine: Option<&'a mut Layer4>,
     /// `None` = no daemon is running.
@@ -46,36 +46,37 @@ impl Driver for Planes<'_> {
         if let Some(engine) = &mut self.engine
             && let Err(error) = engine.copy_override(record)
         {
-            tracing::warn!(%error, "failed to write the copy of an override for older versions");
+            tracing::warn!(%error, "failed to write the copy of an override in state.json, for older versions");
         }
     }
 }
 
 impl Planes<'_> {
     /// Sets or removes the override of a server in both planes.
-    pub(super) fn place_order(
+    pub(super) fn set_override(
         &mut self,
         states: &mut ServerStates,
         (pool, server): (&str, &str),
         order: ServerOrder,
     ) -> Result<(), Error> {
-        self.check_order(pool, server, order)?;
+        self.check_override(pool, server, order)?;
         match states.place_order((pool, server), order.0, now(), self) {
             Ok(_) => Ok(()),
             Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
-            Err(OrderError::Halfway { cause, back }) => Err(Error::Halfway {
+            Err(OrderError::Halfway { cause, back }) => Err(Error::RollbackFailed {
                 cause: Box::new(cause),
-                back: Box::new(back),
+                rollback: Box::new(back),
             }),
         }
     }
 
-    fn check_order(&self, pool: &str, server: &str, order: ServerOrder) -> Result<(), Error> {
-        let known = pool_of(self.engine.as_deref(), self.desired, pool).is_some_and(|pool| {
+    /// Returns an error if the server does not exist or the weight is too large.
+    fn check_override(&self, pool: &str, server: &str, order: ServerOrder) -> Result<(), Error> {
+        let exists = pool_of(self.engine.as_deref(), self.desired, pool).is_some_and(|pool| {
             let mut servers = pool.servers.iter().chain(&pool.sorry);
             servers.any(|it| it.name == server)
         });
-        if !known {
+        if !exists {
             return Err(Error::Engine(weir_engine::Error::NoServer {
                 pool: pool.to_owned(),
                 server: server.to_owned(),
@@ -92,21 +93,21 @@ impl Planes<'_> {
         }
     }
 
-    /// Executes edits of ipvsadm; weights of the file's servers become overrides, as with `weir server`.
+    /// Executes edits from ipvsadm. Weights of the file's servers become overrides, as with `weir server`.
     pub(super) async fn edit_table(
         &mut self,
         states: &mut ServerStates,
         edits: &[Edit],
         client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
-        let (mut answers, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
+        let (mut results, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let engine = self.engine.as_deref();
-            answers.push(match engine.and_then(|it| it.weight_order(edit)) {
+            results.push(match engine.and_then(|it| it.weight_order(edit)) {
                 Some(Ok(order)) => {
                     let server = (order.pool.as_str(), order.server.as_str());
-                    let placed = self.place_order(states, server, ServerOrder(order.wanted));
-                    Some(placed.map_err(|error| Refusal::Message(error.to_string())))
+                    let applied = self.set_override(states, server, ServerOrder(order.wanted));
+                    Some(applied.map_err(|error| Refusal::Message(error.to_string())))
                 }
                 Some(Err(refusal)) => Some(Err(refusal)),
                 None => {
@@ -119,13 +120,13 @@ impl Planes<'_> {
             return Vec::new();
         };
         let before = engine.revision();
-        let edited = engine.edit_table(&rest, states, client).await;
-        let mut edited = edited.into_iter();
+        let edit_results = engine.edit_table(&rest, states, client).await;
+        let mut edit_results = edit_results.into_iter();
         if engine.revision() != before {
             states.handle_configuration(engine.desired().pools.iter());
         }
-        let answer = |answer: Option<_>| answer.or_else(|| edited.next()).unwrap_or(Ok(()));
-        answers.into_iter().map(answer).collect()
+        let result = |result: Option<_>| result.or_else(|| edit_results.next()).unwrap_or(Ok(()));
+        results.into_iter().map(result).collect()
     }
 }
 
@@ -156,7 +157,7 @@ impl Traffic {
         recorded
     }
 
-    /// Reads the handshake counters of layer 4 services and ejects servers accordingly.
+    /// Reads the handshake counters of layer 4 services, and ejects servers that do not respond.
     pub(super) fn watch_handshakes(
         &mut self,
         passed: &crate::plane::LastPass<'_>,
@@ -175,7 +176,7 @@ impl Traffic {
         self.apply_weights(&changed)
     }
 
-    /// Ejects servers whose answers take longer than `max_latency`, and adjusts the weights of pools with `adapt`.
+    /// Ejects servers whose responses take longer than `max_latency`, and adjusts the weights of pools with `adapt`.
     pub(super) fn watch_latencies(&mut self) -> Result<(), Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(());
@@ -186,7 +187,7 @@ impl Traffic {
             tracing::debug!(
                 service = adjusted.service,
                 percent = ?adjusted.percent,
-                "adjusted weights to the latency"
+                "adjusted weights according to latency"
             );
             self.states
                 .handle_latency(adjusted.service, adjusted.percent);
@@ -196,7 +197,7 @@ impl Traffic {
             let limit = pools.iter().find(|it| it.pool.name == pool);
             let limit = limit.and_then(|it| it.pool.health.max_latency);
             let limit = limit.unwrap_or_default().as_secs_f64() * 1_000.0;
-            ejection.reason = format!("all answers took longer than {limit} ms");
+            ejection.reason = format!("all responses took longer than {limit} ms");
         };
         let now = now();
         let (events, ejected) =
@@ -207,7 +208,7 @@ impl Traffic {
         self.apply_weights(&changed)
     }
 
-    /// Applies the weights of some pools to both planes.
+    /// Applies the weights of `pools` to both planes.
     pub(super) fn apply_weights(&mut self, pools: &BTreeSet<String>) -> Result<(), Error> {
         let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
         apply_weights(
@@ -220,8 +221,7 @@ impl Traffic {
     }
 }
 
-/// Updates the states of some pools and applies their weights. The engine is first, because it may fail; its failure
-/// does not prevent the proxy's update.
+/// Updates the states of `pools` and applies their weights. If the engine fails, the proxy is still updated.
 fn apply_weights(
     engine: Option<&mut Layer4>,
     proxy: Option<&mut weir_proxy::Proxy>,
@@ -249,7 +249,7 @@ fn apply_weights(
     applied
 }
 
-/// Returns a pool by its name; the engine also knows those of ipvsadm.
+/// Returns a pool by its name. The engine's configuration includes the pools created with ipvsadm.
 fn pool_of<'a>(engine: Option<&'a Layer4>, desired: &'a Desired, name: &str) -> Option<&'a Pool> {
     match engine {
         Some(engine) => engine.desired().pool(name),
@@ -293,7 +293,7 @@ pub(super) fn log_ejections(events: &[EjectionEvent], now: Duration) {
     }
 }
 
-/// Time since the Unix epoch.
+/// Returns the time since the Unix epoch.
 pub(super) fn now() -> Duration {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default()

@@ -12,7 +12,7 @@ use crate::explain::Packet;
 use crate::snapshot::{ProxyServerStatus, ProxyStatus, ServerState, VipStatus};
 
 impl Traffic {
-    /// The addresses that Weir has added, by interface.
+    /// Returns the addresses that Weir has added, with their interface.
     pub(super) fn added(&self) -> Vec<(String, IpAddr)> {
         match &self.engine {
             Some(engine) => engine.added_vips().to_vec(),
@@ -20,7 +20,7 @@ impl Traffic {
         }
     }
 
-    /// The status of proxy services.
+    /// Returns the status of the proxy services.
     pub(super) fn proxies(&self) -> Vec<ProxyStatus> {
         let added = self.added().into_iter().map(|(_, address)| address);
         let added: BTreeSet<IpAddr> = added.collect();
@@ -105,7 +105,8 @@ impl Traffic {
         }
     }
 
-    /// The proxy service that a connection to that address reaches: that of the most specific listener.
+    /// Returns the proxy service that a connection to the packet's destination reaches: the service with the most
+    /// specific listener.
     pub(super) fn proxy_at(&self, packet: &Packet) -> Option<&weir_model::Proxy> {
         if packet.protocol != Protocol::Tcp {
             return None;
@@ -124,7 +125,7 @@ impl Traffic {
     }
 }
 
-/// A pool with its servers by name, for pools of thousands of servers.
+/// A pool with its servers by name, because a pool may have thousands of servers.
 struct ConfiguredPool<'a> {
     pool: &'a Pool,
     servers: HashMap<&'a str, &'a Server>,
@@ -132,7 +133,8 @@ struct ConfiguredPool<'a> {
 
 impl<'a> ConfiguredPool<'a> {
     fn new(pool: &'a Pool) -> Self {
-        // As in a search from the front, the first server of a name is found.
+        // In reverse order, so that the first of several servers with the same name remains, as in a search from the
+        // front.
         let servers = pool.servers.iter().chain(&pool.sorry).rev();
         Self {
             pool,
@@ -141,7 +143,8 @@ impl<'a> ConfiguredPool<'a> {
     }
 }
 
-/// Whether a local socket can bind to the first address, which a listener requires.
+/// Returns the state of the first address: whether a local socket can bind it, which a listener requires, and whether
+/// Weir added it.
 fn vip(proxy: &weir_model::Proxy, added: &BTreeSet<IpAddr>) -> VipStatus {
     match proxy.listen.first().map(SocketAddr::ip) {
         Some(address) if UdpSocket::bind((address, 0)).is_err() => VipStatus::Absent,

@@ -34,7 +34,7 @@ impl Group {
         let mut lines = log
             .lines()
             .rev()
-            .filter(|it| it.contains("changed by an operator"));
+            .filter(|it| it.contains("an operator changed a server"));
         let line = lines.find(|line| line.split(' ').any(|word| word == mark))?;
         Some(line.split(' ').next()?.to_owned())
     }

@@ -126,7 +126,7 @@ fn upgrade_failing_after_map_replacement_leaves_nothing() {
     assert!(made.expect("bpftool runs").status.success());
     fails_late(&mut walk, present());
     assert!(!filter.exists(), "the maps are others");
-    assert!(walk.world.log().contains("changes are reverted"));
+    assert!(walk.world.log().contains("reverting its changes"));
     obeys(&mut walk, pid);
     walk.end();
 }

@@ -104,7 +104,7 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     let (_, shown) = proxy.weir(&["status"]);
     assert!(
         shown.contains(&format!(
-            "pool p: 2 servers of {NAME} SRV, as they were before: "
+            "pool p: 2 servers from {NAME} SRV; the previous servers stay in use: "
         )),
         "{shown}"
     );

@@ -220,7 +220,7 @@ fn secrets_appear_in_no_output_or_log() {
             );
         }
         let pid = rustix::process::Pid::from_child(&proxy.child);
-        let refused = || proxy.log().matches("reload refused").count();
+        let refused = || proxy.log().matches("reload failed").count();
         let before = refused();
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
         until("a refusal", || refused() > before);

@@ -93,7 +93,7 @@ fn implausible_list_changes_nothing() {
     }
     let (_, shown) = proxy.weir(&["status"]);
     assert!(
-        shown.contains("as they were before: it shrank from 3 to 0 servers"),
+        shown.contains("the previous servers stay in use: it shrank from 3 to 0 servers"),
         "{shown}"
     );
     // The state survives a restart; a reload accepts the list as it is.

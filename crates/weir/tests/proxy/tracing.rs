@@ -330,7 +330,7 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let mut client = Client::connect(proxy.listen);
     client.fetch(&request("/later", ""));
     until("a warning", || {
-        proxy.log().contains("could not send traces")
+        proxy.log().contains("failed to send traces")
     });
     collector.respond(200);
     until("the retry", || !recorded_spans(&collector).is_empty());

@@ -12,17 +12,17 @@ use super::{NamedToken, hash};
 use crate::api::Role;
 use crate::hex;
 
-/// Maximum size of the file, in bytes; enough for ten thousand tokens.
+/// Maximum size of the file in bytes; enough for ten thousand tokens.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Maximum length of the name of a token.
+/// Maximum length of a token's name in bytes.
 const NAME_MAX: usize = 64;
 
-/// Why a token file cannot be used. The errors quote no part of the file: it may be another file, or contain a token by
-/// mistake.
+/// Why a token file cannot be used. The errors do not quote the file, because it may be the wrong file or contain a
+/// token by mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    /// It cannot be opened, read or written.
+    /// The file cannot be opened, read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
@@ -30,7 +30,7 @@ pub enum TokenFileError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// It is not a regular file.
+    /// The file is not a regular file, or is too large.
     #[error("{path}: a token file must be a regular file of at most {MAX_BYTES} bytes", path = path.display())]
     Kind {
         /// The file.
@@ -38,17 +38,20 @@ pub enum TokenFileError {
     },
     /// The file belongs to another user, who could add tokens.
     #[error(
-        "{path}: it belongs to user {uid}; root or the daemon's own user must own it: chown root {path}",
+        "{path}: the file is owned by user {uid}, but must be owned by root or the daemon's user: chown root {path}",
         path = path.display()
     )]
     Owner {
         /// The file.
         path: PathBuf,
-        /// Its owner.
+        /// The owner's user ID.
         uid: u32,
     },
-    /// Other users have access.
-    #[error("{path}: its mode is {mode:04o}, and others must have no access: chmod 0600 {path}", path = path.display())]
+    /// Other users have access to the file.
+    #[error(
+        "{path}: the mode is {mode:04o}, but other users must have no access: chmod 0600 {path}",
+        path = path.display()
+    )]
     Mode {
         /// The file.
         path: PathBuf,
@@ -60,7 +63,7 @@ pub enum TokenFileError {
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         /// What is wrong.
         reason: &'static str,
@@ -73,24 +76,24 @@ pub enum TokenFileError {
         /// What is wrong.
         reason: &'static str,
     },
-    /// The system has no random numbers.
-    #[error("no random bytes")]
+    /// The system's random number generator failed.
+    #[error("the system's random number generator failed")]
     Random,
 }
 
-/// Reads the tokens of a file that this user, or root, owns and others cannot access.
+/// Reads the tokens from a file that only root or this user may own, and that others cannot access.
 ///
 /// # Errors
-/// The file cannot be read, others have access to it, or a line is invalid.
+/// The file cannot be read, has the wrong owner or mode, or has an invalid line.
 pub fn named_tokens(path: &Path) -> Result<Vec<NamedToken>, TokenFileError> {
-    // A FIFO must not block the daemon.
+    // Opening a FIFO must not block the daemon.
     let file =
         weir_sys::privileged::open_nonblocking(path).map_err(|source| failed(path, source))?;
     parse(path, &text(path, &file)?)
 }
 
-/// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. It is stored
-/// nowhere else.
+/// Generates a token, adds its hash to the file, which is created if necessary, and returns the token. The token itself
+/// is not stored.
 ///
 /// # Errors
 /// The file cannot be used or written, or the name is in use.
@@ -101,22 +104,25 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
     };
     if !is_name(name) {
         return Err(refused(
-            "a name has up to 64 letters, digits, `.`, `_`, `-`",
+            "a name has 1 to 64 characters: letters, digits, `.`, `_`, `-`",
         ));
     }
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
     let mut file = options.open(path).map_err(|e| failed(path, e))?;
-    let held = text(path, &file)?;
-    if parse(path, &held)?.iter().any(|token| token.name == name) {
+    let content = text(path, &file)?;
+    if parse(path, &content)?
+        .iter()
+        .any(|token| token.name == name)
+    {
         return Err(refused(
             "this name already has a token; remove its line first",
         ));
     }
-    let mut bits = [0; 32];
-    rand::fill(&mut bits).map_err(|_| TokenFileError::Random)?;
-    let token = hex::encode(&bits);
-    let end = if held.is_empty() || held.ends_with('\n') {
+    let mut token_bytes = [0; 32];
+    rand::fill(&mut token_bytes).map_err(|_| TokenFileError::Random)?;
+    let token = hex::encode(&token_bytes);
+    let end = if content.is_empty() || content.ends_with('\n') {
         ""
     } else {
         "\n"
@@ -133,22 +139,22 @@ pub fn add_token(path: &Path, name: &str, role: Role) -> Result<String, TokenFil
 }
 
 fn text(path: &Path, file: &File) -> Result<String, TokenFileError> {
-    let found = file.metadata().map_err(|e| failed(path, e))?;
-    let path_of = || path.to_owned();
-    if !found.is_file() || found.len() > MAX_BYTES {
-        return Err(TokenFileError::Kind { path: path_of() });
+    let metadata = file.metadata().map_err(|e| failed(path, e))?;
+    let owned_path = || path.to_owned();
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(TokenFileError::Kind { path: owned_path() });
     }
-    let uid = found.uid();
+    let uid = metadata.uid();
     if uid != 0 && uid != geteuid().as_raw() {
         return Err(TokenFileError::Owner {
-            path: path_of(),
+            path: owned_path(),
             uid,
         });
     }
-    let mode = found.mode() & 0o7777;
+    let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(TokenFileError::Mode {
-            path: path_of(),
+            path: owned_path(),
             mode,
         });
     }
@@ -186,15 +192,16 @@ fn parse(path: &Path, text: &str) -> Result<Vec<NamedToken>, TokenFileError> {
 fn parse_line(line: &str) -> Result<NamedToken, &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let &[name, role, digest] = words.as_slice() else {
-        return Err("a line is NAME ROLE HASH");
+        return Err("a line must be NAME ROLE HASH");
     };
     if !is_name(name) {
-        return Err("a name has up to 64 letters, digits, `.`, `_`, `-`");
+        return Err("a name has 1 to 64 characters: letters, digits, `.`, `_`, `-`");
     }
     let role = role
         .parse()
-        .map_err(|_| "the role is not `read`, `operate` or `write`")?;
-    let hash = hex::decode(digest).ok_or("the hash is not a SHA-256 in 64 hexadecimal digits")?;
+        .map_err(|_| "the role must be `read`, `operate` or `write`")?;
+    let hash =
+        hex::decode(digest).ok_or("the hash must be a SHA-256 hash of 64 hexadecimal digits")?;
     Ok(NamedToken {
         name: name.to_owned(),
         role,
@@ -228,7 +235,7 @@ mod tests {
         let _ = fs::remove_file(&path);
         let first = add_token(&path, "prometheus", Role::Read).unwrap();
         let mut text = fs::read_to_string(&path).unwrap();
-        assert!(!text.contains(&first), "only the hash is kept");
+        assert!(!text.contains(&first), "only the hash is stored");
         text = format!("# who may\n\n{} # scrapes", text.trim_end());
         fs::write(&path, text).unwrap();
         let second = add_token(&path, "deploy", Role::Write).unwrap();
@@ -236,9 +243,9 @@ mod tests {
             own: None,
             named: named_tokens(&path).unwrap(),
         };
-        let found = |token: &str| tokens.find(token.as_bytes(), false);
-        assert_eq!(found(&first), Some(("prometheus", Role::Read)));
-        assert_eq!(found(&second), Some(("deploy", Role::Write)));
+        let role_of = |token: &str| tokens.find(token.as_bytes(), false);
+        assert_eq!(role_of(&first), Some(("prometheus", Role::Read)));
+        assert_eq!(role_of(&second), Some(("deploy", Role::Write)));
         let again = add_token(&path, "deploy", Role::Read).unwrap_err();
         assert!(again.to_string().contains("remove its line"), "{again}");
         fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
@@ -254,7 +261,7 @@ mod tests {
         for (text, reason) in [
             ("secret".to_owned(), "NAME ROLE HASH"),
             (format!("a/b read {hash}"), "a name has"),
-            (format!("secret admin {hash}"), "is not `read`"),
+            (format!("secret admin {hash}"), "must be `read`"),
             ("a read secret".to_owned(), "64 hexadecimal"),
             (format!("a read {}", "é".repeat(32)), "64 hexadecimal"),
             (format!("a read {hash} secret"), "NAME ROLE HASH"),

@@ -1,4 +1,4 @@
-//! Orders of the group of directors, and publications by operators.
+//! Executes commands from the group of directors, and publishes configurations for operators.
 
 use std::sync::Arc;
 
@@ -11,35 +11,35 @@ use crate::api::{
     Caller, FileRequest, PublishRequest, Published, Refusal, Reloaded, Reply, ServerOrder,
 };
 use crate::configuration;
-use crate::daemon::group::{GroupEvent, Held};
+use crate::daemon::group::{GroupEvent, PendingReply};
 use crate::group_configuration::GroupConfiguration;
 use crate::plane::Plane;
 
 impl<P: Plane> Director<P> {
-    /// Waits for an order of the group. Cancel-safe.
+    /// Waits for an event of the group. Cancel-safe.
     pub(in crate::daemon) async fn wait_for_group(&self) -> GroupEvent {
         self.group.next().await
     }
 
-    /// Executes an order of the group.
+    /// Handles an event of the group.
     pub(in crate::daemon) async fn handle_group(&mut self, event: GroupEvent) {
-        let order = match event {
+        let command = match event {
             GroupEvent::Applied(result) => return self.finish(result),
             GroupEvent::Settling => {
                 let is_moving = self.is_moving_flows();
-                let overdue = self.group.look_at_flows(is_moving);
+                let overdue = self.group.poll_settling(is_moving);
                 return self.reply(overdue);
             }
-            GroupEvent::Order(order) => order,
+            GroupEvent::Command(command) => command,
         };
-        match order {
+        match command {
             Output::Apply {
                 version,
                 text,
                 guard_ms,
                 ..
             } => {
-                tracing::info!(version, "applying the configuration of the group");
+                tracing::info!(version, "applying the group configuration");
                 let (candidate, reply) = self.group.apply(version, text);
                 let request = FileRequest {
                     group: Some(candidate),
@@ -50,34 +50,34 @@ impl<P: Plane> Director<P> {
                     .await;
             }
             Output::Shared { key, value } => {
-                let adopted = self.adopt(&key, value.clone()).await;
-                if let Err(error) = &adopted {
+                let applied = self.apply_shared(&key, value.clone()).await;
+                if let Err(error) = &applied {
                     let (pool, server) = (&key.pool, &key.server);
                     tracing::debug!(%error, pool, server, "a change from the group does not apply here");
                 }
-                self.group.adopted(key, value, adopted.is_ok());
+                self.group.record_change(key, value, applied.is_ok());
             }
-            Output::Settle { revision } => self.group.settle(revision),
+            Output::Settle { revision } => self.group.await_flow_sync(revision),
             Output::Settled { key } => {
                 let settled = self.group.settled(&key);
                 self.reply(settled);
             }
             Output::Published { request, result } => {
                 let result = result.map_err(|error| error.to_string());
-                self.group.published_as(request, result);
+                self.group.finish_publish(request, result);
             }
-            Output::Held(held) => {
-                self.group.set_held(held);
+            Output::Held(vips) => {
+                self.group.set_kept_vips(vips);
                 self.announce();
             }
             Output::Verdicts(verdicts) => {
-                let news = self.group.set_verdicts(verdicts);
-                if let Err(error) = self.plane.apply_health(news) {
-                    tracing::error!(%error, "failed to apply the group's view of servers");
+                let events = self.group.set_verdicts(verdicts);
+                if let Err(error) = self.plane.apply_health(events) {
+                    tracing::error!(%error, "failed to apply the group's verdicts about servers");
                 }
                 self.notify_pool_changes();
             }
-            Output::Save(shared) => self.group.keep(shared),
+            Output::Save(shared) => self.group.save_shared(shared),
             // The driver executes these.
             Output::List
             | Output::Watch { .. }
@@ -87,40 +87,40 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Reports the result of a configuration of the group. Another director may fail, or join, as soon as this one
-    /// reports success.
+    /// Reports the result of applying a group configuration. As soon as this director reports success, another one may
+    /// stop or join, so success is reported only after moved flows have been sent.
     fn finish(&mut self, result: Result<Reloaded, Refusal>) {
-        if result.is_ok() && self.group.may_wait() && self.is_moving_flows() {
-            self.group.wait(result);
+        if result.is_ok() && self.group.may_delay_result() && self.is_moving_flows() {
+            self.group.delay_result(result);
         } else {
             self.group.applied(result);
         }
     }
 
-    /// Replies to an order that has changed a server, as soon as the group has settled it.
-    pub(super) fn reply_when_settled(&mut self, key: SharedKey, held: Held) {
-        let held = match self.configured.sync {
-            Some(_) => self.group.hold(key.clone(), held),
-            None => Some(held),
+    /// Replies to a request that changed a server, as soon as the group has settled the change.
+    pub(super) fn reply_when_settled(&mut self, key: SharedKey, reply: PendingReply) {
+        let reply = match self.configured.sync {
+            Some(_) => self.group.defer_reply(key.clone(), reply),
+            None => Some(reply),
         };
-        self.reply(held.map(|held| (key, held)).into_iter().collect());
+        self.reply(reply.map(|reply| (key, reply)).into_iter().collect());
     }
 
-    fn reply(&self, replies: Vec<(SharedKey, Held)>) {
-        for (key, held) in replies {
-            match held {
-                Held::Server(reply) => {
+    fn reply(&self, replies: Vec<(SharedKey, PendingReply)>) {
+        for (key, reply) in replies {
+            match reply {
+                PendingReply::Server(reply) => {
                     let _ = reply.send(self.server_now(&key.pool, &key.server));
                 }
-                Held::Member(reply) => {
+                PendingReply::Member(reply) => {
                     let _ = reply.send(Ok(()));
                 }
             }
         }
     }
 
-    /// Adopts an override or an added server of another director.
-    async fn adopt(&mut self, key: &SharedKey, value: Value) -> Result<(), Refusal> {
+    /// Applies an override or an added server from another director.
+    async fn apply_shared(&mut self, key: &SharedKey, value: Value) -> Result<(), Refusal> {
         match key.kind {
             Kind::Override => {
                 let order: ServerOrder = serde_json::from_value(value).map_err(Refusal::new)?;
@@ -130,21 +130,22 @@ impl<P: Plane> Director<P> {
                 }
             }
             Kind::Server => {
-                self.permits_shared(&key.pool, &key.server)?;
+                self.check_shared_server(&key.pool, &key.server)?;
                 let keys = match value {
                     Value::Object(keys) if keys.get("removed") != Some(&Value::Bool(true)) => {
                         Some(keys)
                     }
                     _ => None,
                 };
-                self.order_member(&key.pool, &key.server, keys).await?;
+                self.change_member(&key.pool, &key.server, keys).await?;
             }
         }
         Ok(())
     }
 
-    /// Rejects a server of another director for a pool of layer 4 services that `[cluster.publish]` does not permit.
-    fn permits_shared(&self, pool: &str, server: &str) -> Result<(), Refusal> {
+    /// Returns an error for a server from another director if a layer 4 service uses the pool and `[cluster.publish]`
+    /// does not permit the server.
+    fn check_shared_server(&self, pool: &str, server: &str) -> Result<(), Refusal> {
         let mut services = self.configured.services.iter();
         if !services.any(|service| service.pool == pool) {
             return Ok(());
@@ -160,15 +161,16 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Validates a configuration here, and publishes it.
+    /// Validates a configuration on this director, then publishes it.
     pub(super) fn publish(&mut self, request: PublishRequest, reply: Reply<Published>) {
-        match self.publishable(&request) {
+        match self.check_publishable(&request) {
             Ok(()) => self.group.publish(request.text, request.guard_ms, reply),
             Err(refusal) => drop(reply.send(Err(refusal))),
         }
     }
 
-    fn publishable(&self, request: &PublishRequest) -> Result<(), Refusal> {
+    /// Returns an error if the configuration is invalid here, or would put secrets into etcd unencrypted.
+    fn check_publishable(&self, request: &PublishRequest) -> Result<(), Refusal> {
         let Some(cluster) = &self.configured.cluster else {
             return Err(Refusal::new("[cluster] is not configured"));
         };

@@ -1,4 +1,4 @@
-//! Applies servers of lists outside the configuration file.
+//! Applies server lists from outside the configuration file.
 
 use serde_json::{Map, Value};
 use weir_cluster::{Kind, SharedKey};
@@ -7,21 +7,21 @@ use weir_model::diff;
 use super::Director;
 use super::server::unknown_pool;
 use crate::api::{Refusal, Reply};
-use crate::daemon::group::Held;
+use crate::daemon::group::PendingReply;
 use crate::plane::{Plane, Wanted};
 
 impl<P: Plane> Director<P> {
-    /// Waits until a list of servers may have changed. Cancel-safe.
+    /// Waits until a server list may have changed. Cancel-safe.
     pub(crate) async fn wait_for_list_change(&self) {
         self.membership.changed().await;
     }
 
-    /// Retries failed watches of lists. Returns whether one succeeded.
+    /// Retries failed watches of list files. Returns whether a retry succeeded.
     pub(crate) fn retry_list_watches(&mut self) -> bool {
         self.membership.check_directories()
     }
 
-    /// Applies the current lists of servers, as far as they are plausible.
+    /// Applies the current server lists, if they have changed and are plausible.
     pub(crate) async fn apply_lists(&mut self) {
         let Some(lists) = self.membership.news(&self.configured) else {
             return;
@@ -36,20 +36,20 @@ impl<P: Plane> Director<P> {
         match self.plane.apply(wanted).await {
             Ok(revision) => {
                 let changes = changes.len();
-                tracing::info!(revision, changes, "a list of servers changed");
+                tracing::info!(revision, changes, "applied a changed server list");
                 self.desired = desired;
                 self.membership.commit(&self.configured, lists);
                 self.configure_checks();
             }
             Err(error) => {
-                tracing::error!(%error, "a list of servers cannot be applied; the last one stays active");
+                tracing::error!(%error, "failed to apply a server list; the previous one stays active");
                 self.membership.reject(&lists, &error.to_string());
             }
         }
     }
 
-    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it. With `[sync]` in a
-    /// group, the reply waits until the group has settled it.
+    /// Adds a server to a pool or changes an added one, with these keys; `None` removes it. With `[sync]` in a group,
+    /// the reply waits until the group has settled the change.
     pub(super) async fn member(
         &mut self,
         pool: &str,
@@ -57,7 +57,7 @@ impl<P: Plane> Director<P> {
         keys: Option<Map<String, Value>>,
         reply: Reply<()>,
     ) {
-        if let Err(refusal) = self.order_member(pool, address, keys.clone()).await {
+        if let Err(refusal) = self.change_member(pool, address, keys.clone()).await {
             return drop(reply.send(Err(refusal)));
         }
         let value = match keys {
@@ -70,11 +70,11 @@ impl<P: Plane> Director<P> {
             pool: pool.to_owned(),
             server: address.to_owned(),
         };
-        self.reply_when_settled(key, Held::Member(reply));
+        self.reply_when_settled(key, PendingReply::Member(reply));
     }
 
-    /// The same, by this director or by another one of the group.
-    pub(super) async fn order_member(
+    /// Adds, changes or removes a server as requested from this director or from another one in the group.
+    pub(super) async fn change_member(
         &mut self,
         pool: &str,
         address: &str,
@@ -98,7 +98,7 @@ impl<P: Plane> Director<P> {
         self.desired = desired;
         self.membership.commit(&self.configured, lists);
         self.configure_checks();
-        tracing::info!(address, "a server was added, changed or removed");
+        tracing::info!(address, "added, changed or removed a server");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Announced VIPs of this director, and `weir node drain`.
+//! The VIPs that this director announces, and `weir node drain`.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,11 +13,11 @@ use weir_vrrp_agent::Order as VrrpOrder;
 
 use crate::api::{NodeOrder, NodeState, Refusal};
 
-/// Records that the node is drained; this is kept across restarts.
+/// Records that the node is drained, so that it stays drained after a restart.
 const FILE: &str = "node.json";
-/// Number of attempts to query the VRRP agent, which may be starting, and the pause between them.
+/// Number of attempts to reach the VRRP agent, which may be starting, and the interval between them.
 const ATTEMPTS: u32 = 25;
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The state of this node: drained or not, and the announced VIPs.
 #[derive(Debug)]
@@ -28,13 +28,13 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Must be called inside a tokio runtime.
+    /// Reads the recorded state. Must be called inside a tokio runtime.
     pub(super) fn new(runtime_dir: &Path) -> Self {
         let recorded = fs::read(runtime_dir.join(FILE)).unwrap_or_default();
         let recorded = serde_json::from_slice::<NodeOrder>(&recorded);
         let is_draining = recorded.is_ok_and(|order| order.state == NodeState::Drain);
         if is_draining {
-            tracing::warn!("this director is drained; `weir node ready` reverts this");
+            tracing::warn!("this director is drained; to end this, run `weir node ready`");
         }
         Self {
             announcer: Client::new(runtime_dir),
@@ -47,32 +47,36 @@ impl Node {
         self.is_draining
     }
 
-    /// Sends the announcer which VIPs can serve, if that has changed.
+    /// Reports to the announcer which VIPs can serve, if that has changed.
     ///
-    /// A VIP that the group `holds` stays announced: no other director announces it.
-    pub(super) fn announce(&self, mut facts: Option<Facts>, holds: impl Fn(IpAddr) -> bool) {
+    /// A VIP for which `must_announce` returns true stays announced, because no other director announces it.
+    pub(super) fn announce(
+        &self,
+        mut facts: Option<Facts>,
+        must_announce: impl Fn(IpAddr) -> bool,
+    ) {
         let vips = facts.iter_mut().flat_map(|facts| &mut facts.vips);
-        for fact in vips.filter(|fact| !fact.serves && holds(fact.vip)) {
+        for fact in vips.filter(|fact| !fact.serves && must_announce(fact.vip)) {
             fact.serves = true;
         }
         self.announcer.send(facts);
     }
 
-    /// What the announcer reports.
+    /// Returns the announcer's last report.
     pub(super) fn report(&self) -> Option<Report> {
         self.announcer.report()
     }
 
-    /// Records the new state before it takes effect.
+    /// Drains this director, or ends the drain. Records the new state before it takes effect.
     ///
     /// # Errors
-    /// It cannot be recorded, or this director has nothing that another one could take over; nothing changes.
-    pub(super) fn order(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
-        let moves = desired.announce.is_some() || !desired.vrrp.is_empty();
-        if order.state == NodeState::Drain && !moves {
+    /// The state cannot be recorded, or another director has nothing to take over. Then nothing changes.
+    pub(super) fn set_state(&mut self, order: NodeOrder, desired: &Desired) -> Result<(), Refusal> {
+        let has_movable_work = desired.announce.is_some() || !desired.vrrp.is_empty();
+        if order.state == NodeState::Drain && !has_movable_work {
             return Err(Refusal::new(
-                "there is no work to move: neither [announce] nor [vrrp.NAME] is configured; if another program moves \
-                 the VIPs, such as keepalived, use its command",
+                "there is no work to move: neither [announce] nor [vrrp.NAME] is configured; if another program, \
+                 such as keepalived, moves the VIPs, use its command",
             ));
         }
         self.record(order).map_err(|error| {
@@ -84,20 +88,20 @@ impl Node {
             NodeState::Drain => tracing::info!("draining this director"),
             NodeState::Ready => tracing::info!("this director is ready"),
         }
-        self.order_routers(desired);
+        self.move_routers(desired);
         Ok(())
     }
 
-    /// Releases the virtual routers of a drained node, and resumes those of a ready one.
-    pub(super) fn order_routers(&self, desired: &Desired) {
+    /// Releases the virtual routers if this node is drained, otherwise resumes them.
+    pub(super) fn move_routers(&self, desired: &Desired) {
         for router in &desired.vrrp {
             let name = router.name.clone();
-            let order = match self.is_draining {
+            let command = match self.is_draining {
                 true => VrrpOrder::Release { router: name },
                 false => VrrpOrder::Resume { router: name },
             };
             let runtime_dir = self.runtime_dir.clone();
-            tokio::task::spawn_blocking(move || order_router(&runtime_dir, &order));
+            tokio::task::spawn_blocking(move || send_to_agent(&runtime_dir, &command));
         }
     }
 
@@ -113,12 +117,12 @@ impl Node {
     }
 }
 
-fn order_router(runtime_dir: &Path, order: &VrrpOrder) {
+fn send_to_agent(runtime_dir: &Path, order: &VrrpOrder) {
     for attempt in 1..=ATTEMPTS {
         match weir_vrrp_agent::order(runtime_dir, order) {
             Ok(_) => return,
             Err(weir_vrrp_agent::Error::Socket { .. }) if attempt < ATTEMPTS => {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             Err(error) => {
                 tracing::error!(%error, "failed to move a virtual router");

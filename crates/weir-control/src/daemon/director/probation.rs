@@ -1,7 +1,7 @@
-//! Reloads on probation: one that makes things worse is rolled back.
+//! Reloads on probation: a reload that makes things worse is rolled back.
 //!
-//! Until the probation ends, a daemon that starts after a crash uses the former configuration: a bad configuration may
-//! crash the daemon.
+//! Until the probation ends, a daemon that starts after a crash uses the previous configuration, because the new one
+//! may have caused the crash.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::api::{Caller, FileRequest, Refusal, Reloaded, Reply};
 use crate::daemon::reload_guard::{Guard, Health};
 use crate::plane::{Plane, Wanted};
 
-/// A reload on probation.
+/// A reload on probation, and how to revert it.
 #[derive(Debug)]
 pub(super) struct Probation {
     guard: Guard,
@@ -24,18 +24,18 @@ pub(super) struct Probation {
     revert: Revert,
 }
 
-/// The state before the reload.
+/// The state before the reload, to which a rollback returns.
 #[derive(Debug)]
 struct Revert {
-    former: ActiveConfiguration,
-    /// The results of checks.
+    previous: ActiveConfiguration,
+    /// The check results.
     checkpoint: Checkpoint,
-    /// Servers that were ejected.
+    /// The ejected servers.
     ejected: BTreeSet<Ejected>,
 }
 
 impl<P: Plane> Director<P> {
-    /// Executes a reload and responds at once, or after its probation.
+    /// Executes a reload. Replies immediately, or after the probation if `guard_ms` is set.
     pub(super) async fn guarded_reload(
         &mut self,
         request: &FileRequest,
@@ -54,14 +54,14 @@ impl<P: Plane> Director<P> {
             }
         };
         let revert = Revert {
-            former: self.active_configuration(),
+            previous: self.active_configuration(),
             checkpoint: self.checks.checkpoint(),
             ejected: self.plane.ejected(),
         };
         match self.reload(request, caller).await {
             Ok(reloaded) => {
-                // The configuration of a daemon that starts after a crash.
-                self.record_configuration_of(&revert.former.file, &revert.former.text);
+                // A daemon that starts after a crash uses the previous configuration.
+                self.record_configuration_of(&revert.previous.file, &revert.previous.text);
                 self.probation = Some(Probation {
                     guard: Guard::new(before, limit),
                     reloaded,
@@ -75,7 +75,7 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Runs once per second: confirms or rolls back the reload on probation.
+    /// Confirms or rolls back the reload on probation. Called once per second.
     pub(crate) async fn check_probation(&mut self) {
         let Some(probation) = &self.probation else {
             return;
@@ -91,22 +91,22 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Returns a server that the reload on probation has taken down, with the reason.
-    pub(super) fn regression_in(&self, news: &[HealthEvent]) -> Option<String> {
+    /// Describes a server that went down during the probation, with the reason.
+    pub(super) fn regression_in(&self, events: &[HealthEvent]) -> Option<String> {
         let checkpoint = &self.probation.as_ref()?.revert.checkpoint;
-        news.iter().find_map(|news| {
-            let (pool, server) = (news.pool.as_str(), news.server.as_str());
-            let standing = news.standing.as_ref()?;
+        events.iter().find_map(|event| {
+            let (pool, server) = (event.pool.as_str(), event.server.as_str());
+            let standing = event.standing.as_ref()?;
             if self.plane.is_withdrawn(pool, server) {
                 return None;
             }
             let before = checkpoint.standing(pool, server);
-            let falls = |now: &Standing, before: Option<&Standing>| {
+            let goes_down = |now: &Standing, before: Option<&Standing>| {
                 now.state == State::Down && before.is_none_or(|it| it.state != State::Down)
             };
             let in_service = standing.paths.iter().find(|(service, path)| {
                 let before = before.map(|before| before.in_service(service));
-                standing.state != State::Down && falls(path, before)
+                standing.state != State::Down && goes_down(path, before)
             });
             if let Some((service, path)) = in_service {
                 let reason = &path.reason;
@@ -114,16 +114,17 @@ impl<P: Plane> Director<P> {
                     "{pool}/{server} is down in service {service}: {reason}"
                 ));
             }
-            falls(standing, before).then(|| format!("{pool}/{server} is down: {}", standing.reason))
+            goes_down(standing, before)
+                .then(|| format!("{pool}/{server} is down: {}", standing.reason))
         })
     }
 
-    /// Confirms the active configuration.
+    /// Ends the probation and confirms the active configuration.
     pub(super) fn end_probation(&mut self) {
         if let Some(probation) = self.probation.take() {
             tracing::info!(
                 revision = probation.reloaded.revision,
-                "the reload is confirmed"
+                "confirmed the reload"
             );
             let _ = probation.reply.send(Ok(probation.reloaded));
         }
@@ -134,33 +135,34 @@ impl<P: Plane> Director<P> {
         let Some(probation) = self.probation.take() else {
             return;
         };
-        tracing::error!(cause = regression, "the reload is rolled back");
+        tracing::error!(cause = regression, "rolling back the reload");
         let Probation { reply, revert, .. } = probation;
-        let answer = match self.roll_back_to(revert).await {
+        let message = match self.roll_back_to(revert).await {
             Ok(revision) => {
                 format!("rolled back: {regression}; the active revision is {revision} again")
             }
-            Err(error) => format!("{regression}; it could not be rolled back: {error}"),
+            Err(error) => format!("{regression}; the reload could not be rolled back: {error}"),
         };
         self.record_configuration();
-        let _ = reply.send(Err(Refusal::new(answer)));
+        let _ = reply.send(Err(Refusal::new(message)));
     }
 
-    /// Overrides that were set meanwhile are kept; what the checks of the rejected configuration did to servers is not.
+    /// Restores the previous configuration and returns its revision. Overrides that were set during the probation are
+    /// kept; server states that result from checks of the rejected configuration are not.
     async fn roll_back_to(&mut self, revert: Revert) -> Result<u64, Refusal> {
-        let mut former = revert.former;
-        self.membership.resolve_new(&former.configured).await;
+        let mut previous = revert.previous;
+        self.membership.resolve_new(&previous.configured).await;
         let now = self.active_configuration();
-        let renewed = former
+        let lists = previous
             .lists
-            .rolled_back(&former.configured, &now.lists, &now.configured);
-        former.lists = renewed;
-        let desired = former.lists.added_to(&former.configured);
+            .rolled_back(&previous.configured, &now.lists, &now.configured);
+        previous.lists = lists;
+        let desired = previous.lists.added_to(&previous.configured);
         self.restore_states(&desired, revert.checkpoint, &revert.ejected);
         let wanted = Wanted {
             desired: &desired,
-            configured: &former.configured,
-            text: &former.text,
+            configured: &previous.configured,
+            text: &previous.text,
         };
         let applied = self.reapply(wanted).await;
         if applied.is_err() {
@@ -168,29 +170,31 @@ impl<P: Plane> Director<P> {
             self.configure_checks();
         }
         let revision = applied?;
-        self.set_active(former);
+        self.set_active(previous);
         self.apply_lists().await;
         Ok(revision)
     }
 
-    /// Restores servers' states before the configuration, so that servers are used correctly from the start.
+    /// Restores the states of servers. Called before the configuration is applied, so that servers are used correctly
+    /// from the start.
     fn restore_states(
         &mut self,
         desired: &Desired,
         checkpoint: Checkpoint,
         ejected: &BTreeSet<Ejected>,
     ) {
-        let known = |pool: &str, server: &str| self.plane.saved_state(pool, server);
+        let saved = |pool: &str, server: &str| self.plane.saved_state(pool, server);
         let (suspended, probes) = (self.plane.suspended(), self.plane.path_table());
         self.checks
-            .restore(checkpoint, desired, &suspended, &known, probes);
+            .restore(checkpoint, desired, &suspended, &saved, probes);
         let applied = self.plane.apply_health(self.checks.take_results());
         if let Err(error) = applied.and_then(|()| self.plane.end_ejections(ejected)) {
-            tracing::error!(%error, "failed to restore all states of servers");
+            tracing::error!(%error, "failed to restore the states of all servers");
         }
         self.notify_pool_changes();
     }
 
+    /// Applies a configuration and its admin listener.
     async fn reapply(&mut self, wanted: Wanted<'_>) -> Result<u64, Refusal> {
         let admin = self.admin.prepare(wanted.desired.node.admin.as_ref()).await;
         let admin = admin.map_err(Refusal::new)?;

@@ -7,12 +7,12 @@ use weir_model::{Desired, Pool, Server};
 
 use super::Director;
 use crate::api::{Override, Refusal, Reply, ServerNow, ServerOrder};
-use crate::daemon::group::Held;
+use crate::daemon::group::PendingReply;
 use crate::plane::Plane;
 use crate::snapshot::ServerState;
 
 impl<P: Plane> Director<P> {
-    /// Changes a server at run time. With `[sync]` in a group, the reply waits until the group has settled it.
+    /// Changes a server at run time. With `[sync]` in a group, the reply waits until the group has settled the change.
     pub(super) async fn server(
         &mut self,
         pool: &str,
@@ -32,11 +32,11 @@ impl<P: Plane> Director<P> {
             pool: pool.to_owned(),
             server,
         };
-        self.reply_when_settled(key, Held::Server(reply));
+        self.reply_when_settled(key, PendingReply::Server(reply));
     }
 
-    /// Sets or removes an override, by an operator of this director or of another one of the group. Returns the name of
-    /// the server in the file.
+    /// Sets or removes an override for an operator of this director or of another one in the group. Returns the
+    /// server's name in the file.
     pub(super) async fn order_server(
         &mut self,
         pool: &str,
@@ -48,8 +48,10 @@ impl<P: Plane> Director<P> {
         if let Some(Override::Weight(weight)) = order.0
             && weight > weir_model::MAX_WEIGHT
         {
-            let most = weir_model::MAX_WEIGHT;
-            return Err(Refusal::new(format!("weight {weight} is above {most}")));
+            let max = weir_model::MAX_WEIGHT;
+            return Err(Refusal::new(format!(
+                "weight {weight} is above the maximum {max}"
+            )));
         }
         self.plane
             .order_server(pool, address, order)
@@ -63,13 +65,7 @@ impl<P: Plane> Director<P> {
             None => (Some("ready"), None),
             Some(Override::Weight(weight)) => (None, Some(weight)),
         };
-        tracing::info!(
-            pool,
-            address,
-            state,
-            weight,
-            "server changed by an operator"
-        );
+        tracing::info!(pool, address, state, weight, "an operator changed a server");
         Ok(found)
     }
 
@@ -92,7 +88,7 @@ impl<P: Plane> Director<P> {
         let layer_4 = snapshot.services.iter().filter(|it| it.pool == pool);
         let layer_4 = layer_4.flat_map(|service| &service.servers);
         let in_services = layer_4.filter(|it| it.name == address && !it.removed);
-        // A server with a broken path in one service is not down.
+        // A server that is down in only one service, because of the service's path, is not down.
         if let Some(server) = in_services.min_by_key(|it| it.state == ServerState::Down) {
             return Ok(ServerNow {
                 state: server.state.as_str().to_owned(),
@@ -127,10 +123,10 @@ impl<P: Plane> Director<P> {
         })
     }
 
-    /// Returns the name of a server in the file.
+    /// Returns the server's name in the file.
     pub(super) fn find(&self, pool: &str, address: &str) -> Result<String, Refusal> {
         match self.desired.pool(pool) {
-            // The plane knows servers of ipvsadm, and rejects unknown ones.
+            // The plane has the servers created with ipvsadm, and rejects unknown ones.
             None if weir_engine::is_from_ipvsadm(pool) => Ok(address.to_owned()),
             None => Err(unknown_pool(&self.desired, pool)),
             Some(found) => match find_server(&self.desired, found, address) {
@@ -144,8 +140,8 @@ impl<P: Plane> Director<P> {
     }
 }
 
-/// Returns the server with that name, or the only one with that address and port. A server without a port uses those of
-/// its services' listeners, as shown in `weir status`, in ipvsadm's listing and in logs.
+/// Returns the server with that name, or the only one with that address and port. A server without a configured port
+/// has the ports of its services' listeners, as shown in `weir status`, in ipvsadm's listing and in logs.
 fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&'a Server> {
     if let Some(server) = pool.server(written) {
         return Some(server);
@@ -165,8 +161,8 @@ fn find_server<'a>(desired: &Desired, pool: &'a Pool, written: &str) -> Option<&
         (Some(port), Some(own)) => port == own,
         (Some(port), None) => listens(desired, &pool.name, port),
     };
-    let of_address = pool.servers.iter().filter(|it| it.address == address);
-    let mut candidates = of_address.filter(has);
+    let with_same_address = pool.servers.iter().filter(|it| it.address == address);
+    let mut candidates = with_same_address.filter(has);
     let server = candidates.next()?;
     candidates.next().is_none().then_some(server)
 }
@@ -198,9 +194,9 @@ pub(super) fn unknown_pool(desired: &Desired, pool: &str) -> Refusal {
 }
 
 fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    const SHOWN: usize = 8;
-    let more = names.len().saturating_sub(SHOWN);
-    let mut text = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    const SHOWN_MAX: usize = 8;
+    let more = names.len().saturating_sub(SHOWN_MAX);
+    let mut text = names.take(SHOWN_MAX).collect::<Vec<_>>().join(", ");
     if more > 0 {
         text += &format!(" and {more} more");
     }
@@ -213,7 +209,7 @@ mod tests {
     use weir_config::{Host, parse};
 
     #[test]
-    fn order_for_an_unknown_pool_lists_the_pools() {
+    fn error_for_unknown_pool_lists_the_pools() {
         let text: String = (0..10)
             .map(|pool| format!("[pool.p{pool}]\nservers = [\"10.0.0.5\"]\n"))
             .collect();

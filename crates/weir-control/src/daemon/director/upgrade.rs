@@ -1,4 +1,4 @@
-//! Upgrades: the daemon waits for its successor and hands over to it, or continues if the successor fails.
+//! Upgrades: the daemon starts its successor and hands over to it, or continues if the successor fails.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use crate::keeper::UpgradeResult;
 use crate::plane::Plane;
 use crate::runtime_dir::DrainingRecord;
 
-/// A daemon whose successor has taken over, and which still has clients.
+/// A daemon that still has clients after its successor has taken over.
 #[derive(Debug)]
 pub(crate) struct DrainingDaemon<P> {
     /// The plane, with the remaining clients.
     pub plane: P,
-    /// Its record in the runtime directory.
+    /// The record of this daemon in the runtime directory.
     pub record: DrainingRecord,
-    /// The process of the successor.
+    /// Process id of the successor.
     pub successor: u32,
-    /// The channel that hands over clients.
+    /// The channel through which clients are handed over.
     pub channel: Channel,
-    /// Time limit for clients when this daemon is stopped.
+    /// How long clients may finish when this daemon is stopped.
     pub limit: Duration,
 }
 
@@ -33,8 +33,8 @@ impl<P: Plane> Director<P> {
         self.runtime_dir.keep_socket_link();
         let (keeper, program) = (self.keeper.clone(), request.program);
         tracing::info!(program = %program.display(), "starting the successor");
-        let waits = move || keeper.upgrade(program, state.as_fd());
-        let succession = tokio::task::spawn_blocking(waits).await;
+        let upgrade = move || keeper.upgrade(program, state.as_fd());
+        let succession = tokio::task::spawn_blocking(upgrade).await;
         match succession.map_err(Refusal::new)? {
             UpgradeResult::Succeeded { pid, channel } => {
                 tracing::info!(pid, "the successor has taken over");
@@ -55,12 +55,12 @@ impl<P: Plane> Director<P> {
         }
     }
 
-    /// Continues after a successor failed at any point.
+    /// Continues after the successor has failed, at any point of the upgrade.
     async fn resume(&mut self) -> Result<(), Refusal> {
-        let answers = self.runtime_dir.restore_socket();
+        let restored = self.runtime_dir.restore_socket();
         self.plane.resume().await.map_err(Refusal::new)?;
         self.configure_checks();
-        answers.map_err(Refusal::new)
+        restored.map_err(Refusal::new)
     }
 
     /// Whether a successor has taken over.
@@ -68,7 +68,7 @@ impl<P: Plane> Director<P> {
         self.successor.is_some()
     }
 
-    /// Stops serving the API and running checks; the successor does both.
+    /// Stops serving the API and running checks, because the successor does both. Returns `None` without a successor.
     pub(crate) fn into_draining(self) -> Option<DrainingDaemon<P>> {
         self.admin.stop();
         let limit = self.desired.node.drain_timeout;

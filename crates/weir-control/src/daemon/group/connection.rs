@@ -1,4 +1,4 @@
-//! Converts `[cluster]` of a configuration to settings of the etcd driver. Reads the files that it names.
+//! Converts `[cluster]` to the settings of the etcd driver, and reads the files that the section names.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use weir_etcd::{Client, Settings};
 use weir_model::Cluster;
 use weir_sys::privileged;
 
-/// Minimum and maximum of the request timeout, which otherwise is half of the lease.
+/// Limits of the request timeout, which is half of the lease.
 const REQUEST_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// A random number, not 0.
+/// Returns a random number that is not 0.
 pub(super) fn random() -> Result<u64, String> {
     let mut bytes = [0; 8];
     ::aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| "no random numbers are available".to_owned())?;
+        .map_err(|_| "the system's random number generator failed".to_owned())?;
     Ok(u64::from_le_bytes(bytes) >> 11 | 1)
 }
 
-/// Settings without the state of this director.
+/// Returns the driver's settings, without the recorded state of this director.
 pub(super) fn settings(config: &Cluster, identity: u64) -> Result<Settings, String> {
     let member = match &config.member {
         Some(member) => member.clone(),

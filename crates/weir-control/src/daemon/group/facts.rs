@@ -14,17 +14,18 @@ pub(super) fn record(config: &Cluster, desired: &Desired) -> MemberRecord {
         weir: env!("CARGO_PKG_VERSION").to_owned(),
         features: features(desired),
         secrets: secrets(config, desired),
-        order: order(desired),
+        order: servers_digest(desired),
         mtu: mtu(desired),
         ..MemberRecord::default()
     }
 }
 
-pub(super) fn of(
+/// Assembles the facts that this director reports.
+pub(super) fn facts(
     record: MemberRecord,
     standings: &BTreeMap<(String, String), Standing>,
     vips: BTreeMap<IpAddr, bool>,
-    applies_with_others: bool,
+    may_apply_concurrently: bool,
 ) -> Facts {
     let down = standings.iter().filter(|(_, it)| it.state == State::Down);
     let down = down.map(|((pool, server), it)| (format!("{pool}/{server}"), it.reason.clone()));
@@ -35,11 +36,12 @@ pub(super) fn of(
             reaches: standings.values().any(|it| it.state == State::Up),
             down: down.collect(),
         },
-        applies_with_others,
+        applies_with_others: may_apply_concurrently,
     }
 }
 
-/// The smallest MTU of `interfaces` in `[node]`; `None` = none is configured, or none exists.
+/// Returns the smallest MTU of `interfaces` in `[node]`, in bytes; `None` = no interface is configured, or no MTU can
+/// be read.
 fn mtu(desired: &Desired) -> Option<u32> {
     let names = desired.node.interfaces.iter().flatten();
     names.filter_map(|name| ethtool::mtu(name).ok()).min()
@@ -55,7 +57,8 @@ fn features(desired: &Desired) -> Vec<String> {
     present.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Fingerprints under the group key: without the key they reveal nothing.
+/// Returns fingerprints of the secrets that all members must share. They are keyed with the group key: without it they
+/// reveal nothing.
 fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     let key = config.group_key.as_ref();
     let Some(Ok(key)) = key.map(|key| GroupKey::new(key.expose())) else {
@@ -84,8 +87,8 @@ fn secrets(config: &Cluster, desired: &Desired) -> BTreeMap<String, String> {
     secrets
 }
 
-/// A digest of all servers in their order.
-fn order(desired: &Desired) -> String {
+/// Returns a digest of all servers, their order and their weights.
+fn servers_digest(desired: &Desired) -> String {
     let mut text = String::new();
     for pool in &desired.pools {
         text.push_str(&pool.name);

@@ -1,8 +1,9 @@
 //! The record of the group on disk.
 //!
-//! The record is in the runtime directory, which ends with the machine's uptime, and in the state directory, which
-//! survives a reboot: `STATE_DIRECTORY` of the service manager, otherwise `/var/lib/weir` with the default runtime
-//! directory. The former is always the newer one. Writing the latter waits for the disk, so a thread does it.
+//! The record is stored twice: in the runtime directory, which is lost at a reboot, and in the state directory, which
+//! survives it. The state directory is the service manager's `STATE_DIRECTORY`, or `/var/lib/weir` with the default
+//! runtime directory. The copy in the runtime directory is never older. The copy in the state directory is synced to
+//! disk, so a thread writes it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,10 +24,10 @@ const STATE_DIRECTORY: &str = "/var/lib/weir";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Record {
-    /// A random number of this director.
+    /// A random number that identifies this director.
     pub(super) identity: u64,
     pub(super) configuration: Option<GroupConfiguration>,
-    /// Name of the group that the shared entries are of.
+    /// Name of the group to which the shared entries belong.
     pub(super) group: String,
     pub(super) shared: SharedState,
 }
@@ -46,15 +47,15 @@ impl Record {
     }
 }
 
-/// The configuration of the group that the last daemon of a runtime directory used.
+/// Returns the group configuration that the last daemon of a runtime directory used.
 pub fn last_group_configuration(runtime_dir: &Path) -> Option<GroupConfiguration> {
     Record::read(runtime_dir).configuration
 }
 
-/// The directory that survives a reboot; `None` = there is none for this runtime directory.
+/// Returns the directory that survives a reboot; `None` = this runtime directory has none.
 pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> {
     let named = std::env::var_os("STATE_DIRECTORY");
-    // The service manager separates several directories by colons.
+    // The service manager separates several directories with colons.
     let named = named.as_ref().and_then(|it| it.to_str()?.split(':').next());
     match named.filter(|it| !it.is_empty()) {
         Some(directory) => Some(directory.into()),
@@ -62,7 +63,7 @@ pub(in crate::daemon) fn state_directory(runtime_dir: &Path) -> Option<PathBuf> 
     }
 }
 
-/// Creates the state directory, and checks its owner and the modes of its files. Returns whether it can be used; errors
+/// Creates the state directory, or checks its owner and the modes of its files. Returns whether it can be used; errors
 /// are logged.
 pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
     let prepared = weir_runtime_dir::prepare(directory);
@@ -72,7 +73,7 @@ pub(in crate::daemon) fn prepare_state_directory(directory: &Path) -> bool {
     prepared.is_ok()
 }
 
-/// The two places of the record.
+/// Writes the record to both directories.
 #[derive(Debug)]
 pub(super) struct Store {
     path: PathBuf,
@@ -95,7 +96,7 @@ impl Store {
         }
     }
 
-    /// Writes the record. It survives the daemon when this returns, and the machine soon afterwards.
+    /// Writes the record. When this returns, the record survives the end of the daemon; soon afterwards also a reboot.
     pub(super) fn save(&mut self, record: &Record) {
         let text = serde_json::to_vec(record).map_err(io::Error::from);
         let written = text.and_then(|text| {
@@ -103,14 +104,14 @@ impl Store {
             Ok(text)
         });
         match written {
-            Ok(text) => self.keep(text),
+            Ok(text) => self.save_durably(text),
             Err(error) => {
-                tracing::error!(%error, path = %self.path.display(), "could not record the state of the group");
+                tracing::error!(%error, path = %self.path.display(), "failed to record the state of the group");
             }
         }
     }
 
-    fn keep(&mut self, text: Vec<u8>) {
+    fn save_durably(&mut self, text: Vec<u8>) {
         if let Some(directory) = &self.state_dir
             && self.writer.is_none()
         {
@@ -145,12 +146,12 @@ impl Writer {
     }
 }
 
-/// Writes the newest of the texts that have arrived, until there will be no more.
+/// Writes the newest text that has arrived, until the channel is closed.
 fn write(path: &Path, texts: &Receiver<Vec<u8>>) {
     while let Ok(text) = texts.recv() {
         let text = texts.try_iter().last().unwrap_or(text);
         if let Err(error) = replace_file_durably(path, &text) {
-            tracing::error!(%error, path = %path.display(), "could not record the state of the group");
+            tracing::error!(%error, path = %path.display(), "failed to record the state of the group");
         }
     }
 }

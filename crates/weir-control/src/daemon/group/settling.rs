@@ -1,7 +1,9 @@
-//! Orders whose replies wait until the group has settled them, and changes that this director has to settle.
+//! Delays replies until the group has settled the requested change, and tracks the changes that this director has to
+//! settle.
 //!
-//! With `[sync]`, a change of servers moves connections that the peers do not know yet. Whoever then adds or stops a
-//! director would break them, so the reply to the order is held back until all directors have sent them.
+//! With `[sync]`, a server change moves connections, and the peers do not have their new entries yet. Adding or
+//! stopping a director at that moment would break these connections. A change is settled when every director has sent
+//! its moved connections to its peers. Until then, the reply to the operator's request is delayed.
 
 use std::time::Duration;
 
@@ -10,69 +12,71 @@ use weir_cluster::SharedKey;
 
 use crate::api::{Reply, ServerNow};
 
-/// How long a reply is held back at most. A director that fails meanwhile has lost its connections anyway.
-const REPLY_LIMIT: Duration = Duration::from_secs(3);
-/// How long this director waits for its peers at most, and how often it looks.
-const FLOWS_LIMIT: Duration = Duration::from_secs(2);
-const FLOWS_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum delay of a reply. A director that fails during this time has lost its connections anyway.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum time for which this director waits until its peers have the flows, and the interval between checks.
+const FLOW_SYNC_TIMEOUT: Duration = Duration::from_secs(2);
+const FLOW_SYNC_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A reply that waits.
+/// A delayed reply.
 #[derive(Debug)]
-pub(in crate::daemon) enum Held {
-    /// To a change of a server.
+pub(in crate::daemon) enum PendingReply {
+    /// The reply to a change of a server's override.
     Server(Reply<ServerNow>),
-    /// To a server that was added, changed or removed.
+    /// The reply to a request that added, changed or removed a server.
     Member(Reply<()>),
 }
 
-/// See the module.
+/// Delayed replies, and the changes that this director has to settle.
 #[derive(Debug, Default)]
 pub(super) struct Settling {
-    /// The revision of the newest change that this director has to settle, and since when.
+    /// The revision of the newest change that this director has to settle, and the time of the oldest one.
     due: Option<(i64, Instant)>,
-    /// When to look at the flows again.
-    look: Option<Instant>,
-    held: Vec<(SharedKey, Instant, Held)>,
+    /// When to check the flows again.
+    poll_at: Option<Instant>,
+    /// Delayed replies, each with the time at which it is sent at the latest.
+    replies: Vec<(SharedKey, Instant, PendingReply)>,
 }
 
 impl Settling {
-    /// The machine asks for an answer when the flows that changes up to this revision have moved are sent.
+    /// Starts waiting until the flows that changes up to `revision` moved have been sent.
     pub(super) fn begin(&mut self, revision: i64, now: Instant) {
         let since = self.due.map_or(now, |(_, since)| since);
-        (self.due, self.look) = (Some((revision, since)), Some(now));
+        (self.due, self.poll_at) = (Some((revision, since)), Some(now));
     }
 
-    /// The revision to acknowledge, now that it is known whether flows are still to be sent.
+    /// Returns the revision to acknowledge, if no flows remain to be sent (`is_moving`) or the timeout has expired.
     pub(super) fn end(&mut self, is_moving: bool, now: Instant) -> Option<i64> {
         let (revision, since) = self.due?;
-        if is_moving && now < since + FLOWS_LIMIT {
-            self.look = Some(now + FLOWS_PAUSE);
+        if is_moving && now < since + FLOW_SYNC_TIMEOUT {
+            self.poll_at = Some(now + FLOW_SYNC_POLL_INTERVAL);
             return None;
         }
-        (self.due, self.look) = (None, None);
+        (self.due, self.poll_at) = (None, None);
         Some(revision)
     }
 
-    /// Holds a reply back.
-    pub(super) fn hold(&mut self, key: SharedKey, held: Held, now: Instant) {
-        self.held.push((key, now + REPLY_LIMIT, held));
+    /// Delays a reply until its change is settled, up to [`REPLY_TIMEOUT`].
+    pub(super) fn defer_reply(&mut self, key: SharedKey, reply: PendingReply, now: Instant) {
+        self.replies.push((key, now + REPLY_TIMEOUT, reply));
     }
 
-    /// Replies that were held back for a change that is settled, or for too long.
+    /// Removes and returns the replies for the change `settled`, and those whose timeout has expired.
     pub(super) fn take(
         &mut self,
         settled: Option<&SharedKey>,
         now: Instant,
-    ) -> Vec<(SharedKey, Held)> {
-        let is_due = |it: &mut (SharedKey, Instant, Held)| Some(&it.0) == settled || it.1 <= now;
-        let due = self.held.extract_if(.., is_due);
-        due.map(|(key, _, held)| (key, held)).collect()
+    ) -> Vec<(SharedKey, PendingReply)> {
+        let is_due =
+            |it: &mut (SharedKey, Instant, PendingReply)| Some(&it.0) == settled || it.1 <= now;
+        let due = self.replies.extract_if(.., is_due);
+        due.map(|(key, _, reply)| (key, reply)).collect()
     }
 
-    /// When [`Self::end`] and [`Self::take`] are due.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let held = self.held.iter().map(|(_, until, _)| *until).min();
-        self.look.into_iter().chain(held).min()
+    /// Returns when to call [`Self::end`] and [`Self::take`] again.
+    pub(super) fn next_poll(&self) -> Option<Instant> {
+        let reply_due = self.replies.iter().map(|(_, until, _)| *until).min();
+        self.poll_at.into_iter().chain(reply_due).min()
     }
 }
 
@@ -91,31 +95,31 @@ mod tests {
     }
 
     #[test]
-    fn reply_waits_for_its_change_or_for_a_limit() {
+    fn reply_waits_for_its_change_or_timeout() {
         let (mut settling, now) = (Settling::default(), Instant::now());
         for server in ["a", "b"] {
-            settling.hold(key(server), Held::Member(oneshot::channel().0), now);
+            settling.defer_reply(key(server), PendingReply::Member(oneshot::channel().0), now);
         }
         assert!(settling.take(None, now).is_empty());
         let taken = settling.take(Some(&key("a")), now);
         assert_eq!(taken.len(), 1);
         assert_eq!(taken[0].0, key("a"));
-        assert_eq!(settling.next_look(), Some(now + REPLY_LIMIT));
-        assert_eq!(settling.take(None, now + REPLY_LIMIT).len(), 1);
-        assert_eq!(settling.next_look(), None);
+        assert_eq!(settling.next_poll(), Some(now + REPLY_TIMEOUT));
+        assert_eq!(settling.take(None, now + REPLY_TIMEOUT).len(), 1);
+        assert_eq!(settling.next_poll(), None);
     }
 
     #[test]
-    fn change_is_acknowledged_when_its_flows_are_sent_or_after_a_limit() {
+    fn change_is_acknowledged_when_its_flows_are_sent_or_after_timeout() {
         let (mut settling, now) = (Settling::default(), Instant::now());
         assert_eq!(settling.end(false, now), None);
         settling.begin(7, now);
         assert_eq!(settling.end(true, now), None);
-        assert_eq!(settling.next_look(), Some(now + FLOWS_PAUSE));
-        settling.begin(8, now + FLOWS_PAUSE);
-        assert_eq!(settling.end(false, now + FLOWS_PAUSE), Some(8));
-        assert_eq!(settling.next_look(), None);
+        assert_eq!(settling.next_poll(), Some(now + FLOW_SYNC_POLL_INTERVAL));
+        settling.begin(8, now + FLOW_SYNC_POLL_INTERVAL);
+        assert_eq!(settling.end(false, now + FLOW_SYNC_POLL_INTERVAL), Some(8));
+        assert_eq!(settling.next_poll(), None);
         settling.begin(9, now);
-        assert_eq!(settling.end(true, now + FLOWS_LIMIT), Some(9));
+        assert_eq!(settling.end(true, now + FLOW_SYNC_TIMEOUT), Some(9));
     }
 }

@@ -1,4 +1,5 @@
-//! Acts as code that a client has brought into the daemon. For tests of a debug build; absent from release programs.
+//! Simulates a compromised daemon: tries operations that must be rejected, and logs the results. For tests with a debug
+//! build; not compiled into release builds.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,16 +18,16 @@ use crate::daemon::Options;
 use crate::keeper::Link;
 use crate::runtime_dir::SOCKET;
 
-/// The environment variable that asks for it.
+/// The environment variable that enables the attempts.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
-/// Set by the tests to a socket at which a process of root listens.
-const SOCKET_OF_ROOT: &str = "WEIR_TEST_SOCKET_OF_ROOT";
+/// The environment variable with the path of a socket on which a root process listens.
+const ROOT_SOCKET_VARIABLE: &str = "WEIR_TEST_SOCKET_OF_ROOT";
 
-/// How often, and with which pause, the thread looks whether the daemon serves.
-const LOOKS: u32 = 600;
-const PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of checks whether the daemon serves, and the interval between them.
+const POLLS_MAX: u32 = 600;
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Tries what must be refused, and logs the results.
+/// Tries operations that must be rejected, and logs the results.
 pub(super) fn run(options: &Options, keeper: &Link, engine: Option<&EngineClient>) {
     if std::env::var_os(VARIABLE).is_none() {
         return;
@@ -79,7 +80,7 @@ fn report(attempt: &str, result: io::Result<()>) {
     }
 }
 
-/// Configurations that root has not written, and an edit in the name of a client that there is not.
+/// Tries configurations that root has not written, and an edit on behalf of a client that does not exist.
 fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     let text = privileged::read(&options.config).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -105,28 +106,28 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     }
     attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
-    // Of a daemon before: it does not show when the engine is open.
+    // The socket is an earlier daemon's, so it does not indicate when the engine is open.
     if socket.exists() {
         return;
     }
     std::thread::spawn(move || {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_MAX {
             if socket.exists() {
                 report("ask for a probe", ask_for_probe(&engine));
                 report("ask for an edit of ipvsadm", ask_for_edit(&engine));
-                if let Some(path) = std::env::var_os(SOCKET_OF_ROOT) {
+                if let Some(path) = std::env::var_os(ROOT_SOCKET_VARIABLE) {
                     let asked = UnixStream::connect(path);
                     let asked = asked.and_then(|client| ask_for_edit_by(&engine, &client));
                     report("ask for an edit by a socket of root", asked);
                 }
                 return;
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     });
 }
 
-/// Configurations that the group of this director has not published.
+/// Tries configurations that the group of this director has not published.
 fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
     let Some((group, _)) = weir_config::group_of(text) else {
         return;
@@ -205,7 +206,7 @@ fn ask_for_program(helper: &dyn PrivilegedHelper, program: &Program) -> io::Resu
     ended.recv().map_err(io::Error::other)?.map(drop)
 }
 
-/// Asks the processes of virtual routers and announced VIPs for what root's file does not have, once they serve.
+/// Once the VRRP agent and the announcer serve, requests changes from them that root's file does not contain.
 fn attempt_failover(options: &Options, keeper: &Link) {
     let (directory, keeper) = (options.runtime_dir.clone(), keeper.clone());
     std::thread::spawn(move || {
@@ -214,8 +215,8 @@ fn attempt_failover(options: &Options, keeper: &Link) {
             let routers = weir_vrrp_agent::status(&directory);
             routers.is_ok_and(|it| !it.is_empty()) && UnixStream::connect(&socket).is_ok()
         };
-        if !(0..LOOKS).any(|_| {
-            std::thread::sleep(PAUSE);
+        if !(0..POLLS_MAX).any(|_| {
+            std::thread::sleep(POLL_INTERVAL);
             serve()
         }) {
             return;
@@ -225,7 +226,7 @@ fn attempt_failover(options: &Options, keeper: &Link) {
         let wanted = fs::read_to_string(&text).unwrap_or_default()
             + "\n[vrrp.attempt]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.77/32\"]\n";
         if fs::write(&text, wanted).is_ok() {
-            // The answer is in the log of the helper.
+            // The result is in the helper's log.
             keeper.configure_vrrp(true);
         }
     });
@@ -251,7 +252,7 @@ fn ask_for_announcement(socket: &Path) -> io::Result<()> {
     }
 }
 
-/// The helper of this process: another child of the keeper.
+/// Returns the process id of the daemon's helper, which is another child of the keeper.
 fn helper_process() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

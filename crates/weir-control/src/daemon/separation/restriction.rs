@@ -1,11 +1,12 @@
-//! The files and system calls of a daemon without rights.
+//! Restricts the files and system calls of an unprivileged daemon.
 
 use std::path::Path;
 
-/// Restricts the process and the threads that it starts. `state` is the directory of what a group agreed on.
+/// Restricts this process and the threads that it starts. It may write to the runtime directory and `state`, the state
+/// directory of a member of a group, and read files below `roots`.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the restriction of system calls.
 pub(super) fn restrict(
     runtime_dir: &Path,
     state: Option<&Path>,
@@ -15,9 +16,13 @@ pub(super) fn restrict(
     match weir_sys::restrict_files(&writable, roots) {
         Ok(true) => {}
         Ok(false) => {
-            tracing::warn!("the kernel has no Landlock: files are protected by their owners alone")
+            tracing::warn!(
+                "the kernel does not support Landlock: only file ownership protects files"
+            )
         }
-        Err(error) => tracing::warn!(%error, "files are protected by their owners alone"),
+        Err(error) => {
+            tracing::warn!(%error, "failed to restrict file access with Landlock: only file ownership protects files")
+        }
     }
     weir_sys::restrict_to_daemon_calls()
 }

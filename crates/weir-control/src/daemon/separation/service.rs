@@ -1,4 +1,4 @@
-//! A daemon that a service manager has started as an account without rights, with a helper service.
+//! A daemon that a service manager has started as an unprivileged account, with a separate helper service.
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +14,11 @@ use crate::keeper::{Facts, Kept};
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
 
-/// Restricts files and system calls as in a daemon that was root. Call it before the process has other threads.
+/// Restricts files and system calls, as in a daemon that drops root privileges. Must be called before the process has
+/// other threads.
 ///
 /// # Errors
-/// The kernel refuses. The process must end then.
+/// The kernel rejects a step. The process must then exit.
 pub(super) fn confine(
     options: &Options,
     kept: &mut Kept,
@@ -28,15 +29,17 @@ pub(super) fn confine(
     roots.extend(std::env::var_os(CREDENTIALS).map(PathBuf::from));
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
     kept.pinned = facts.pinned;
-    // The hard limit, which only root may raise again.
+    // Raise the hard limit too, which only root can do.
     let _ = weir_sys::raise_nofile();
     weir_sys::drop_capabilities()?;
     hide_memory();
-    // The service manager has made it, if the unit names it.
+    // The service manager has created the directory if the unit names it.
     let state = group::state_directory(&options.runtime_dir).filter(|directory| directory.is_dir());
     restrict(&options.runtime_dir, state.as_deref(), &roots)?;
     set_helper(Box::new(DaemonClient::new(channel)));
     kept.engine = Some(EngineClient::new(engine));
-    tracing::info!("the daemon runs without capabilities; the helper service has the rights");
+    tracing::info!(
+        "the daemon runs without capabilities; the helper service executes privileged operations"
+    );
     Ok(())
 }

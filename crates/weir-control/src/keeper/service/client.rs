@@ -1,4 +1,4 @@
-//! The keeper's side: requests to the service, and a new connection when the service was restarted.
+//! The keeper's side: sends requests to the service, and reconnects when the service was restarted.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use crate::keeper::facts::Facts;
 use crate::keeper::helper::{Kind, is_closed};
 use crate::runtime_dir;
 
-/// How long a request may take; the service may be restarted in the meantime.
+/// Time limit of a request, during which the service may be restarted.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long virtual routers and announcements may take to end.
+/// Time limit for virtual routers and announcements to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// Pause between two attempts to connect.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Interval between two attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The helper of a daemon: what a new service needs to know.
-struct Attended {
+/// The helper of a daemon, as reported to a new service.
+struct HelperEntry {
     kind: Kind,
     program: PathBuf,
     channel: OwnedFd,
@@ -29,16 +29,16 @@ struct Attended {
 
 #[derive(Default)]
 struct State {
-    /// `None`: the service is being restarted.
+    /// `None` = the service is being restarted.
     channel: Option<Arc<Channel>>,
-    attended: Vec<Attended>,
+    helpers: Vec<HelperEntry>,
     vrrp: Option<PathBuf>,
     announce: Option<PathBuf>,
-    /// Receives the answer to the request that is being made.
-    waiting: Option<mpsc::Sender<(FromService, Vec<OwnedFd>)>>,
+    /// Where the response to the current request is sent.
+    reply_to: Option<mpsc::Sender<(FromService, Vec<OwnedFd>)>>,
 }
 
-/// A connection to the service that is made again when it is lost.
+/// A connection to the service, which is re-established when it is lost.
 pub(in crate::keeper) struct ServiceClient {
     path: PathBuf,
     state: Arc<Mutex<State>>,
@@ -58,11 +58,12 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sends a message. Ignores errors: the reader notices a service that has ended, and sends everything again.
+/// Sends a message. Ignores errors: when the service has ended, the reading thread reconnects and sends everything
+/// again.
 fn send(channel: &Channel, message: &ToService, files: &[BorrowedFd<'_>]) {
     let sent = serde_json::to_vec(message).map(|bytes| channel.send(&bytes, files));
     if let Ok(Err(error)) = sent {
-        tracing::debug!(%error, "could not send a message to the helper service");
+        tracing::debug!(%error, "failed to send a message to the helper service");
     }
 }
 
@@ -71,7 +72,7 @@ fn connect(path: &Path) -> Result<Channel, String> {
     if peer.user != 0 {
         let user = peer.user;
         return Err(format!(
-            "{}: the helper service must be root, not user {user}",
+            "{}: the helper service must run as root, not as user {user}",
             path.display()
         ));
     }
@@ -79,11 +80,11 @@ fn connect(path: &Path) -> Result<Channel, String> {
     Ok(channel)
 }
 
-/// Asks the service to permit helpers of a program. Nothing happens if this process is not root, or if there is no
-/// service.
+/// Requests from the service that helpers of a program are permitted. Does nothing if this process is not root or no
+/// service is running.
 ///
 /// # Errors
-/// The service refuses, in words.
+/// Returns a message if the service rejects the request.
 pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -110,7 +111,7 @@ impl ServiceClient {
     /// Connects to the service at `path`. Starts a thread.
     ///
     /// # Errors
-    /// The service cannot be reached.
+    /// The service cannot be reached within [`REQUEST_TIMEOUT`].
     pub(in crate::keeper) fn connect(path: &Path) -> Result<Self, Error> {
         let started = Instant::now();
         let channel = loop {
@@ -119,7 +120,7 @@ impl ServiceClient {
                 Err(reason) if started.elapsed() > REQUEST_TIMEOUT => {
                     return Err(Error::Service { reason });
                 }
-                Err(_) => std::thread::sleep(PAUSE),
+                Err(_) => std::thread::sleep(RETRY_INTERVAL),
             }
         };
         let channel = Arc::new(channel);
@@ -137,39 +138,39 @@ impl ServiceClient {
             loop {
                 receive(&channel, &state);
                 tracing::warn!("the helper service has ended; waiting for the next one");
-                channel = connect_again(&path, &state);
+                channel = reconnect(&path, &state);
                 tracing::info!("connected to a new helper service");
             }
         });
         Ok(client)
     }
 
-    /// Sends a request and waits for its answer, at most [`REQUEST_TIMEOUT`]. Blocks.
+    /// Sends a request and returns the response. Blocks for at most [`REQUEST_TIMEOUT`].
     fn request(&self, request: &ToService) -> Result<(FromService, Vec<OwnedFd>), String> {
-        let (sender, answer) = mpsc::channel();
+        let (sender, response) = mpsc::channel();
         let started = Instant::now();
         loop {
             let mut state = lock(&self.state);
             if let Some(channel) = state.channel.clone() {
-                state.waiting = Some(sender);
+                state.reply_to = Some(sender);
                 drop(state);
                 send(&channel, request, &[]);
                 break;
             }
             drop(state);
             if started.elapsed() > REQUEST_TIMEOUT {
-                return Err("the helper service does not run".to_owned());
+                return Err("the helper service is not running".to_owned());
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_INTERVAL);
         }
-        match answer.recv_timeout(REQUEST_TIMEOUT) {
+        match response.recv_timeout(REQUEST_TIMEOUT) {
             Ok((FromService::Refused { reason }, _)) => Err(reason),
-            Ok(answer) => Ok(answer),
+            Ok(response) => Ok(response),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 Err("the helper service has ended".to_owned())
             }
             Err(mpsc::RecvTimeoutError::Timeout) => Err(
-                "the helper service does not answer; another keeper may be connected to it"
+                "the helper service does not respond; another keeper may be connected to it"
                     .to_owned(),
             ),
         }
@@ -178,7 +179,7 @@ impl ServiceClient {
     /// Takes the lock of the runtime directory, which the service prepares.
     ///
     /// # Errors
-    /// Another process has it, or the directory cannot be used.
+    /// Another process holds the lock, or the directory cannot be used.
     pub(in crate::keeper) fn lock(&self) -> Result<OwnedFd, Error> {
         let unexpected = || Error::Service {
             reason: "the helper service sent an invalid response".to_owned(),
@@ -193,10 +194,10 @@ impl ServiceClient {
         }
     }
 
-    /// What a daemon of this program needs to know from root.
+    /// Returns the facts that only root can determine, for a daemon of this program.
     ///
     /// # Errors
-    /// Root has not permitted the program, or the service does not answer; in words.
+    /// Returns a message if root has not permitted the program or the service does not respond.
     pub(in crate::keeper) fn facts(&self, program: &Path) -> Result<Facts, String> {
         let program = program.to_owned();
         match self.request(&ToService::Facts { program })? {
@@ -209,19 +210,23 @@ impl ServiceClient {
     ///
     /// # Errors
     /// The limit of open files is reached.
-    pub(in crate::keeper) fn attend(&self, kind: Kind, program: &Path) -> Result<OwnedFd, Error> {
+    pub(in crate::keeper) fn start_helper(
+        &self,
+        kind: Kind,
+        program: &Path,
+    ) -> Result<OwnedFd, Error> {
         let (mine, theirs) = Channel::pair()?;
         let mut state = lock(&self.state);
-        state.attended.retain(|it| !is_closed(&it.channel));
-        let attended = Attended {
+        state.helpers.retain(|it| !is_closed(&it.channel));
+        let helpers = HelperEntry {
             kind,
             program: program.to_owned(),
             channel: mine.into(),
         };
         if let Some(channel) = &state.channel {
-            attended.send(channel, false);
+            helpers.send(channel, false);
         }
-        state.attended.push(attended);
+        state.helpers.push(helpers);
         Ok(theirs.into())
     }
 
@@ -253,35 +258,36 @@ impl ServiceClient {
         }
     }
 
-    /// Ends virtual routers and announcements; returns what waits until they have ended.
+    /// Makes the service stop virtual routers and announcements. Returns a handle to wait for their end.
     pub(in crate::keeper) fn stop(&self) -> Stopping {
         let (sender, ended) = mpsc::channel();
         let mut state = lock(&self.state);
         (state.vrrp, state.announce) = (None, None);
-        state.waiting = Some(sender);
+        state.reply_to = Some(sender);
         if let Some(channel) = &state.channel {
             send(channel, &ToService::Stop, &[]);
         } else {
-            state.waiting = None;
+            state.reply_to = None;
         }
         Stopping { ended }
     }
 }
 
-/// See [`ServiceClient::stop`].
+/// Waits for the end of virtual routers and announcements; see [`ServiceClient::stop`].
 #[derive(Debug)]
 pub(in crate::keeper) struct Stopping {
     ended: mpsc::Receiver<(FromService, Vec<OwnedFd>)>,
 }
 
 impl Stopping {
-    /// Blocks until everything has ended, or the service has.
+    /// Blocks until virtual routers and announcements have ended, the service has ended, or [`STOP_TIMEOUT`] has
+    /// expired.
     pub(in crate::keeper) fn wait(self) {
         let _ = self.ended.recv_timeout(STOP_TIMEOUT);
     }
 }
 
-impl Attended {
+impl HelperEntry {
     fn send(&self, channel: &Channel, again: bool) {
         let message = ToService::Attend {
             kind: self.kind,
@@ -292,38 +298,40 @@ impl Attended {
     }
 }
 
-/// Receives answers until the service has ended.
+/// Receives responses until the service has ended.
 fn receive(channel: &Channel, state: &Mutex<State>) {
     while let Ok(Some(message)) = channel.receive() {
         match serde_json::from_slice(&message.bytes) {
-            Ok(answer) => {
-                let waiting = lock(state).waiting.take();
-                if let Some(waiting) = waiting {
+            Ok(response) => {
+                let reply_to = lock(state).reply_to.take();
+                if let Some(reply_to) = reply_to {
                     // The request may have timed out.
-                    let _ = waiting.send((answer, message.files));
+                    let _ = reply_to.send((response, message.files));
                 }
             }
-            Err(error) => tracing::warn!(%error, "invalid message from the helper service"),
+            Err(error) => {
+                tracing::warn!(%error, "received an invalid message from the helper service")
+            }
         }
     }
     let mut state = lock(state);
     state.channel = None;
-    state.waiting = None;
+    state.reply_to = None;
 }
 
-/// Connects to the next service, and reports the running processes to it.
-fn connect_again(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
+/// Connects to the next service and reports the running processes to it.
+fn reconnect(path: &Path, state: &Mutex<State>) -> Arc<Channel> {
     let channel = loop {
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
         match connect(path) {
             Ok(channel) => break Arc::new(channel),
-            Err(reason) => tracing::debug!(reason, "the helper service does not run"),
+            Err(reason) => tracing::debug!(reason, "the helper service is not running"),
         }
     };
     let mut state = lock(state);
-    state.attended.retain(|it| !is_closed(&it.channel));
-    for attended in &state.attended {
-        attended.send(&channel, true);
+    state.helpers.retain(|it| !is_closed(&it.channel));
+    for helpers in &state.helpers {
+        helpers.send(&channel, true);
     }
     if let Some(program) = state.vrrp.clone() {
         let message = ToService::Vrrp {

@@ -1,4 +1,4 @@
-//! Messages between a keeper without rights and the helper service: JSON with file descriptors. Either side may be one
+//! Messages between an unprivileged keeper and the helper service: JSON with file descriptors. Either side may be one
 //! version older, so fields and messages are only added and never change their meaning.
 
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::keeper::facts::Facts;
 use crate::keeper::helper::Kind;
 
-/// Version of the messages.
+/// Version of the protocol.
 pub(super) const VERSION: u32 = 1;
 
-/// Messages of a keeper, and of `weir upgrade`.
+/// Messages from a keeper, and from `weir upgrade`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum ToService {
@@ -20,54 +20,54 @@ pub(super) enum ToService {
         /// See [`VERSION`].
         version: u32,
     },
-    /// The only message of root: helpers of this program may be started.
+    /// Permit that helpers of this program are started. Only root sends this message.
     Permit {
         /// Absolute path.
         program: PathBuf,
     },
     /// Prepare the runtime directory for the account, and take its lock for the keeper.
     Lock,
-    /// What only root can find out, for a daemon of this program.
+    /// Determine the facts that only root can determine, for a daemon of this program.
     Facts {
         /// Absolute path.
         program: PathBuf,
     },
-    /// Start a helper of a daemon at the attached end of their channel with the first request.
+    /// Start a helper of a daemon at the attached end of its channel, at the first request.
     Attend {
-        /// What it does.
+        /// The helper's task.
         kind: Kind,
         /// Absolute path.
         program: PathBuf,
-        /// The former service had it already: start it at once.
+        /// Start the helper immediately, because it ran under the previous service.
         again: bool,
     },
-    /// The active configuration has virtual routers, or none.
+    /// Start the VRRP processes, or stop them.
     Vrrp {
-        /// Whether it has any.
+        /// Whether the active configuration has virtual routers.
         configured: bool,
         /// Absolute path.
         program: PathBuf,
     },
-    /// The active configuration announces VIPs, or none.
+    /// Start the announcer, or stop it.
     Announce {
-        /// Whether it does.
+        /// Whether the active configuration announces VIPs.
         configured: bool,
         /// Absolute path.
         program: PathBuf,
     },
-    /// End virtual routers and announcements.
+    /// Stop virtual routers and announcements.
     Stop,
 }
 
-/// Messages of the service.
+/// Messages from the service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum FromService {
     /// The lock is attached.
     Locked,
-    /// Another process has the lock.
+    /// Another process holds the lock.
     Held {
-        /// Its process ID, if it is known.
+        /// The holder's process ID, if known.
         holder: Option<u32>,
     },
     /// See [`ToService::Facts`].
@@ -76,9 +76,9 @@ pub(super) enum FromService {
     Permitted,
     /// Virtual routers and announcements have ended.
     Stopped,
-    /// The request is not permitted, or has failed.
+    /// The request was rejected or failed.
     Refused {
-        /// In words.
+        /// The message.
         reason: String,
     },
 }

@@ -1,15 +1,16 @@
-//! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs without rights.
+//! `weir helper --service`: starts the privileged processes for a keeper that a service manager runs unprivileged.
 //!
-//! The keeper holds descriptors and restarts the daemon, for which it needs no rights. What needs them is started here:
-//! the helpers of daemons, the VRRP agent with its helper, the announcer. This process reads no bytes of clients. It
-//! executes no request of the daemon; the helpers do, each by a policy that it reads from files of root.
+//! The keeper holds descriptors and restarts the daemon, for which it needs no privileges. This service starts the
+//! processes that need them: the helpers of daemons, the VRRP agent with its helper, and the announcer. It reads no
+//! data from clients and executes no requests from the daemon. The helpers execute these requests, each according to a
+//! policy that it reads from root's files.
 //!
-//! The keeper connects to a socket that only root can create, and both ends learn from the kernel who the other one is.
-//! One keeper is served at a time, another one waits. A keeper names programs, which are started as root: only this
-//! program's own file and files that root has named by `weir upgrade` are permitted.
+//! The keeper connects to a socket that only root can create, and each end gets the identity of the other from the
+//! kernel. One keeper is served at a time; others wait. A keeper specifies the programs that are started as root. Only
+//! this service's own program, and programs that root has permitted with `weir upgrade`, are allowed.
 //!
-//! When this process dies, its helpers end with it. The keeper keeps the channels, and the next service starts helpers
-//! at them.
+//! When this process dies, its helpers end with it. The keeper keeps the channels, and the next service starts new
+//! helpers at them.
 
 mod client;
 mod message;
@@ -41,23 +42,24 @@ pub(super) use client::{ServiceClient, Stopping};
 
 pub use client::permit;
 
-/// How long a client may take for its first message.
-const FIRST_MESSAGE: Duration = Duration::from_secs(2);
-/// Connections of the account whose first message is awaited; more are closed. Those of root have no limit.
-const GREETED_MAX: usize = 32;
-/// Keepers that wait for the end of another one; more are refused.
+/// Time limit for the first message of a client.
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of connections of the account whose first message has not arrived; further connections are closed.
+/// Root's connections are not limited.
+const GREETINGS_MAX: usize = 32;
+/// Maximum number of keepers that wait for the end of another keeper; further keepers are rejected.
 const WAITING_MAX: usize = 4;
-/// Messages of a keeper that wait here; more wait in the keeper.
+/// Maximum number of queued messages from a keeper; further messages wait in the keeper.
 const RECEIVED_MAX: usize = 64;
-/// Programs that root has permitted; the oldest is forgotten.
+/// Maximum number of programs that root has permitted; the oldest one is removed for a new one.
 const PERMITTED_MAX: usize = 16;
-/// The pause after an error of the socket.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause after an error from accept(2).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The socket of the package's units.
+/// The socket that the package's units use.
 pub const SOCKET: &str = "/run/weir-helper/socket";
 
-/// The socket of the service that this process's environment names.
+/// Returns the socket of the helper service, from this process's environment.
 pub fn configured_socket() -> Option<PathBuf> {
     socket_group::service()
 }
@@ -75,7 +77,7 @@ impl Permitted {
             path: "/proc/self/exe".into(),
             source,
         })?;
-        // A package has replaced the file in the meantime (proc(5)).
+        // The suffix means that a package update has replaced the file (proc(5)).
         let name = own.to_string_lossy();
         let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
         Ok(Self {
@@ -84,7 +86,7 @@ impl Permitted {
         })
     }
 
-    /// Links are resolved, so that another account's link does not lead to another program afterwards.
+    /// Permits a program. Links are resolved, because another account could change a link afterwards.
     fn add(&mut self, program: &Path) -> Result<(), String> {
         let program = helper::check_program(program)?;
         self.others.retain(|other| *other != program);
@@ -95,7 +97,7 @@ impl Permitted {
         Ok(())
     }
 
-    /// Returns the path to start, without links.
+    /// Returns the path of a permitted program, with links resolved.
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
         let path = helper::check_program(program)?;
         if self.own != path && !self.others.contains(&path) {
@@ -110,16 +112,16 @@ impl Permitted {
 
 type SharedPermitted = Arc<Mutex<Permitted>>;
 
-/// What the thread that accepts connections needs.
+/// The state of the thread that accepts connections.
 #[derive(Debug, Clone)]
-struct Reception {
-    /// The account of keepers.
+struct Acceptor {
+    /// The keepers' user ID.
     user: u32,
     permitted: SharedPermitted,
     configuration: PathBuf,
     runtime_dir: PathBuf,
-    /// Connections of users other than root whose first message is awaited.
-    greeted: Arc<AtomicUsize>,
+    /// Number of connections of users other than root whose first message has not arrived.
+    greetings: Arc<AtomicUsize>,
 }
 
 /// A keeper that has connected.
@@ -128,8 +130,8 @@ struct Client {
     peer: Peer,
 }
 
-/// Serves keepers at the socket, one after another, until SIGTERM or SIGINT. `configuration` is the file of `weir run`.
-/// Must be called inside a tokio runtime, by a thread that lives as long as the process.
+/// Serves keepers at the socket, one after another, until SIGTERM or SIGINT. `configuration` is the configuration file
+/// of `weir run`. Must be called inside a tokio runtime, by a thread that lives as long as the process.
 ///
 /// # Errors
 /// This process is not root, there is no account for the keeper, or the socket cannot be created.
@@ -138,10 +140,10 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
         reason: reason.to_owned(),
     };
     if !rustix::process::geteuid().is_root() {
-        return Err(failed("the helper service must be root"));
+        return Err(failed("the helper service must run as root"));
     }
     let Some((user, group)) = weir_sys::account(ACCOUNT) else {
-        return Err(failed("there is no account weir for the keeper"));
+        return Err(failed("the account weir for the keeper does not exist"));
     };
     if let Err(error) = weir_sys::raise_nofile() {
         tracing::warn!(%error, "failed to raise the limit of open files: few helpers can be connected");
@@ -152,16 +154,16 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
     let permitted = Arc::new(Mutex::new(Permitted::new()?));
     let listener = ServiceSocket::listen(socket, group)?;
     let (sender, mut clients) = mpsc::channel(WAITING_MAX);
-    let reception = Reception {
+    let acceptor = Acceptor {
         user,
         permitted: Arc::clone(&permitted),
         configuration: configuration.to_owned(),
         runtime_dir: paths.runtime_dir.clone(),
-        greeted: Arc::default(),
+        greetings: Arc::default(),
     };
-    std::thread::spawn(move || reception.accept(&listener, &sender));
+    std::thread::spawn(move || acceptor.accept(&listener, &sender));
     if let Err(error) = Notifier::from_env()?.send(Notification::Ready) {
-        tracing::warn!(%error, "could not notify the service manager");
+        tracing::warn!(%error, "failed to notify the service manager");
     }
     tracing::info!(socket = %socket.display(), "running");
     loop {
@@ -180,51 +182,53 @@ pub async fn serve(socket: &Path, configuration: &Path, paths: &Paths) -> Result
     }
 }
 
-impl Reception {
-    /// Accepts connections. Keepers are handed over; other requests are executed.
+impl Acceptor {
+    /// Accepts connections. Sends keepers to `clients`, and executes other requests.
     fn accept(&self, listener: &ServiceSocket, clients: &mpsc::Sender<Client>) {
         loop {
             let (channel, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept a connection");
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(ACCEPT_PAUSE);
                     continue;
                 }
             };
             let is_counted = peer.user != 0;
-            if is_counted && self.greeted.load(Ordering::Relaxed) >= GREETED_MAX {
+            if is_counted && self.greetings.load(Ordering::Relaxed) >= GREETINGS_MAX {
                 continue;
             }
-            let (reception, clients) = (self.clone(), clients.clone());
-            self.greeted
+            let (acceptor, clients) = (self.clone(), clients.clone());
+            self.greetings
                 .fetch_add(usize::from(is_counted), Ordering::Relaxed);
             let started = std::thread::Builder::new().spawn(move || {
-                let client = reception.greet(channel, peer);
-                reception.finish_greeting(is_counted);
+                let client = acceptor.read_first_message(channel, peer);
+                acceptor.end_greeting(is_counted);
                 if let Some(Err(refused)) = client.map(|client| clients.try_send(client)) {
-                    let reason = "too many keepers wait".to_owned();
+                    let reason = "too many keepers are waiting".to_owned();
                     let client = refused.into_inner();
                     send(&client.channel, &FromService::Refused { reason }, &[]);
                 }
             });
             if let Err(error) = started {
                 tracing::warn!(%error, "failed to serve a connection");
-                self.finish_greeting(is_counted);
+                self.end_greeting(is_counted);
             }
         }
     }
 
-    /// The first message of a connection has been read, or will not be.
-    fn finish_greeting(&self, is_counted: bool) {
-        self.greeted
+    /// Ends the wait for the first message of a connection.
+    fn end_greeting(&self, is_counted: bool) {
+        self.greetings
             .fetch_sub(usize::from(is_counted), Ordering::Relaxed);
     }
 
-    /// Reads the first message. Returns a keeper.
-    fn greet(&self, channel: Channel, peer: Peer) -> Option<Client> {
+    /// Reads the first message of a connection. Returns the client if it is a keeper; other requests are executed.
+    fn read_first_message(&self, channel: Channel, peer: Peer) -> Option<Client> {
         let Peer { process, user } = peer;
-        channel.set_receive_timeout(Some(FIRST_MESSAGE)).ok()?;
+        channel
+            .set_receive_timeout(Some(FIRST_MESSAGE_TIMEOUT))
+            .ok()?;
         let received = channel.receive().ok()??;
         if user == self.user
             && let Ok(socket_group::Request::SocketGroup { name }) =
@@ -247,12 +251,13 @@ impl Reception {
                 }
             }
             Ok(ToService::Keeper { version }) if user == self.user => {
-                let reason = format!("the helper service does not know version {version}");
+                let reason =
+                    format!("the helper service does not support protocol version {version}");
                 FromService::Refused { reason }
             }
             Ok(_) | Err(_) => {
                 tracing::error!(process, user, "refused a connection");
-                let reason = format!("user {user} may not request this");
+                let reason = format!("user {user} is not permitted to request this");
                 FromService::Refused { reason }
             }
         };
@@ -260,7 +265,7 @@ impl Reception {
         None
     }
 
-    /// Sets the group of the API's socket to that of root's configuration.
+    /// Sets the group of the API's socket to the group in root's configuration.
     fn set_socket_group(&self, name: &str) -> socket_group::Answer {
         let refused = |reason: String| {
             tracing::error!(reason, "refused a request of the daemon");
@@ -269,7 +274,10 @@ impl Reception {
         let desired = desired(&self.configuration);
         let group = desired.and_then(|desired| desired.node.socket_group);
         let Some(group) = group.and_then(|group| weir_sys::names::group_id(&group)) else {
-            return refused("the configuration file has no socket_group that exists".to_owned());
+            return refused(
+                "the configuration file sets no socket_group, or the group does not exist"
+                    .to_owned(),
+            );
         };
         match RuntimeDir::set_socket_group(&self.runtime_dir, name, self.user, group) {
             Ok(()) => socket_group::Answer::Permitted,
@@ -281,11 +289,11 @@ impl Reception {
 fn send(channel: &Channel, reply: &impl Serialize, files: &[BorrowedFd<'_>]) {
     let sent = serde_json::to_vec(reply).map(|bytes| channel.send(&bytes, files));
     if let Ok(Err(error)) = sent {
-        tracing::debug!(%error, "could not send a message to the keeper");
+        tracing::debug!(%error, "failed to send a message to the keeper");
     }
 }
 
-/// One keeper.
+/// Serves one keeper.
 struct Session {
     channel: Arc<Channel>,
     peer: Peer,
@@ -293,9 +301,9 @@ struct Session {
     permitted: SharedPermitted,
     configuration: PathBuf,
     paths: Paths,
-    /// `None`: they have ended.
+    /// The supervised processes; `None` = they have ended.
     running: Option<(VrrpProcesses, Announcer)>,
-    /// The keeper has asked for the end.
+    /// Whether the keeper has requested to stop the processes.
     is_stopped: bool,
 }
 
@@ -309,7 +317,7 @@ impl Session {
         let channel = Arc::new(channel);
         let (sender, received) = mpsc::channel(RECEIVED_MAX);
         let reader = Arc::clone(&channel);
-        // Ends with the keeper.
+        // The thread ends with the keeper.
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
                 if sender.blocking_send(message).is_err() {
@@ -319,7 +327,7 @@ impl Session {
         });
         tracing::info!(process = peer.process, "a keeper has connected");
         let vrrp = VrrpProcesses::new(&paths.runtime_dir, configuration);
-        // The daemon has no rights from its start.
+        // The daemon is unprivileged from its start.
         vrrp.confine();
         Self {
             channel,
@@ -346,7 +354,7 @@ impl Session {
             };
             match serde_json::from_slice(&bytes) {
                 Ok(request) => self.handle(request, files).await,
-                Err(error) => tracing::error!(%error, "refused an invalid request of the keeper"),
+                Err(error) => tracing::error!(%error, "refused an invalid request from the keeper"),
             }
         }
     }
@@ -356,7 +364,7 @@ impl Session {
         let permitted = permitted.unwrap_or_else(PoisonError::into_inner);
         let checked = permitted.check(program);
         if let Err(reason) = &checked {
-            tracing::error!(reason, "refused a request of the keeper");
+            tracing::error!(reason, "refused a request from the keeper");
         }
         checked
     }
@@ -364,7 +372,7 @@ impl Session {
     async fn handle(&mut self, request: ToService, files: Vec<OwnedFd>) {
         match request {
             ToService::Keeper { .. } | ToService::Permit { .. } => {
-                tracing::error!("refused a request of the keeper that is out of sequence");
+                tracing::error!("refused a request from the keeper that is out of sequence");
             }
             ToService::Lock => self.lock(),
             ToService::Facts { program } => {
@@ -379,12 +387,12 @@ impl Session {
                 program,
                 again,
             } => {
-                // A channel that is closed is the answer.
+                // If the request is rejected, the channel is closed.
                 if let Some(channel) = files.into_iter().next()
                     && let Ok(program) = self.check(&program)
                 {
                     let configuration = &self.configuration;
-                    helper::attend_channel(
+                    helper::supervise_channel(
                         kind,
                         &program,
                         configuration,
@@ -422,10 +430,10 @@ impl Session {
         }
     }
 
-    /// Takes the lock of the runtime directory for the keeper, and lets the account write files there.
+    /// Takes the lock of the runtime directory for the keeper, and lets the account write files in the directory.
     fn lock(&self) {
         let directory = &self.paths.runtime_dir;
-        // Of a keeper that was killed.
+        // A keeper that was killed may have left the directory to the account.
         weir_runtime_dir::return_to_root(directory);
         let (reply, lock) = match RuntimeDir::lock_for(directory, self.peer.process) {
             Ok(lock) => (FromService::Locked, Some(lock)),
@@ -463,29 +471,30 @@ impl Session {
         }
     }
 
-    /// The keeper has ended, or this process must: then the keeper waits for the next service.
+    /// Ends the session. `is_over`: this process must end, and the keeper waits for the next service; otherwise the
+    /// keeper has ended.
     async fn end(mut self, is_over: bool) {
         if !self.is_stopped
             && let Some((vrrp, announcer)) = self.running.take()
         {
-            // It withdraws its routes by itself if no keeper follows.
+            // The announcer itself withdraws its routes if no keeper follows.
             announcer.leave();
             vrrp.end().await;
         }
         if !is_over {
             tracing::info!(process = self.peer.process, "the keeper has ended");
-            // An earlier version rejects a directory of another account.
+            // An earlier version rejects a directory that another account owns.
             weir_runtime_dir::return_to_root(&self.paths.runtime_dir);
         }
     }
 }
 
-/// Root's configuration file; `None`: the daemon reports its errors.
+/// Returns root's configuration; `None` = it cannot be read or is invalid, and the daemon reports the errors.
 fn desired(configuration: &Path) -> Option<Desired> {
     let text = match weir_helper::read_trusted(configuration) {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!(%error, "the configuration file cannot be used by the helper service");
+            tracing::warn!(%error, "the helper service cannot use the configuration file");
             return None;
         }
     };

@@ -1,8 +1,8 @@
-//! Columns, and lines of limited width.
+//! Aligns columns, and wraps lines at a limited width.
 
 use std::fmt::Write as _;
 
-/// Pads columns to their widest cell, except the last; `draw` may add what has no width, such as colours.
+/// Pads columns to their widest cell, except the last. `draw` may add text without a width, such as colours.
 pub(super) fn columns<const N: usize>(
     out: &mut String,
     rows: &[[String; N]],
@@ -31,8 +31,8 @@ pub(super) fn cut(line: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Breaks long lines at blanks; their rests are indented. Lines with escape sequences are not longer than `width` and
-/// stay as they are.
+/// Breaks long lines at blanks and indents the continuation lines. Lines with escape sequences never exceed `width` and
+/// are not changed.
 pub(super) fn wrap(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.lines() {
@@ -64,7 +64,7 @@ pub(super) fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// A number in at most five characters.
+/// Formats a number in at most five digits, with a unit prefix if necessary.
 pub(super) fn short(number: u64) -> String {
     let units = [
         (1, ""),
@@ -82,7 +82,7 @@ pub(super) fn short(number: u64) -> String {
     format!("{}{name}", number / unit)
 }
 
-/// A duration in two units: `3d4h`, `12m5s`.
+/// Formats a duration in two units: `3d4h`, `12m5s`.
 pub(super) fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {

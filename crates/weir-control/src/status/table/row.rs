@@ -7,7 +7,7 @@ use super::view::View;
 /// The cells of a row.
 pub(super) type Columns<const N: usize> = [String; N];
 
-/// Whether an operator should look at a server: it is not in its normal state.
+/// Whether a server is not in its normal state, so that an operator should look at it.
 pub(super) fn needs_attention(server: &Server) -> bool {
     !matches!(server.state.as_str(), "up" | "unchecked")
         || server.overridden.is_some()
@@ -28,29 +28,31 @@ fn state(server: &Server) -> &str {
     }
 }
 
-/// Why it is in its state, with everything that changes its weight.
+/// Returns why a server is in its state, with everything that changes its weight.
 fn reason(server: &Server) -> String {
     let reason = match &server.overridden {
-        // The state implies these two.
-        Some(word) if *word != server.state => format!("{} (override: {word})", server.reason),
+        // An override that equals the state is not shown twice.
+        Some(active) if *active != server.state => {
+            format!("{} (override: {active})", server.reason)
+        }
         _ => server.reason.clone(),
     };
-    let reason = reason + &layers(server) + &latency(server);
+    let reason = reason + &weight_changes(server) + &latency(server);
     match &server.ejected {
         Some(ejected) => format!("{reason} (ejected: {})", ejected.reason),
         None => reason,
     }
 }
 
-/// The estimated latency of a layer 4 server.
+/// Returns the estimated latency of a layer 4 server.
 fn latency(server: &Server) -> String {
     let estimated = server.latency.as_ref().filter(|_| server.proxy.is_none());
     let text = estimated.map(|it| format!(" (latency: {} ms, p99 {} ms)", it.mean_ms, it.p99_ms));
     text.unwrap_or_default()
 }
 
-/// What changes the configured weight in addition to the override: checks and slow start.
-fn layers(server: &Server) -> String {
+/// Returns what changes the configured weight in addition to the override: checks and slow start.
+fn weight_changes(server: &Server) -> String {
     let check = server.check_weight.map(|weight| format!("check {weight}"));
     let percent = |ramp: u32| f64::from(ramp) / 10.0;
     let ramp = server
@@ -64,19 +66,19 @@ fn layers(server: &Server) -> String {
     }
 }
 
-/// The last results of each check, the newest last, in at most `room` characters.
-fn probes(server: &Server, room: usize) -> String {
+/// Returns the last results of each check, the newest last, in at most `width` characters.
+fn probes(server: &Server, width: usize) -> String {
     let checks = server.checks.len().max(1);
-    let each = (room.saturating_add(1) / checks).saturating_sub(1).max(1);
+    let each = (width.saturating_add(1) / checks).saturating_sub(1).max(1);
     let last = |results: &str| {
         let skipped = results.chars().count().saturating_sub(each);
         results.chars().skip(skipped).collect::<String>()
     };
     let strips: Vec<String> = server.checks.iter().map(|it| last(&it.results)).collect();
-    strips.join(" ").chars().take(room).collect()
+    strips.join(" ").chars().take(width).collect()
 }
 
-/// Rows of any width, for programs and files.
+/// Rows of unlimited width, for programs and files.
 pub(super) mod wide {
     use super::*;
 
@@ -110,7 +112,7 @@ pub(super) mod wide {
 pub(super) mod narrow {
     use super::*;
 
-    /// Maximum length of an address in a row; a longer one is written on a separate line.
+    /// Maximum length of an address in a row; a longer address is written on a separate line.
     const ADDRESS_MAX: usize = 20;
     const PROBES_MAX: usize = 8;
     const STATE: usize = 1;
@@ -118,7 +120,7 @@ pub(super) mod narrow {
         "SERVER", "STATE", "WEIGHT", "ACTIVE", "INACT", "TOTAL", "SINCE", "PROBES",
     ];
 
-    /// The table, with reasons below the servers that need attention, or below all servers if all are shown.
+    /// Writes the table, with reasons below the servers that need attention, or below all servers if `view.all` is set.
     pub(in super::super) fn table(
         out: &mut String,
         servers: &[&Server],
@@ -131,7 +133,7 @@ pub(super) mod narrow {
         let mut table = String::new();
         columns(&mut table, &rows, |at, cell| {
             if at == STATE && view.color {
-                painted(cell)
+                colored(cell)
             } else {
                 cell
             }
@@ -178,8 +180,8 @@ pub(super) mod narrow {
         ]
     }
 
-    /// Select Graphic Rendition of ECMA-48.
-    fn painted(cell: String) -> String {
+    /// Adds colours: Select Graphic Rendition of ECMA-48.
+    fn colored(cell: String) -> String {
         let text = cell.trim_end();
         let color = match text {
             "up" => "32",

@@ -1,14 +1,14 @@
-//! Parts of a document: one pool, or servers that are down.
+//! Selects parts of a document: one pool, or servers that are down.
 
 use super::super::{Report, Server};
 
-/// No service uses a pool of this name.
+/// The error if no service uses a pool with this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("pool {name}: not found{}", others(.name, .pools, .of_service.as_deref()))]
 pub struct UnknownPool {
     name: String,
     pools: Vec<String>,
-    /// The pool of the service that has this name.
+    /// The pool of the service with this name, if there is one.
     of_service: Option<String>,
 }
 
@@ -22,8 +22,8 @@ fn others(name: &str, pools: &[String], of_service: Option<&str>) -> String {
     }
 }
 
-/// Reduces the document to one pool, and to servers that get no clients because they are down or ejected. Services
-/// without such servers are removed, and so are the counts of packets.
+/// Reduces the document to one pool (`pool`), and to servers that are down or ejected (`down`). Removes services
+/// without such servers, and the packet counters.
 ///
 /// # Errors
 /// No service uses the pool.
@@ -32,12 +32,12 @@ pub fn select(report: &mut Report, pool: Option<&str>, down: bool) -> Result<(),
         return Ok(());
     }
     let mut pools = Vec::new();
-    let mut is_known = pool.is_none();
+    let mut exists = pool.is_none();
     for service in &mut report.services {
         let own = service.pool.clone();
         let of = |server: &Server| server.pool.clone().unwrap_or_else(|| own.clone());
         for name in service.servers.iter().map(of).chain([own.clone()]) {
-            is_known |= pool == Some(&*name);
+            exists |= pool == Some(&*name);
             if !pools.contains(&name) {
                 pools.push(name);
             }
@@ -47,7 +47,7 @@ pub fn select(report: &mut Report, pool: Option<&str>, down: bool) -> Result<(),
                 && (!down || server.state == "down" || server.ejected.is_some())
         });
     }
-    if let Some(name) = pool.filter(|_| !is_known) {
+    if let Some(name) = pool.filter(|_| !exists) {
         let mut services = report.services.iter();
         let service = services.find(|service| service.name == name);
         return Err(UnknownPool {

@@ -4,7 +4,7 @@ use crate::status::tests::director;
 fn terminal() -> View<'static> {
     View {
         width: Some(80),
-        // An hour after the states of the hand-made director began.
+        // An hour after the servers of the test director entered their states.
         now: Some(Duration::from_secs(1_795_201_200 + 3_725)),
         ..View::default()
     }
@@ -32,7 +32,8 @@ fn two_servers_fit_a_terminal() {
     insta::assert_snapshot!(text);
 }
 
-/// 2 000 servers, each twentieth is down, with long addresses, numbers, reasons and probe strips.
+/// Returns a pool with 2 000 servers, of which every twentieth is down, with long addresses, numbers, reasons and probe
+/// results.
 fn large() -> Report {
     let mut report = Report::from(&director());
     let service = &mut report.services[0];
@@ -62,7 +63,7 @@ fn large() -> Report {
 }
 
 #[test]
-fn large_pool_is_summed_up_on_a_terminal() {
+fn large_pool_is_summarized_on_a_terminal() {
     let text = render(&large(), &terminal());
     assert_fits(&text);
     assert!(text.lines().count() < 120, "{} lines", text.lines().count());
@@ -72,18 +73,21 @@ fn large_pool_is_summed_up_on_a_terminal() {
 #[test]
 fn all_servers_of_a_pool_are_listed() {
     let mut report = large();
-    select(&mut report, Some("images"), false).expect("it exists");
+    select(&mut report, Some("images"), false).expect("the pool exists");
     let view = View {
         all: true,
         ..terminal()
     };
     let text = render(&report, &view);
     assert_fits(&text);
-    assert!(text.contains("10.100.7.207:65535"), "the last one");
+    assert!(
+        text.contains("10.100.7.207:65535"),
+        "the last server is listed"
+    );
 }
 
 #[test]
-fn without_a_terminal_nothing_is_left_out() {
+fn without_a_terminal_all_servers_are_listed() {
     let text = render(&large(), &View::default());
     assert_eq!(text.matches(":65535").count(), 2_000);
 }
@@ -112,7 +116,7 @@ fn servers_that_are_down_are_selected() {
 }
 
 #[test]
-fn states_are_coloured_on_request() {
+fn states_are_coloured_only_if_requested() {
     let view = View {
         color: true,
         ..terminal()
@@ -123,7 +127,7 @@ fn states_are_coloured_on_request() {
 }
 
 #[test]
-fn text_without_services_says_so() {
+fn missing_services_are_reported() {
     insta::assert_snapshot!(render(&Report::default(), &View::default()));
 }
 

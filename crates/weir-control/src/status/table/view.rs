@@ -1,31 +1,31 @@
-//! How the text is drawn.
+//! Options for rendering the text.
 
 use std::time::Duration;
 
 use super::super::Report;
 
-/// An earlier document and how long ago it was read; gives the rates.
+/// An earlier document, from which rates are computed, and the time since it was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Earlier<'a> {
     /// The document.
     pub report: &'a Report,
-    /// Time between the two; not zero.
+    /// Time between the two documents; must not be zero.
     pub elapsed: Duration,
 }
 
-/// How the text is drawn.
+/// Options for rendering the text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct View<'a> {
     /// Columns of the terminal, at least 80; `None` = not a terminal.
     pub width: Option<usize>,
     /// Whether states are coloured.
     pub color: bool,
-    /// Every server is listed, however many there are.
+    /// Whether all servers are listed, even in a large pool.
     pub all: bool,
-    /// Only servers that are down were selected.
+    /// Whether only servers that are down were selected.
     pub down: bool,
-    /// The present time since 1970, for the age of states; `None` = their time is shown.
+    /// The current time since 1970, for the age of states; `None` = the time of the state change is shown.
     pub now: Option<Duration>,
-    /// For rates.
+    /// An earlier document; `None` = no rates are shown.
     pub earlier: Option<Earlier<'a>>,
 }

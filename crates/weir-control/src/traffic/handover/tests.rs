@@ -10,7 +10,7 @@ const FIXTURE: &[u8] =
 #[test]
 fn handover_of_0_1_0_is_read_and_written_in_its_format() {
     let mut handover: Handover = serde_json::from_slice(FIXTURE).unwrap();
-    let services = handover.services();
+    let services = handover.service_statuses();
     assert_eq!(services[0].servers.len(), 2);
     let states = handover.states(Overrides::default(), |_| true);
     let standing = states.standing("app", "127.0.0.1:7002").unwrap();
@@ -18,8 +18,8 @@ fn handover_of_0_1_0_is_read_and_written_in_its_format() {
     let written = Handover::new(&states, &services);
     let written: previous::LeftFile =
         serde_json::from_slice(&serde_json::to_vec(&written).unwrap()).unwrap();
-    let former: previous::LeftFile = serde_json::from_slice(FIXTURE).unwrap();
-    assert_eq!(written, former);
+    let expected: previous::LeftFile = serde_json::from_slice(FIXTURE).unwrap();
+    assert_eq!(written, expected);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn header_lines(screen: &Screen) -> Vec<Line<'static>> {
     let servers = || report.services.iter().flat_map(|service| &service.servers);
     let down = servers().filter(|server| server.state == "down").count();
     let first = format!(
-        "weir top  revision {}  {}, {}, {down} down  {} of {} flow places in use",
+        "weir top  revision {}  {}, {}, {down} down  {} of {} flow slots in use",
         report.revision,
         counted(report.services.len() as u64, "service"),
         servers_text(report),

@@ -1,7 +1,7 @@
 //! Passes requests to the task that owns the engine.
 //!
-//! Requests wait in a queue and are executed one at a time, so reloads never overlap. The response is returned through
-//! the order itself; a client that disconnects does not cancel its request.
+//! Requests wait in a queue and are executed one at a time, so reloads never overlap. The result is sent through a
+//! channel in the command. A client that disconnects does not cancel its request.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,36 +19,36 @@ use crate::plan::Plan;
 use crate::status::{Group, Report};
 
 /// Capacity of the queue; further requests wait to be queued.
-const QUEUE: usize = 64;
+const QUEUE_CAPACITY: usize = 64;
 
-/// Channel of the response.
+/// The channel for the result of a command.
 pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
 
-/// A request to the daemon.
+/// A command for the task that owns the planes.
 #[derive(Debug)]
-pub enum Order {
-    /// The status document.
+pub enum Command {
+    /// Return the status document.
     Status(Reply<Report>),
-    /// Totals of the last 15 minutes, of a service or of all services together.
+    /// Return the totals of the last 15 minutes, for a service or for all services together.
     History(Option<String>, Reply<HistoryReport>),
-    /// Apply a configuration, with the rights of the caller.
+    /// Apply a configuration, within the permissions of the caller.
     Reload(FileRequest, Caller, Reply<Reloaded>),
     /// Upgrade to another program.
     Upgrade(UpgradeRequest, Reply<Upgraded>),
-    /// The changes that applying a configuration would make.
+    /// Return the changes that applying a configuration would make.
     Plan(FileRequest, Caller, Reply<Plan>),
     /// Set or remove a server's override.
     Server {
-        /// Pool.
+        /// The server's pool.
         pool: String,
-        /// Address as in the file.
+        /// The server's address, as in the file.
         address: String,
-        /// The override.
+        /// The new override.
         request: ServerOrder,
         /// The resulting state of the server.
         reply: Reply<ServerNow>,
     },
-    /// The current state of a server.
+    /// Return the current state of a server.
     ServerNow {
         /// Pool.
         pool: String,
@@ -57,24 +57,24 @@ pub enum Order {
         /// The state of the server.
         reply: Reply<ServerNow>,
     },
-    /// A server that the API adds to a pool, changes or removes.
+    /// Add a server to a pool, or change or remove an added server.
     Member {
         /// Pool.
         pool: String,
         /// Address as in a file.
         address: String,
-        /// The keys of a list entry; `None` = remove it.
+        /// The keys of a list entry; `None` = remove the server.
         keys: Option<serde_json::Map<String, serde_json::Value>>,
         /// Success or failure.
         reply: Reply<()>,
     },
-    /// Drain this director, or end that.
+    /// Drain this director, or end the drain.
     Node(NodeOrder, Reply<NodeOrder>),
-    /// The group of directors.
+    /// Return the status of the group of directors.
     Cluster(Reply<Group>),
     /// Publish a configuration to the group.
     Publish(PublishRequest, Reply<Published>),
-    /// A request of ipvsadm, with the socket of the client.
+    /// Execute a request from ipvsadm; includes the socket of the client.
     Ipvsadm(ipvsadm::Request, Peer, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.
     Explain(Packet, Reply<Answer>),
@@ -82,29 +82,29 @@ pub enum Order {
     ExplainRequest(Request, Reply<Answer>),
 }
 
-/// The sender, one for each request.
+/// Sends commands to the queue.
 #[derive(Clone, Debug)]
-pub struct Orders {
-    queue: mpsc::Sender<Order>,
+pub struct CommandSender {
+    queue: mpsc::Sender<Command>,
 }
 
-/// A queue of orders.
-pub fn orders() -> (Orders, mpsc::Receiver<Order>) {
-    let (queue, taken) = mpsc::channel(QUEUE);
-    (Orders { queue }, taken)
+/// Creates a queue of commands. Returns its two ends.
+pub fn command_queue() -> (CommandSender, mpsc::Receiver<Command>) {
+    let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
+    (CommandSender { queue }, receiver)
 }
 
-impl Orders {
-    /// Queues a request and waits for its response.
+impl CommandSender {
+    /// Queues a command and waits for its result.
     ///
     /// # Errors
-    /// The daemon rejects the request or is stopping.
-    pub async fn send<T>(&self, order: impl FnOnce(Reply<T>) -> Order) -> Result<T, Refusal> {
-        let (reply, answer) = oneshot::channel();
+    /// The daemon rejects the command or is stopping.
+    pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        let (reply, result) = oneshot::channel();
         self.queue
-            .send(order(reply))
+            .send(command(reply))
             .await
             .map_err(|_| Refusal::leaving())?;
-        answer.await.map_err(|_| Refusal::leaving())?
+        result.await.map_err(|_| Refusal::leaving())?
     }
 }
