@@ -1,5 +1,5 @@
-//! Properties of the parsers of foreign input, for garbage and for mutated valid input: no panic, the result for a
-//! prefix never contradicts the result for the whole, and what was written is parsed back.
+//! Properties of the parsers of untrusted input, for random bytes and for mutated valid input: no panic, the result for
+//! a prefix never contradicts the result for the whole, and written values are parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use weir_http::preamble::{self, Preamble};
 use weir_http::{cookie, encoding};
 use weir_model::{Coding, ProxyHeader};
 
-/// A client's head with one field, with name and value as given.
+/// Returns a client's head with one field.
 fn head_with(name: &[u8], value: &[u8]) -> Vec<u8> {
     [
         b"GET /a HTTP/1.1\r\nHost: h\r\n" as &[u8],
@@ -30,7 +30,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Fragments of PROXY protocol headers, and arbitrary bytes.
+/// Generates fragments of PROXY protocol headers, and arbitrary bytes.
 fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let front = select(vec![
@@ -56,7 +56,7 @@ proptest! {
         let whole = preamble::read(&input);
         if let Ok(Some(found)) = &whole {
             prop_assert!(found.len() <= input.len());
-            // Following bytes change nothing.
+            // Bytes after the header do not change the result.
             prop_assert_eq!(preamble::read(&input[..found.len()]), whole);
         }
         for end in 0..input.len() {
@@ -76,7 +76,7 @@ proptest! {
         rest in vec(any::<u8>(), 0..20),
     ) {
         let source = SocketAddr::from(source);
-        // Both ends of a connection are of one family.
+        // Both ends of a connection have the same address family.
         let destination = SocketAddr::new(source.ip(), port);
         let mut written = Vec::new();
         preamble::write(version, source, destination, &mut written);
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(found.is_some(), pairs.any(|pair| begins(&pair)));
     }
 
-    /// Only codings that the client listed or allowed by `*`.
+    /// The result is a coding that the client listed or allowed with `*`.
     #[test]
     fn negotiated_coding_was_requested(
         members in vec(

@@ -289,8 +289,8 @@ proptest! {
         let _ = head_end(&input, 0);
     }
 
-    /// A prefix of a near-valid request is never complete before the empty line, and never rejected if the whole is
-    /// valid.
+    /// A prefix of a nearly valid request is never complete before the empty line, and never rejected if the whole
+    /// request is valid.
     #[test]
     fn prefixes_are_incomplete_or_rejected(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {
         let mut text = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: x\r\nX: y\r\n\r\n".to_owned();
@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// The fields that are forwarded, and how many were removed because of a `_` in their names.
+/// Returns the fields that are forwarded, and the number of fields removed because of a `_` in their names.
 fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refusal> {
     let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-B: 2\r\nContent_Length: 3\r\n\r\n";
     let limits = HeadLimits {
@@ -396,7 +396,7 @@ fn idempotent_methods_are_those_of_rfc_9110() {
 }
 
 #[test]
-fn another_protocol_is_recognized_by_its_version() {
+fn other_protocol_is_recognized_by_its_version() {
     for (line, other) in [
         ("OPTIONS rtsp://a RTSP/1.0\r\nCSeq: 1\r\n", true),
         ("INVITE sip:a SIP/2.0", true),

@@ -22,7 +22,7 @@ const EDIT: RequestEdit<'static> = RequestEdit {
     close: false,
 };
 
-/// The head that the server receives.
+/// Returns the head that the server receives.
 fn request(text: &str, edit: &RequestEdit<'_>) -> String {
     let limits = HeadLimits {
         connect: true,
@@ -30,12 +30,12 @@ fn request(text: &str, edit: &RequestEdit<'_>) -> String {
     };
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let request = head::request(text.as_bytes(), &limits, &mut fields);
-    let request = request.unwrap().expect("a complete head");
+    let request = request.unwrap().expect("head is complete");
     write_request(text.as_bytes(), &request, &fields, edit, &mut out);
     String::from_utf8(out).unwrap()
 }
 
-/// The lines that the server receives after those of a request with `fields`, from a client.
+/// Returns the lines that Weir adds to a client's request with `fields`.
 fn forwarded(fields: &str, client: Client, route: Option<&HeaderEdits>) -> String {
     let edit = RequestEdit {
         client: Some(client),
@@ -81,7 +81,7 @@ fn request_line_has_the_path_that_the_server_expects() {
 }
 
 #[test]
-fn server_always_receives_one_host() {
+fn server_receives_exactly_one_host() {
     for (text, host) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", "h"),
         ("GET / HTTP/1.0\r\n\r\n", "own.example"),
@@ -98,7 +98,7 @@ fn server_always_receives_one_host() {
 }
 
 #[test]
-fn connection_field_of_a_request() {
+fn connection_field_of_a_request_follows_upgrade_and_close() {
     let close = RequestEdit {
         close: true,
         version: "2",
@@ -113,7 +113,7 @@ fn connection_field_of_a_request() {
         end("", &close),
         "X-Added: 1\r\nVia: 2 weir\r\nConnection: close\r\n\r\n"
     );
-    // An upgrade ends with its connection in any case.
+    // The connection is closed after an upgrade in any case.
     assert_eq!(
         end("Connection: upgrade\r\nUpgrade: websocket\r\n", &close),
         "Upgrade: websocket\r\nX-Added: 1\r\nVia: 2 weir\r\nConnection: Upgrade\r\n\r\n"
@@ -121,7 +121,7 @@ fn connection_field_of_a_request() {
 }
 
 #[test]
-fn customary_forwarding_fields() {
+fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
     let sent = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\n";
     let own = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
     assert_eq!(forwarded("", CLIENT, None), own);
@@ -151,7 +151,7 @@ fn customary_forwarding_fields() {
 }
 
 #[test]
-fn standard_forwarding_field() {
+fn forwarded_field_extends_that_of_trusted_clients_only() {
     let standard = Client {
         by: Forwarded::Standard,
         ..CLIENT
@@ -186,7 +186,7 @@ fn standard_forwarding_field() {
         forwarded("", v6, None),
         "Forwarded: for=\"[2001:db8::7]\";host=\"h\";proto=https\r\n"
     );
-    // HTTP/1.0 without a host, and no host of Weir's own.
+    // HTTP/1.0 without a host, and no default host.
     let edit = RequestEdit {
         client: Some(standard),
         host: b"",
@@ -200,7 +200,7 @@ fn standard_forwarding_field() {
 }
 
 #[test]
-fn route_decides_about_forwarding_fields_that_it_sets_or_removes() {
+fn forwarding_fields_that_a_route_edits_are_not_written() {
     let both = Client {
         by: Forwarded::Both,
         ..CLIENT
@@ -262,17 +262,17 @@ fn framing_with_unusual_whitespace_is_normalized() {
     );
 }
 
-/// The head that the client receives.
+/// Returns the head that the client receives.
 fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
-    let response = response.unwrap().expect("a complete head");
+    let response = response.unwrap().expect("head is complete");
     write_response(text.as_bytes(), &response, &fields, hop, edit, &mut out);
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn connection_field_of_a_response() {
+fn connection_field_of_a_response_follows_the_hop() {
     let hop = HopEdit::default();
     let close = HopEdit { close: true, ..hop };
     let keep = HopEdit {

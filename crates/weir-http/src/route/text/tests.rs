@@ -1,4 +1,4 @@
-//! Texts of requests: rewritten paths, redirects, field values.
+//! Expanded templates: rewritten paths, redirects, field values.
 
 use proptest::prelude::*;
 use weir_model::{HostPattern, RouteAction, TextRegex, TlsVersion};
@@ -82,7 +82,7 @@ fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
     route
 }
 
-/// The path and query that a route sends.
+/// Returns the path and query that the server receives.
 fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
     let edit = PathRewrite {
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
@@ -95,7 +95,7 @@ fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
 }
 
 #[test]
-fn expression_of_a_rewrite_has_groups_of_its_own() {
+fn groups_are_those_of_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
     let path = |target: &str| sent(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
     assert_eq!(path("/a/x/y/z?q=/a/"), "/b/y/z/x?q=/a/");
@@ -226,7 +226,7 @@ fn every_variable_has_a_value() {
 }
 
 proptest! {
-    /// Whatever a client sends, a value adds no line to a head, and no space or control character to a URL.
+    /// For any input from a client, a value adds no line to a head, and no space or control character to a URL.
     #[test]
     fn values_add_no_delimiters(
         field in "[ -~\t]{0,12}",
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn identifiers_of_clients_are_limited() {
+fn invalid_client_identifiers_are_rejected() {
     let id = RequestId::accepted(b"a-1_:/+=.~Z").unwrap();
     assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {
