@@ -1,10 +1,10 @@
-//! Random durations, so that probes do not all start at once.
+//! Random durations, so that probes do not all start at the same time.
 
 use std::time::Duration;
 
 use weir_model::SplitMix64;
 
-/// Draws durations.
+/// A generator of random durations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 
@@ -13,13 +13,13 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// A duration in `0..most`.
-    pub(crate) fn below(&mut self, most: Duration) -> Duration {
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    /// Returns a random duration in `0..limit`.
+    pub(crate) fn below(&mut self, limit: Duration) -> Duration {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.0.below(nanos))
     }
 
-    /// `interval` plus or minus 5 %.
+    /// Returns `interval` plus or minus up to 5 %.
     pub(crate) fn around(&mut self, interval: Duration) -> Duration {
         interval - interval / 20 + self.below(interval / 10)
     }

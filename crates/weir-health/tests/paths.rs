@@ -47,13 +47,13 @@ fn desired(services: &[(&str, &str)], via: Via) -> Desired {
     }
 }
 
-/// The monitor, virtual time, and the addresses that do not respond: VIPs, or the server itself.
+/// The monitor, virtual time, and the addresses that do not respond: VIPs, or the server's own address.
 struct World {
     monitor: Monitor,
     now: Duration,
     silent: Vec<&'static str>,
     reported: Option<Standing>,
-    /// State changes of the server, and of single services.
+    /// State changes of the server, and of individual services.
     changes: Vec<String>,
 }
 
@@ -91,17 +91,17 @@ impl World {
     fn drain(&mut self) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
-                Output::Probe(order) => {
-                    let way = order.target.way;
-                    let at = way.map_or(order.target.address, |way| way.vip);
+                Output::Probe(request) => {
+                    let path = request.target.path;
+                    let at = path.map_or(request.target.address, |path| path.vip);
                     let is_silent = |at: IpAddr| self.silent.iter().any(|it| address(it) == at);
-                    let fails = is_silent(at) || is_silent(order.target.address);
+                    let fails = is_silent(at) || is_silent(request.target.address);
                     let outcome = if fails {
                         Outcome::failed(format!("no answer from {at}"))
                     } else {
                         Outcome::passed("ok")
                     };
-                    self.monitor.handle_result(order.id, outcome, self.now);
+                    self.monitor.handle_result(request.id, outcome, self.now);
                 }
                 Output::Server {
                     standing,
@@ -152,8 +152,12 @@ fn broken_path_affects_only_its_service() {
         let view = |service| world.monitor.view("p", SERVER, Some(service)).unwrap();
         assert_eq!(view("a").reason, "ok");
         assert!(view("b").reason.ends_with("no answer from 192.0.2.11"));
-        let own = if via == Via::Both { 2 } else { 1 };
-        assert_eq!(view("b").checks.len(), own, "not those of other services");
+        let expected = if via == Via::Both { 2 } else { 1 };
+        assert_eq!(
+            view("b").checks.len(),
+            expected,
+            "not those of other services"
+        );
 
         world.silent = Vec::new();
         world.run();

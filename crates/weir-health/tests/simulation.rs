@@ -1,10 +1,10 @@
-//! Simulation with random reloads, failures, recoveries and late results in virtual time, from seeds: whatever the
-//! order of events, no server keeps a wrong state.
+//! Simulation with seeded random reloads, failures, recoveries and late results in virtual time: for any order of
+//! events, no server remains in a wrong state.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
-//! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000, with `WEIR_RUNS=N` N;
-//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Nothing is logged at first: a failed run
-//! is repeated with a log.
+//! network that delays results. The default is 10,000 runs; `WEIR_SOAK=1` selects 1,000,000 and `WEIR_RUNS=N` N runs;
+//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Runs are not logged; a failed run is
+//! repeated with a log.
 
 #![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
 
@@ -49,7 +49,7 @@ struct World {
     /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
     seen: BTreeMap<(String, String), State>,
-    /// The same, when the current configuration was applied.
+    /// The states at the time at which the current configuration was applied.
     before: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
@@ -109,7 +109,7 @@ impl World {
                 ..Timing::default()
             };
             check.start = Start::ALL[self.random.below(3) as usize];
-            // Sometimes both pools have the same check and share its probes.
+            // Sometimes both pools have the same check and therefore share probes.
             if self.random.one_in(3)
                 && let Some(first) = desired.pools.first()
             {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// A change must follow from results; a reload must not cause one.
+    /// Asserts that a change follows from probe results: a reload must not cause one.
     fn check_change(
         &self,
         key: &(String, String),
@@ -181,7 +181,7 @@ impl World {
         let (at, known) = self.server(pool, server);
         assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
-            // Allowed only for a check that another pool already had, with its state.
+            // This is allowed only for a check that another pool already has, with the state of that check.
             let mut others = self
                 .before
                 .iter()
@@ -209,14 +209,14 @@ impl World {
         assert!(matching >= needed, "too early: {:#?}", self.log);
     }
 
-    fn launch(&mut self, order: ProbeRequest) {
-        let alive = self.alive[usize::from(match order.target.address {
+    fn launch(&mut self, request: ProbeRequest) {
+        let alive = self.alive[usize::from(match request.target.address {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(_) => unreachable!("all servers are IPv4"),
         })];
         let least = if alive { Duration::ZERO } else { TIMEOUT / 2 };
         let delay = least + Duration::from_millis(self.random.below(500));
-        self.in_flight.push((self.now + delay, order, alive));
+        self.in_flight.push((self.now + delay, request, alive));
     }
 
     /// Advances time to `until`, processing events in order.
@@ -263,8 +263,8 @@ impl World {
         assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
     }
 
-    /// At most one probe per target is in flight.
-    fn probes_are_single(&mut self) {
+    /// Asserts that at most one probe per target is in flight.
+    fn assert_single_probes(&mut self) {
         let mut by_target: HashMap<*const weir_health::Target, u32> = HashMap::new();
         for (_, order, _) in &self.in_flight {
             *by_target
@@ -283,8 +283,8 @@ impl World {
             .collect();
     }
 
-    /// After the last event every server reaches its correct state.
-    fn settles(&mut self) {
+    /// Asserts that every server reaches its correct state after the last event.
+    fn assert_settles(&mut self) {
         let longest = (INTERVAL + INTERVAL / 20 + TIMEOUT) * 5;
         let until = self.now + longest;
         self.run(until);
@@ -316,7 +316,7 @@ fn run(seed: u64, log: Log) {
         let pause = Duration::from_millis(world.random.below(6000));
         let until = world.now + pause;
         world.run(until);
-        world.probes_are_single();
+        world.assert_single_probes();
         match world.random.below(3) {
             0 => world.reload(),
             _ => {
@@ -329,7 +329,7 @@ fn run(seed: u64, log: Log) {
             }
         }
     }
-    world.settles();
+    world.assert_settles();
 }
 
 /// Repeats a run with a log.

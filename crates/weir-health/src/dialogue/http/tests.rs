@@ -8,7 +8,7 @@ fn exchange(wanted: Http) -> Exchange {
     Exchange::new(&wanted, &Target::new(&check, &server, Some(8080)))
 }
 
-/// The outcome of a response received in pieces; every piece size must have the same outcome.
+/// Returns the outcome of a response received in pieces. All piece sizes must have the same outcome.
 fn outcome_of(wanted: &Http, answer: &[u8], closes: bool) -> String {
     let mut last: Option<String> = None;
     for portion in 1..=answer.len().max(1) {
@@ -67,7 +67,7 @@ fn request_is_complete_and_closes_the_connection() {
 }
 
 #[test]
-fn status_is_enough_without_body_conditions() {
+fn only_status_is_checked_without_body_conditions() {
     let any = Http::default();
     let ok = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nendless";
     assert_eq!(outcome_of(&any, ok, false), "Passed: http 200");
@@ -169,7 +169,7 @@ fn endless_responses_fail() {
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
 
 #[test]
-fn bodies_match_patterns() {
+fn body_must_match_patterns() {
     let wanted = |regex: Option<&str>, without: Option<&str>| Http {
         pattern: regex.map(|text| Pattern::new(text).unwrap()),
         without: without.map(|text| Pattern::new(text).unwrap()),
@@ -201,7 +201,7 @@ fn bodies_match_patterns() {
 }
 
 #[test]
-fn body_digests() {
+fn body_must_have_the_expected_digest() {
     let wanted = |digest| Http {
         digest: Some(digest),
         ..Http::default()
