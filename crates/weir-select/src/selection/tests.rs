@@ -1,4 +1,4 @@
-//! Tables of decisions: what follows each failure, when requests are queued, and who is answered what.
+//! Tests the action after each failure, when requests are queued, and the responses without a server.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::Load;
 use crate::test_server::TestServer;
 
-/// A pool and everything else that decisions depend on.
+/// A pool and the other inputs of decisions.
 struct World {
     servers: Vec<TestServer>,
     policy: RetryPolicy,
@@ -22,7 +22,7 @@ struct World {
 }
 
 impl World {
-    /// Servers of weight 1 with these limits; all conditions and status 503 cause retries, two at most.
+    /// Creates servers of weight 1 with these limits. All conditions and status 503 cause retries, at most two.
     fn new(limits: &[u32]) -> Self {
         let on = RetryOn {
             conditions: RetryCondition::ALL.to_vec(),
@@ -77,7 +77,7 @@ impl World {
         self.version += 1;
     }
 
-    /// A request that is connecting, and its server.
+    /// Returns a request that is connecting, and its server.
     fn connecting(&mut self, replay: Replay) -> (Selection, usize) {
         let mut selection = Selection::default();
         selection.set_replay(replay);
@@ -115,7 +115,7 @@ const fn lost(reused: bool, head_started: bool) -> Failure {
     }
 }
 
-/// Every failure, with its fault and answer if there is no retry.
+/// Every failure, with its fault, and its response if there is no retry.
 const FAILURES: [(Failure, Option<Fault>, Next); 8] = {
     use Fault::{Broken, Unreachable};
     [
@@ -222,7 +222,8 @@ fn failures_are_answered_without_rule_server_retries_or_budget() {
     }
 }
 
-/// What was not sent may be sent elsewhere, whatever it is and however often servers fail.
+/// A request that was not sent may always be sent to another server, even if it is not idempotent and the budget is
+/// exhausted.
 #[test]
 fn connect_failures_need_neither_replay_nor_budget() {
     for failure in [Failure::Connect, Failure::ConnectTimeout] {
@@ -251,7 +252,7 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
             connections
         }
     );
-    // The new connection's end is the server's fault, whatever it had served.
+    // The end of the new connection is the server's fault, even if the connection had served other requests.
     let verdict = world.fail(&mut selection, lost(true, false));
     assert_eq!(verdict.fault, Some(Fault::Broken));
     assert_eq!(verdict.next, answer(502, Reason::BadResponse));
@@ -346,7 +347,7 @@ fn no_untried_server_after_a_connect_error_is_bad_gateway() {
 }
 
 #[test]
-fn lack_of_descriptors_is_no_fault_and_ends_the_request() {
+fn missing_descriptors_end_the_request_without_fault() {
     let mut world = World::new(&[0, 0]);
     let (mut selection, _) = world.connecting(Replay::Allowed);
     let error = ConnectError::NoDescriptors;
@@ -375,7 +376,7 @@ fn no_usable_server_is_answered_or_closed() {
         let mut world = World::new(&[0]);
         world.set_weight(0, 0);
         world.no_server = no_server;
-        // A queue helps only if a server is full.
+        // Queueing is useful only if a server is full.
         world.queue_timeout_ms = 100;
         let output = world.run(|env| Selection::default().select(env));
         assert_eq!(output, expected);
@@ -396,13 +397,13 @@ fn full_servers_queue_requests_if_there_is_a_queue() {
     assert!(matches!(output, Output::Answer { status: 503, .. }));
     let (mut world, mut selection, output) = full(100);
     assert_eq!(output, Output::Queue);
-    // Called in vain, then for a free slot.
+    // The first turn is in vain; the second finds a free slot.
     let turn = world.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn, Some(Output::Queue));
     world.load(0).release();
     let turn = world.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn.map(connect), Some(0));
-    // A late call must be passed on.
+    // A late turn must be passed to another request.
     let turn = world.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn, None);
 }
@@ -418,7 +419,7 @@ fn new_requests_do_not_overtake_the_queue() {
     assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
     let turn = world.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn.map(connect), Some(1));
-    // No server is full: there is no reason to wait.
+    // No server is full, so there is no reason to wait.
     world.load(0).release();
     let output = world.run(|env| Selection::default().select(env));
     assert!(matches!(output, Output::Connect { .. }));
@@ -432,7 +433,7 @@ fn retries_are_not_queued() {
     let other = 1 - server;
     world.load(other).limit.store(1, Relaxed);
     assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
-    // Another worker takes the last slot now.
+    // Another worker takes the last slot.
     assert!(world.load(other).try_acquire());
     let output = world.run(|env| selection.select(env));
     assert!(
@@ -474,7 +475,7 @@ fn servers_lost_while_queued_answer_with_the_queue_as_reason() {
 }
 
 #[test]
-fn new_list_forgets_tried_and_sticky_servers() {
+fn new_list_resets_tried_and_sticky_servers() {
     let mut world = World::new(&[0, 0]);
     let (mut selection, _) = world.connecting(Replay::Allowed);
     selection.set_sticky_server(Some(1));
