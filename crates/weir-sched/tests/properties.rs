@@ -1,5 +1,5 @@
-//! Properties of every scheduler: servers without weight are never chosen, equal arrivals get equal servers, shares
-//! follow weights, and removing a server moves few clients of hashing schedulers.
+//! Properties of all schedulers: servers without weight are never chosen, equal flows get equal servers, shares are
+//! proportional to weights, and removing a server moves few clients of hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -50,7 +50,7 @@ fn spread(members: &[Member], size: u32) -> Vec<u32> {
 }
 
 impl World {
-    /// Servers of these weights, the first added first.
+    /// Creates servers with these weights, in the order in which they were added.
     fn new(kind: Kind, mode: Mode, weights: &[u32]) -> Self {
         let member = |(number, weight): (u32, &u32)| Member {
             seq: number,
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The servers of this many flows, all of which stay.
+    /// Returns the servers for this many flows, none of which ends.
     fn arrive(&mut self, flows: u32) -> Vec<Option<u32>> {
         let mut chosen = Vec::new();
         for flow in 0..flows {
@@ -133,7 +133,7 @@ impl World {
     }
 }
 
-/// Flows and weight of each server after this many arrivals.
+/// Returns the number of flows and the weight of each server after this many new flows.
 fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
     let mut world = World::new(kind, Mode::Repair, weights);
     world.arrive(flows);
@@ -141,7 +141,7 @@ fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
     (1..).zip(weights).map(share).collect()
 }
 
-/// All schedulers except those of the proxy only.
+/// Returns all schedulers except those that only the proxy supports.
 fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_built())
 }
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn equal_arrivals_get_equal_servers(
+    fn equal_flows_get_equal_servers(
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
@@ -177,9 +177,9 @@ proptest! {
         }
     }
 
-    /// A chosen server is not more loaded with the flow than any other would have been.
+    /// With the new flow, a chosen server is not more loaded than any other would be.
     #[test]
-    fn loads_stay_level_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
+    fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
             let shares = shares(kind, &weights, flows);
             for (mine, weight) in shares.iter().filter(|share| share.0 > 0) {
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn rounds_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
+    fn round_robin_shares_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
         let servers = weights.len() as u32;
         let each = shares(Kind::Rr, &weights, rounds * servers);
         prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds)), "{:?}", each);
@@ -234,7 +234,7 @@ proptest! {
         }
     }
 
-    /// At most one tenth of the entries of remaining servers move when a server is removed.
+    /// When a server is removed, at most one tenth of the entries of the remaining servers move.
     #[test]
     fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
         prop_assume!(gone < servers);

@@ -1,4 +1,4 @@
-//! Properties of the table: shares, independence of order, few moves.
+//! Properties of the table: shares, independence of order, and few moved entries.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn other_sizes_are_rejected() {
 }
 
 #[test]
-fn number_of_servers_is_limited_by_the_entries() {
+fn more_servers_than_entries_are_rejected() {
     assert_eq!(
         table(&entries(&[1; 252]), 251),
         Err(Error::TooManyServers {
@@ -115,7 +115,7 @@ proptest! {
     }
 
     #[test]
-    fn order_does_not_matter(
+    fn table_does_not_depend_on_order(
         (ordered, shuffled) in prop::collection::vec(0_u32..9, 1..12).prop_flat_map(|weights| {
             let entries = entries(&weights);
             (Just(entries.clone()), Just(entries).prop_shuffle())
@@ -124,9 +124,9 @@ proptest! {
         prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
     }
 
-    /// A removed server's entries go to others, and nearly all other entries are unchanged.
+    /// The entries of a removed server go to other servers, and nearly all other entries are unchanged.
     #[test]
-    fn removing_a_server_moves_few_others(servers in 2_usize..40, removed in 0_usize..40) {
+    fn removing_a_server_moves_few_other_entries(servers in 2_usize..40, removed in 0_usize..40) {
         prop_assume!(removed < servers);
         let mut list = entries(&vec![1; servers]);
         let size = size_for(servers);
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn directors_differ_only_in_entries_of_servers_they_see_differently(
+    fn directors_differ_only_in_entries_of_servers_with_different_states(
         weights in prop::collection::vec(1_u32..20, 2..30),
         views in prop::collection::vec((any::<bool>(), any::<bool>()), 30),
     ) {
