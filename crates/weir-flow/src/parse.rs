@@ -93,7 +93,8 @@ fn v6_addr(frame: &[u8], at: usize) -> Addr {
 
 /// Parses a frame.
 ///
-/// # Errors The packet is not IP, is truncated, or has inconsistent length fields.
+/// # Errors
+/// The packet is not IP, is truncated, or has inconsistent length fields.
 pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
     if frame.len() < 14 {
         return Err(Stopped::early(Reason::DropTooShort));

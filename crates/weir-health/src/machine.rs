@@ -140,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// Description of the last result.
+    /// Returns the description of the last result.
     pub fn note(&self) -> &str {
         &self.note
     }

@@ -113,7 +113,8 @@ impl Chunks {
 
     /// Processes input and passes the content to `data`. Returns the number of bytes that belong to the body.
     ///
-    /// # Errors The coding is malformed. Input processed before the error remains part of the body.
+    /// # Errors
+    /// The coding is malformed. Input processed before the error remains part of the body.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
         self.scan_request(input, data).map(|(taken, _)| taken)
     }

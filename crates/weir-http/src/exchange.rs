@@ -175,7 +175,8 @@ impl Exchange {
 
     /// Processes bytes from the client.
     ///
-    /// # Errors The body is malformed: the request, which may be partly forwarded, must not be completed.
+    /// # Errors
+    /// The body is malformed: the request, which may be partly forwarded, must not be completed.
     pub fn client_data(&mut self, input: &[u8]) -> Result<Upload, Refusal> {
         let forward_all = |consumed| Upload {
             consumed,
@@ -316,8 +317,9 @@ impl Exchange {
     /// client is informed that this is the last response. Output that must be sent first is appended to `out`. `fields`
     /// is scratch space.
     ///
-    /// # Errors The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond
-    /// to the client.
+    /// # Errors
+    /// The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond to the
+    /// client.
     pub fn server_data(
         &mut self,
         input: &[u8],

@@ -141,7 +141,8 @@ impl<'a> RequestPath<'a> {
 ///
 /// A target that is not a path (`*`) is returned unchanged.
 ///
-/// # Errors An escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
+/// # Errors
+/// An escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
 pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,

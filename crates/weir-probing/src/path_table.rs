@@ -47,7 +47,8 @@ pub struct PathObservation {
 pub trait RemotePaths: std::fmt::Debug + Send + Sync {
     /// Starts forwarding the packets of a probe to a server.
     ///
-    /// # Errors The other process cannot be reached, or rejects the request.
+    /// # Errors
+    /// The other process cannot be reached, or rejects the request.
     fn add(&self, packets: PathPackets, server: IpAddr, path: &ProbePath) -> io::Result<()>;
 
     /// Returns the observations, or `None` if there is no such probe.

@@ -76,8 +76,9 @@ struct Filler {
 /// The number of a server's entries differs from its exact share of the table by less than two or, if that is more, by
 /// less than one plus its exact share of the number of servers.
 ///
-/// # Errors [`Error::TableSize`] if `size` is not one of [`SIZES`]; [`Error::TooManyServers`] if there are more servers
-/// than entries.
+/// # Errors
+/// [`Error::TableSize`] if `size` is not one of [`SIZES`]; [`Error::TooManyServers`] if there are more servers than
+/// entries.
 pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     if !SIZES.contains(&size) {
         return Err(Error::TableSize { size });

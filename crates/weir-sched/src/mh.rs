@@ -41,8 +41,8 @@ struct Filler {
 
 /// Builds the table: [`SIZE`] values of [`Entry::dest`], all 0 if no server ever had weight.
 ///
-/// # Errors [`Error::TooManyServers`] if there are more servers than entries. The kernel keeps its old table in this
-/// case.
+/// # Errors
+/// [`Error::TooManyServers`] if there are more servers than entries. The kernel keeps its old table in this case.
 pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     if entries.len() > SIZE as usize {
         return Err(Error::TooManyServers {

@@ -83,7 +83,7 @@ fn hash_32(value: u32) -> usize {
     (value.wrapping_mul(0x61c8_8647) >> 24) as usize
 }
 
-/// `hsiphash` on 64-bit machines: SipHash-1-3 of four bytes, truncated to 32 bits (lib/siphash.c).
+/// Computes `hsiphash` as on 64-bit machines: SipHash-1-3 of four bytes, truncated to 32 bits (lib/siphash.c).
 fn hsiphash(value: u32, key: u64) -> u32 {
     let (mut a, mut b) = (key ^ 0x736f_6d65_7073_6575, key ^ 0x646f_7261_6e64_6f6d);
     let (mut c, mut d) = (key ^ 0x6c79_6765_6e65_7261, key ^ 0x7465_6462_7974_6573);

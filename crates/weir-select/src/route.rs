@@ -176,7 +176,8 @@ impl Routes {
 
     /// See [`RouteTable::restarted`].
     ///
-    /// # Errors See [`RouteTable::restarted`].
+    /// # Errors
+    /// See [`RouteTable::restarted`].
     pub fn restarted(
         &self,
         facts: &RequestFacts<'_>,

@@ -146,20 +146,20 @@ pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// [`update_u16`] for a 32-bit field, such as an IPv4 address.
+/// Updates a checksum like [`update_u16`], for a 32-bit field, such as an IPv4 address.
 #[must_use]
 pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     !fold(!checksum as u64 + words(!old as u128) + words(new as u128))
 }
 
-/// [`update_u16`] for a 128-bit field, such as an IPv6 address.
+/// Updates a checksum like [`update_u16`], for a 128-bit field, such as an IPv6 address.
 #[must_use]
 pub const fn update_u128(checksum: u16, old: u128, new: u128) -> u16 {
     !fold(!checksum as u64 + words(!old) + words(new))
 }
 
-/// [`update_u16`] for an address that the checksum covers, directly or in a pseudo header. `old` and `new` may differ
-/// in family.
+/// Updates a checksum like [`update_u16`], for an address that it covers, directly or in a pseudo header. `old` and
+/// `new` may differ in family.
 #[must_use]
 pub fn update_address(checksum: u16, old: IpAddr, new: IpAddr) -> u16 {
     let bits = |address| match address {

@@ -75,7 +75,8 @@ impl<'a> EthernetView<'a> {
 
     /// Checks the header and the tags, not the payload.
     ///
-    /// # Errors [`ParseError::TooShort`] for [`Layer::Ethernet`] or [`Layer::Vlan`].
+    /// # Errors
+    /// [`ParseError::TooShort`] for [`Layer::Ethernet`] or [`Layer::Vlan`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Ethernet, bytes, Self::HEADER_LEN)?;
         let mut view = Self {

@@ -45,8 +45,9 @@ pub enum NeighbourMessage {
 impl NeighbourMessage {
     /// Parses a complete ICMPv6 message. The checksum is not verified.
     ///
-    /// # Errors [`ParseError::UnsupportedType`] for other messages, [`ParseError::TooShort`], and
-    /// [`ParseError::BadLength`] if an option has length zero or ends past the end of the message.
+    /// # Errors
+    /// [`ParseError::UnsupportedType`] for other messages, [`ParseError::TooShort`], and [`ParseError::BadLength`] if
+    /// an option has length zero or ends past the end of the message.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let kind = u8_at(bytes, 0);
         if !matches!(kind, SOLICITATION | ADVERTISEMENT) {

@@ -23,7 +23,8 @@ impl HeaderOptions {
 
     /// Pads the bytes to a multiple of four with End of Option List, which is zero in both protocols.
     ///
-    /// # Errors [`ParseError::OptionsTooLong`] if there are more than [`Self::MAX_LEN`] bytes.
+    /// # Errors
+    /// [`ParseError::OptionsTooLong`] if there are more than [`Self::MAX_LEN`] bytes.
     pub fn new(options: &[u8]) -> Result<Self, ParseError> {
         let mut value = Self::EMPTY;
         let Some(target) = value.bytes.get_mut(..options.len()) else {

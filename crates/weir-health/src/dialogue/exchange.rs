@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn steps_run_in_order() {
         let role = ExchangeStep {
-            regex: Some(Pattern::new("role:(master|active)").expect("valid")),
+            regex: Some(Pattern::new("role:(master|active)").expect("the pattern is valid")),
             ..step("INFO\r\n", "")
         };
         let steps = [step("PING\r\n", "+PONG"), role];

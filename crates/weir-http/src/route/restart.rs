@@ -36,7 +36,8 @@ impl RouteTable {
     ///
     /// New paths are normalized by the same rules as received paths.
     ///
-    /// # Errors A new path has an escape that the rules reject.
+    /// # Errors
+    /// A new path has an escape that the rules reject.
     pub fn restarted(
         &self,
         facts: &RequestFacts<'_>,

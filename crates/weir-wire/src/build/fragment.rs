@@ -13,8 +13,9 @@ use crate::protocol::{EtherType, IpProtocol};
 /// The fragments have the identification `id`, of which IPv4 uses the lower half. An IPv4 fragment can be fragmented
 /// again.
 ///
-/// # Errors The errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of
-/// content fit into the MTU, or if an IPv6 packet is already a fragment.
+/// # Errors
+/// The errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of content fit
+/// into the MTU, or if an IPv6 packet is already a fragment.
 pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
     match EtherType::of_ip(packet) {
         Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),

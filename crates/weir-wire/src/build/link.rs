@@ -102,7 +102,8 @@ impl EthernetBuilder {
 
     /// Returns frames with the fragments of an IP packet; see [`fragment`].
     ///
-    /// # Errors The errors of [`fragment`].
+    /// # Errors
+    /// The errors of [`fragment`].
     pub fn fragments(
         &self,
         packet: &[u8],

@@ -46,7 +46,8 @@ impl Default for DecodeOptions {
 impl Packet {
     /// Decodes a frame.
     ///
-    /// # Errors The first [`ParseError`], from the outermost header inwards.
+    /// # Errors
+    /// The first [`ParseError`], from the outermost header inwards.
     pub fn parse(frame: &[u8]) -> Result<Parsed, ParseError> {
         Self::parse_with(frame, &DecodeOptions::default())
     }
@@ -73,7 +74,8 @@ impl Packet {
 
     /// Decodes an IP packet without a frame.
     ///
-    /// # Errors As [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
+    /// # Errors
+    /// As [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),
