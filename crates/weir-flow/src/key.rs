@@ -189,7 +189,7 @@ mod tests {
     fn hash_depends_on_every_field() {
         let key = FlowKey::new([1, 2]);
         let one = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
-        let others = [
+        let other_tuples = [
             Tuple { sport: 1001, ..one },
             Tuple { dport: 81, ..one },
             Tuple {
@@ -204,7 +204,7 @@ mod tests {
             },
             one.reversed(),
         ];
-        for other in others {
+        for other in other_tuples {
             assert_ne!(key.hash(&one), key.hash(&other), "{other:?}");
         }
         assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));

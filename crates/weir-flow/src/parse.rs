@@ -258,7 +258,7 @@ impl Layout {
             return Ok(self);
         }
         let available = self.ip_len - (self.l4 - self.l3);
-        let fits = match self.protocol {
+        let has_header = match self.protocol {
             IpProtocol::TCP => {
                 let header_len = usize::from(byte(frame, self.l4 + 12) >> 4) * 4;
                 self.tcp_flags = TcpFlags(byte(frame, self.l4 + 13));
@@ -285,7 +285,7 @@ impl Layout {
                 return Ok(self);
             }
         };
-        if !fits {
+        if !has_header {
             return Err(self.stopped(match self.cold {
                 Cold::FragmentFirst => Reason::DropFragmentTiny,
                 _ => Reason::DropBadLength,
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn truncated_packets_do_not_panic() {
-        let whole = frame()
+        let complete = frame()
             .ipv6(
                 "2001:db8::1".parse().unwrap(),
                 "2001:db8::2".parse().unwrap(),
@@ -366,8 +366,8 @@ mod tests {
             .dest_opts()
             .tcp(7, 9)
             .build();
-        for end in 0..whole.len() {
-            if let Ok(layout) = parse(&whole[..end]) {
+        for end in 0..complete.len() {
+            if let Ok(layout) = parse(&complete[..end]) {
                 assert!(layout.l4 <= end);
             }
         }

@@ -249,12 +249,12 @@ mod tests {
         ) {
             let geometry = Geometry::of(buckets);
             let mut allocator = SlotAllocator::new(buckets);
-            let mut held: Vec<(u64, u32)> = Vec::new();
+            let mut allocated: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
             // There are few home buckets, so that they fill up.
             for (random, action) in steps {
-                if action == 0 && !held.is_empty() {
-                    let (hash, index) = held.swap_remove(random as usize % held.len());
+                if action == 0 && !allocated.is_empty() {
+                    let (hash, index) = allocated.swap_remove(random as usize % allocated.len());
                     allocator.free(index);
                     add(&mut marks, hash, index, geometry, -1);
                     continue;
@@ -265,11 +265,11 @@ mod tests {
                     prop_assert!(placement.steps().all(|(bucket, _)| is_full(&allocator, bucket)));
                     continue;
                 };
-                prop_assert!(held.iter().all(|(_, other)| *other != index));
+                prop_assert!(allocated.iter().all(|(_, other)| *other != index));
                 add(&mut marks, hash, index, geometry, 1);
-                held.push((hash, index));
+                allocated.push((hash, index));
             }
-            for (hash, index) in &held {
+            for (hash, index) in &allocated {
                 let placement = Placement::of(*hash, geometry);
                 let (spilled, stashed) = marks.get(&placement.home).copied().unwrap_or_default();
                 let looked_at = placement.steps().filter(|(_, mark)| match mark {
@@ -280,7 +280,7 @@ mod tests {
                 let buckets: Vec<u32> = looked_at.map(|(bucket, _)| bucket).collect();
                 prop_assert!(buckets.contains(&(index / BUCKET_SLOTS)), "{hash:x} {index}");
             }
-            for (hash, index) in held.drain(..) {
+            for (hash, index) in allocated.drain(..) {
                 add(&mut marks, hash, index, geometry, -1);
             }
             prop_assert!(marks.values().all(|marks| *marks == (0, 0)));

@@ -165,14 +165,14 @@ mod tests {
     fn dns_response_must_match_id_code_and_address() {
         let note =
             |probe: &Probe, message: &[u8]| evaluate(probe, 7, message).map(|outcome| outcome.note);
-        let good = answer(7, 0, [10, 0, 0, 5]);
-        assert_eq!(note(&dns(None), &good).as_deref(), Some("dns 1 A"));
+        let valid = answer(7, 0, [10, 0, 0, 5]);
+        assert_eq!(note(&dns(None), &valid).as_deref(), Some("dns 1 A"));
         assert_eq!(
-            note(&dns(Some("10.0.0.5")), &good).as_deref(),
+            note(&dns(Some("10.0.0.5")), &valid).as_deref(),
             Some("dns 10.0.0.5")
         );
         assert_eq!(
-            note(&dns(Some("10.0.0.6")), &good).as_deref(),
+            note(&dns(Some("10.0.0.6")), &valid).as_deref(),
             Some("dns: 10.0.0.6 is not among 1 answers")
         );
         assert_eq!(
@@ -193,14 +193,14 @@ mod tests {
             note(&dns(None), &answer(7, 11, [0; 4])).as_deref(),
             Some("dns 11")
         );
-        let mut empty = good.clone();
+        let mut empty = valid.clone();
         empty[7] = 0;
         assert_eq!(
             note(&dns(None), &empty).as_deref(),
             Some("dns: no A record")
         );
-        for end in 12..good.len() {
-            let cut = evaluate(&dns(None), 7, &good[..end]).unwrap();
+        for end in 12..valid.len() {
+            let cut = evaluate(&dns(None), 7, &valid[..end]).unwrap();
             assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
         }
     }
@@ -224,8 +224,8 @@ mod tests {
             ),
             (probe(".", DnsRecord::A), b"\0\0\x01\0\x01"),
         ] {
-            let sent = request(&probe, 0x1234).unwrap();
-            assert_eq!(sent, [head, question].concat());
+            let query = request(&probe, 0x1234).unwrap();
+            assert_eq!(query, [head, question].concat());
         }
         assert_eq!(request(&Probe::Tcp, 1), None);
         assert_eq!(evaluate(&Probe::Tcp, 1, b"x"), None);

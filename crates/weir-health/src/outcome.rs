@@ -38,8 +38,8 @@ impl ReportedWeight {
 pub(crate) fn scale(base: u32, part: u32, whole: u32) -> u32 {
     let (base, part, whole) = (u64::from(base), u64::from(part), u64::from(whole));
     let rounded = (base * part + whole / 2) / whole.max(1);
-    let most = u64::from(weir_model::MAX_WEIGHT);
-    u32::try_from(rounded.clamp(1, most)).unwrap_or(weir_model::MAX_WEIGHT)
+    let max_weight = u64::from(weir_model::MAX_WEIGHT);
+    u32::try_from(rounded.clamp(1, max_weight)).unwrap_or(weir_model::MAX_WEIGHT)
 }
 
 /// The result of one probe.

@@ -86,14 +86,14 @@ impl Outliers {
         let mut changes = Vec::new();
         let eligible: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
-            let stays = eligible.contains(server.as_str());
-            if !stays && watch.ejected.is_some() {
+            let is_eligible = eligible.contains(server.as_str());
+            if !is_eligible && watch.ejected.is_some() {
                 changes.push(EjectionChange {
                     server: server.clone(),
                     ejection: None,
                 });
             }
-            stays
+            is_eligible
         });
         for (server, sample) in samples {
             let Some(watch) = watches.get_mut(*server) else {

@@ -33,13 +33,13 @@ mod tests {
     fn jitter_varies_within_five_percent() {
         let mut random = Random::new(1);
         let interval = Duration::from_secs(2);
-        let drawn: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();
-        let (least, most) = (drawn.iter().min(), drawn.iter().max());
-        assert!(least >= Some(&Duration::from_millis(1900)), "{least:?}");
-        assert!(most <= Some(&Duration::from_millis(2100)), "{most:?}");
+        let intervals: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();
+        let (min, max) = (intervals.iter().min(), intervals.iter().max());
+        assert!(min >= Some(&Duration::from_millis(1900)), "{min:?}");
+        assert!(max <= Some(&Duration::from_millis(2100)), "{max:?}");
         assert!(
-            most.zip(least)
-                .is_some_and(|(most, least)| *most - *least > interval / 12)
+            max.zip(min)
+                .is_some_and(|(max, min)| *max - *min > interval / 12)
         );
     }
 }

@@ -176,8 +176,8 @@ impl ReplyWatch {
         now: Duration,
     ) -> Option<&NoReplyWarning> {
         let watch = self.watches.get_mut(&key)?;
-        let free = CLIENTS_MAX.saturating_sub(watch.clients.len());
-        watch.clients.extend(clients.into_iter().take(free));
+        let capacity = CLIENTS_MAX.saturating_sub(watch.clients.len());
+        watch.clients.extend(clients.into_iter().take(capacity));
         let addresses: BTreeSet<IpAddr> = watch.clients.iter().map(|client| client.0).collect();
         // If the server never replied to any client, several connections from one client are sufficient.
         let clients = if watch.replies == 0 && watch.answered == 0 {

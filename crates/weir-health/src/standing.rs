@@ -181,26 +181,26 @@ mod tests {
 
     #[test]
     fn standing_without_services_has_no_paths() {
-        let mut whole = Standing::new(Up, Duration::ZERO);
+        let mut standing = Standing::new(Up, Duration::ZERO);
         let broken = Standing::new(Down, Duration::ZERO);
-        whole.paths.insert("a".to_owned(), broken.clone());
-        assert_eq!(whole.clone().with_services(&["a"]), broken);
+        standing.paths.insert("a".to_owned(), broken.clone());
+        assert_eq!(standing.clone().with_services(&["a"]), broken);
         for services in [&[][..], &["b"]] {
-            let rest = whole.clone().with_services(services);
+            let rest = standing.clone().with_services(services);
             assert_eq!((rest.state, rest.paths), (Up, BTreeMap::new()));
         }
         // The path of a new service has no paths either.
-        let both = whole.clone().with_services(&["a", "b"]);
+        let both = standing.clone().with_services(&["a", "b"]);
         assert_eq!(both.in_service("a"), &broken);
         assert_eq!(both.in_service("b"), &Standing::new(Up, Duration::ZERO));
     }
 
     #[test]
     fn slow_start_grows_linearly_and_is_never_zero() {
-        let whole = Duration::from_secs(10);
-        assert_eq!(ramp(Duration::ZERO, whole), 1);
-        assert_eq!(ramp(Duration::from_secs(5), whole), 500);
-        assert_eq!(ramp(whole, whole), 1000);
+        let duration = Duration::from_secs(10);
+        assert_eq!(ramp(Duration::ZERO, duration), 1);
+        assert_eq!(ramp(Duration::from_secs(5), duration), 500);
+        assert_eq!(ramp(duration, duration), 1000);
         assert_eq!(ramp(Duration::ZERO, Duration::ZERO), 1000);
     }
 }

@@ -80,9 +80,9 @@ pub fn weigh(
 /// Sets the weight of ejected servers to 0, unless no other server has weight.
 fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
     let mut both = candidates.iter().zip(weighed.iter());
-    let others = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
+    let has_usable_server = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
     let ejected = candidates.iter().zip(weighed).filter(|it| it.0.ejected);
-    for (_, one) in ejected.filter(|_| others) {
+    for (_, one) in ejected.filter(|_| has_usable_server) {
         one.effective = 0;
     }
 }
@@ -247,8 +247,13 @@ mod tests {
             at(4, Regime::BelowQuorum),
             (vec![1, 1, 1, 1, 0], Regime::Normal)
         );
-        let alone = effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
-        assert_eq!(alone, (vec![1, 0], Regime::BelowQuorum), "no sorry server");
+        let without_sorry_server =
+            effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
+        assert_eq!(
+            without_sorry_server,
+            (vec![1, 0], Regime::BelowQuorum),
+            "no sorry server"
+        );
     }
 
     #[test]

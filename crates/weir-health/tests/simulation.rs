@@ -38,7 +38,7 @@ fn address(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
 }
 
-struct World {
+struct Simulation {
     random: Random,
     monitor: Monitor,
     now: Duration,
@@ -67,11 +67,11 @@ impl Log {
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, log: Log) -> Self {
         let mut random = Random(SplitMix64::new(finalize_64(seed)));
         let alive = std::array::from_fn(|_| random.one_in(2));
-        let mut world = Self {
+        let mut simulation = Self {
             monitor: Monitor::new(random.0.next_u64()),
             random,
             now: Duration::from_secs(1000),
@@ -84,8 +84,8 @@ impl World {
             results: HashMap::new(),
             log,
         };
-        world.reload();
-        world
+        simulation.reload();
+        simulation
     }
 
     /// Applies a random configuration: servers, their order, pools and timing.
@@ -214,8 +214,8 @@ impl World {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(_) => unreachable!("all servers are IPv4"),
         })];
-        let least = if alive { Duration::ZERO } else { TIMEOUT / 2 };
-        let delay = least + Duration::from_millis(self.random.below(500));
+        let min_delay = if alive { Duration::ZERO } else { TIMEOUT / 2 };
+        let delay = min_delay + Duration::from_millis(self.random.below(500));
         self.in_flight.push((self.now + delay, request, alive));
     }
 
@@ -311,25 +311,25 @@ impl World {
 }
 
 fn run(seed: u64, log: Log) {
-    let mut world = World::new(seed, log);
-    for _ in 0..2 + world.random.below(8) {
-        let pause = Duration::from_millis(world.random.below(6000));
-        let until = world.now + pause;
-        world.run(until);
-        world.assert_single_probes();
-        match world.random.below(3) {
-            0 => world.reload(),
+    let mut simulation = Simulation::new(seed, log);
+    for _ in 0..2 + simulation.random.below(8) {
+        let pause = Duration::from_millis(simulation.random.below(6000));
+        let until = simulation.now + pause;
+        simulation.run(until);
+        simulation.assert_single_probes();
+        match simulation.random.below(3) {
+            0 => simulation.reload(),
             _ => {
-                let n = world.random.below(u64::from(SERVERS)) as usize;
-                world.alive[n] = !world.alive[n];
-                let (now, alive) = (world.now, world.alive[n]);
-                world
+                let n = simulation.random.below(u64::from(SERVERS)) as usize;
+                simulation.alive[n] = !simulation.alive[n];
+                let (now, alive) = (simulation.now, simulation.alive[n]);
+                simulation
                     .log
                     .note(|| format!("{now:?} server {n} alive: {alive}"));
             }
         }
     }
-    world.assert_settles();
+    simulation.assert_settles();
 }
 
 /// Repeats a run with a log.
@@ -345,11 +345,11 @@ fn servers_reach_their_correct_state_in_any_order_at_length() {
     {
         return repeat(seed);
     }
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: u64 = given.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let runs: u64 = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {

@@ -363,8 +363,8 @@ mod tests {
     proptest! {
         #[test]
         fn splitting_input_changes_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
-            let (whole, split) = (read(&input, 64), read(&input, step));
-            prop_assert_eq!(whole, split);
+            let (unsplit, split) = (read(&input, 64), read(&input, step));
+            prop_assert_eq!(unsplit, split);
         }
 
         #[test]

@@ -66,14 +66,14 @@ fn preference(member: &[u8]) -> (&[u8], Quality) {
 
 /// Parses `0`, `0.5`, `1.000`: at most three decimals, at most 1.
 fn thousandths(text: &[u8]) -> Option<Quality> {
-    let (whole, rest) = text.split_first()?;
+    let (integer, rest) = text.split_first()?;
     let decimals = match rest {
         [] => &[][..],
         [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
         _ => return None,
     };
     let digit = |byte: u8| byte.is_ascii_digit().then(|| Quality::from(byte - b'0'));
-    let mut value = digit(*whole)?;
+    let mut value = digit(*integer)?;
     for at in 0..3 {
         value = value * 10 + decimals.get(at).map_or(Some(0), |byte| digit(*byte))?;
     }

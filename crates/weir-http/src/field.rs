@@ -77,24 +77,24 @@ pub struct Field {
     pub(crate) underscore: bool,
 }
 
-const fn wide(at: u32) -> usize {
+const fn to_usize(at: u32) -> usize {
     at as usize
 }
 
 impl Field {
     /// Returns the range of the line, including its CRLF.
     pub const fn line(&self) -> Range<usize> {
-        wide(self.start)..wide(self.end)
+        to_usize(self.start)..to_usize(self.end)
     }
 
     /// Returns the name as the sender wrote it.
     pub fn name_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
-        &head[wide(self.start)..wide(self.name_end)]
+        &head[to_usize(self.start)..to_usize(self.name_end)]
     }
 
     /// Returns the value without leading and trailing whitespace.
     pub fn value_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
-        &head[wide(self.value.0)..wide(self.value.1)]
+        &head[to_usize(self.value.0)..to_usize(self.value.1)]
     }
 
     /// Whether this is a framing field with unusual whitespace around its value, which some parsers treat as part of

@@ -219,8 +219,8 @@ pub fn compared(
         ConditionKey::Query => text(facts.target.query()),
         ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
         ConditionKey::Header => fields(&|name| {
-            let mut wanted = conditions.iter().flat_map(|it| &it.headers);
-            wanted.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+            let mut header_conditions = conditions.iter().flat_map(|it| &it.headers);
+            header_conditions.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
         }),
         ConditionKey::Source
         | ConditionKey::TlsVersion

@@ -53,16 +53,16 @@ fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn preambles_are_parsed_completely_or_not_at_all(input in preamble_like()) {
-        let whole = preamble::read(&input);
-        if let Ok(Some(found)) = &whole {
+        let complete = preamble::read(&input);
+        if let Ok(Some(found)) = &complete {
             prop_assert!(found.len() <= input.len());
             // Bytes after the header do not change the result.
-            prop_assert_eq!(preamble::read(&input[..found.len()]), whole);
+            prop_assert_eq!(preamble::read(&input[..found.len()]), complete);
         }
         for end in 0..input.len() {
             match preamble::read(&input[..end]) {
-                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), whole),
-                Err(refusal) => prop_assert_eq!(Err(refusal), whole),
+                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), complete),
+                Err(refusal) => prop_assert_eq!(Err(refusal), complete),
                 Ok(None) => {}
             }
         }
@@ -115,8 +115,8 @@ proptest! {
     ) {
         let found = cookie::parameter(&query, &name);
         let mut pairs = query.split(|byte| *byte == b'&');
-        let begins = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
-        prop_assert_eq!(found.is_some(), pairs.any(|pair| begins(&pair)));
+        let has_name = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
+        prop_assert_eq!(found.is_some(), pairs.any(|pair| has_name(&pair)));
     }
 
     /// The result is a coding that the client listed or allowed with `*`.

@@ -385,11 +385,11 @@ fn exchange(
 
 #[test]
 fn received_messages_equal_sent_ones_at_length() {
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: usize = given.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let runs: usize = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
     let mut outcome = Outcome::default();
     for seed in 0..runs {
         run(seed as u64, &mut outcome);

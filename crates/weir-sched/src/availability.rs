@@ -46,7 +46,7 @@ impl Mode {
         probes: impl Iterator<Item = u32>,
         availability: &dyn Fn(u32) -> Availability,
     ) -> Option<u32> {
-        let mut spare = None;
+        let mut fallback = None;
         for dest in probes {
             if dest == 0 {
                 break;
@@ -54,11 +54,11 @@ impl Mode {
             match self.verdict(availability(dest)) {
                 Verdict::Take => return Some(dest),
                 Verdict::Reject => break,
-                Verdict::Spare => spare = spare.or(Some(dest)),
+                Verdict::Spare => fallback = fallback.or(Some(dest)),
                 Verdict::Skip => {}
             }
         }
-        spare
+        fallback
     }
 
     fn verdict(self, found: Availability) -> Verdict {

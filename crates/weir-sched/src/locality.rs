@@ -114,7 +114,7 @@ impl Entry {
             )
         };
         let less = |(a, b): (u64, u64), (c, d): (u64, u64)| a * d < c * b;
-        let least = set
+        let least_loaded = set
             .iter()
             .copied()
             .filter(|&index| members[index].usable)
@@ -126,19 +126,19 @@ impl Entry {
                 }
             });
         if self.dests.len() > 1 && now.wrapping_sub(self.last_change) > expiration {
-            let most = set.iter().copied().reduce(|most, index| {
-                if less(load(most), load(index)) {
+            let most_loaded = set.iter().copied().reduce(|most_loaded, index| {
+                if less(load(most_loaded), load(index)) {
                     index
                 } else {
-                    most
+                    most_loaded
                 }
             });
-            if let Some(most) = most {
-                self.dests.retain(|&dest| dest != members[most].dest);
+            if let Some(most_loaded) = most_loaded {
+                self.dests.retain(|&dest| dest != members[most_loaded].dest);
                 self.last_change = now;
             }
         }
-        least
+        least_loaded
     }
 }
 

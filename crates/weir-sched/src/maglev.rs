@@ -99,11 +99,11 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
     let Some(greatest) = turns.iter().map(|turn| u64::from(turn.entry.weight)).max() else {
         return Ok(table);
     };
-    let mut free = table.len();
-    while free > 0 {
+    let mut free_entries = table.len();
+    while free_entries > 0 {
         for turn in &mut turns {
             turn.credit += u64::from(turn.entry.weight);
-            if turn.credit < greatest || free == 0 {
+            if turn.credit < greatest || free_entries == 0 {
                 continue;
             }
             turn.credit -= greatest;
@@ -111,7 +111,7 @@ pub fn table(entries: &[Entry], size: u32) -> Result<Vec<u32>, Error> {
                 turn.position = (turn.position + turn.skip) % size;
             }
             table[turn.position as usize] = turn.entry.dest;
-            free -= 1;
+            free_entries -= 1;
         }
     }
     Ok(table)

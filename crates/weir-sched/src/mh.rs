@@ -52,15 +52,15 @@ pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     }
     let mut table = vec![0; SIZE as usize];
     let mut turns = turns(entries);
-    let mut free = table.len();
-    while free > 0 && !turns.is_empty() {
+    let mut free_entries = table.len();
+    while free_entries > 0 && !turns.is_empty() {
         for turn in &mut turns {
-            for _ in 0..turn.count.min(free as u32) {
+            for _ in 0..turn.count.min(free_entries as u32) {
                 while table[turn.position as usize] != 0 {
                     turn.position = (turn.position + turn.skip) % SIZE;
                 }
                 table[turn.position as usize] = turn.dest;
-                free -= 1;
+                free_entries -= 1;
             }
         }
     }

@@ -147,14 +147,14 @@ pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
     let mut node = 1;
     while node < nodes.len() {
         node *= 2;
-        let left = match node.checked_sub(nodes.len()) {
+        let left_sum = match node.checked_sub(nodes.len()) {
             Some(position) => members.get(position).map_or(0, |member| {
                 leaf(Tree::Weights, member, &|_| Counts::default())
             }),
             None => nodes[node],
         };
-        if left < target {
-            target -= left;
+        if left_sum < target {
+            target -= left_sum;
             node += 1;
         }
     }

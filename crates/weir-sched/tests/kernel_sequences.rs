@@ -232,7 +232,7 @@ impl Service {
     }
 
     /// Returns the first server with the lowest cost. Costs are fractions, compared by products.
-    fn least(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
+    fn least_cost(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
         let mut best: Option<&Server> = None;
         for server in self.list.iter().filter(|server| server.takes()) {
             let better = best.is_none_or(|best| {
@@ -247,11 +247,11 @@ impl Service {
     }
 
     fn wlc(&self) -> Choice {
-        self.least(|server| (server.overhead(), server.weight))
+        self.least_cost(|server| (server.overhead(), server.weight))
     }
 
     fn sed(&self) -> Choice {
-        self.least(|server| (server.active + 1, server.weight))
+        self.least_cost(|server| (server.active + 1, server.weight))
     }
 
     fn nq(&self) -> Choice {
@@ -273,7 +273,7 @@ impl Service {
         best.map_or(Choice::NoServer, |server| Choice::Server(server.number))
     }
 
-    fn drawn(&mut self, total: i64) -> Option<Server> {
+    fn draw_by_weight(&mut self, total: i64) -> Option<Server> {
         let draw = u64::from(weir_sched::hash::seeded_draw(SEED, self.draws));
         self.draws += 1;
         let mut rest = ((draw * (total as u64 + 1)) >> 32) as i64;
@@ -292,7 +292,7 @@ impl Service {
         if total == 0 {
             return Choice::NoServer;
         }
-        let (one, two) = (self.drawn(total), self.drawn(total));
+        let (one, two) = (self.draw_by_weight(total), self.draw_by_weight(total));
         let (Some(one), Some(two)) = (one, two) else {
             return Choice::NoServer;
         };
@@ -335,8 +335,8 @@ impl Service {
         if step == 0 {
             return table;
         }
-        let most = weights.max().unwrap_or(0) / step;
-        let shift = (64 - most.leading_zeros()).saturating_sub(6);
+        let max_turn = weights.max().unwrap_or(0) / step;
+        let shift = (64 - max_turn.leading_zeros()).saturating_sub(6);
         let mut turns = Vec::new();
         for server in &self.list {
             let hash = |key: usize| hsiphash(fold(server.address), MH_KEYS[key]) as usize;
@@ -347,7 +347,7 @@ impl Service {
             let (at, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
             turns.push((server.number, at, skip, due));
         }
-        let mut left = MH_SIZE;
+        let mut free_entries = MH_SIZE;
         loop {
             for (number, at, skip, due) in &mut turns {
                 for _ in 0..*due {
@@ -355,8 +355,8 @@ impl Service {
                         *at = (*at + *skip) % MH_SIZE;
                     }
                     table[*at] = Some(*number);
-                    left -= 1;
-                    if left == 0 {
+                    free_entries -= 1;
+                    if free_entries == 0 {
                         return table;
                     }
                 }
@@ -417,15 +417,15 @@ impl Service {
 
     fn lblcr(&mut self, vip: u16) -> Choice {
         let set = self.sets.get(&vip).cloned().unwrap_or_default();
-        let mut least: Option<&Server> = None;
+        let mut least_loaded: Option<&Server> = None;
         for server in set.iter().filter_map(|number| self.known(*number)) {
             let better =
                 |best: &Server| best.overhead() * server.weight > server.overhead() * best.weight;
-            if server.takes() && least.is_none_or(better) {
-                least = Some(server);
+            if server.takes() && least_loaded.is_none_or(better) {
+                least_loaded = Some(server);
             }
         }
-        if let Some(server) = least
+        if let Some(server) = least_loaded
             && !self.is_overloaded_while_another_is_idle(server)
         {
             return Choice::Server(server.number);
@@ -440,7 +440,7 @@ impl Service {
     }
 
     /// Returns the addresses of a flow. For IPv6, the scripts' numbers are read as hexadecimal.
-    fn ends(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
+    fn addresses(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
         if self.words.v6 {
             let v6 = |text: String| text.parse::<Ipv6Addr>().expect("address is valid").into();
             let source = v6(format!("2001:db8:1::{flow}"));
@@ -454,7 +454,7 @@ impl Service {
     }
 
     fn choose(&mut self, flow: u16, vip: u16) -> Choice {
-        let (source, destination) = self.ends(flow, vip);
+        let (source, destination) = self.addresses(flow, vip);
         let port = if self.words.port {
             1000 + u32::from(flow)
         } else {
@@ -464,7 +464,7 @@ impl Service {
         match self.scheduler {
             "rr" => self.rr(),
             "wrr" => self.wrr(),
-            "lc" => self.least(|server| (server.overhead(), 1)),
+            "lc" => self.least_cost(|server| (server.overhead(), 1)),
             "wlc" => self.wlc(),
             "sed" => self.sed(),
             "nq" => self.nq(),
@@ -604,7 +604,7 @@ fn scripts_match_the_rules_of_the_kernel() {
     let scripts = scripts!(
         "rr" "wrr" "lc" "wlc" "sed" "nq" "fo" "ovf" "twos" "dh" "sh" "mh" "lblc" "lblcr"
     );
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (scheduler, text) in scripts {
         let mut followed = 0;
         for line in text.lines() {
@@ -615,7 +615,7 @@ fn scripts_match_the_rules_of_the_kernel() {
             followed += 1;
             if chosen != parts[1] {
                 let script = parts[0];
-                wrong.push(format!(
+                differences.push(format!(
                     "{scheduler}: {script} | {chosen} | not {}",
                     parts[1]
                 ));
@@ -623,5 +623,9 @@ fn scripts_match_the_rules_of_the_kernel() {
         }
         assert!(followed >= 12, "{scheduler}: only {followed} lines");
     }
-    assert!(wrong.is_empty(), "chosen otherwise:\n{}", wrong.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "chosen otherwise:\n{}",
+        differences.join("\n")
+    );
 }

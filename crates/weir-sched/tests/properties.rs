@@ -11,7 +11,7 @@ use weir_sched::table::{rr, wrr};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, hash, maglev, mh};
 
 /// A service whose flows never end.
-struct World {
+struct Fixture {
     kind: Kind,
     mode: Mode,
     members: Vec<Member>,
@@ -49,7 +49,7 @@ fn spread(members: &[Member], size: u32) -> Vec<u32> {
     maglev::table(&entries, size).unwrap()
 }
 
-impl World {
+impl Fixture {
     /// Creates servers with these weights, in the order in which they were added.
     fn new(kind: Kind, mode: Mode, weights: &[u32]) -> Self {
         let member = |(number, weight): (u32, &u32)| Member {
@@ -135,9 +135,9 @@ impl World {
 
 /// Returns the number of flows and the weight of each server after this many new flows.
 fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
-    let mut world = World::new(kind, Mode::Repair, weights);
-    world.arrive(flows);
-    let share = |(dest, weight): (u32, &u32)| (world.active(dest), u64::from(*weight));
+    let mut fixture = Fixture::new(kind, Mode::Repair, weights);
+    fixture.arrive(flows);
+    let share = |(dest, weight): (u32, &u32)| (fixture.active(dest), u64::from(*weight));
     (1..).zip(weights).map(share).collect()
 }
 
@@ -155,8 +155,8 @@ proptest! {
     ) {
         for kind in kinds() {
             for mode in [Mode::Strict, Mode::Repair, Mode::Fallback] {
-                let mut world = World::new(kind, mode, &weights);
-                for chosen in world.arrive(30) {
+                let mut fixture = Fixture::new(kind, mode, &weights);
+                for chosen in fixture.arrive(30) {
                     let weight = chosen.map(|dest| weights[dest as usize - 1]);
                     prop_assert_ne!(weight, Some(0), "{:?} {:?}", kind, mode);
                     let refuses = mode == Mode::Strict || kind == Kind::Ovf;
@@ -172,8 +172,8 @@ proptest! {
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
-            let again = || World::new(kind, Mode::Repair, &weights).arrive(40);
-            prop_assert_eq!(again(), again(), "{:?}", kind);
+            let servers_of_flows = || Fixture::new(kind, Mode::Repair, &weights).arrive(40);
+            prop_assert_eq!(servers_of_flows(), servers_of_flows(), "{:?}", kind);
         }
     }
 
@@ -207,9 +207,9 @@ proptest! {
 
     #[test]
     fn heaviest_servers_fill_up_first(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..60) {
-        let most = u64::from(*weights.iter().max().unwrap());
+        let max_weight = u64::from(*weights.iter().max().unwrap());
         for (active, weight) in shares(Kind::Fo, &weights, flows) {
-            prop_assert!(active == 0 || active == u64::from(flows) && weight == most);
+            prop_assert!(active == 0 || active == u64::from(flows) && weight == max_weight);
         }
         let overflow = shares(Kind::Ovf, &weights, flows);
         for (active, weight) in &overflow {
@@ -238,7 +238,7 @@ proptest! {
     #[test]
     fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
         prop_assume!(gone < servers);
-        let mut members = World::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
+        let mut members = Fixture::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
         let size = maglev::size_for(members.len());
         let tables = |members: &[Member]| [mh::table(&entries(members)).unwrap(), spread(members, size)];
         let before = tables(&members);

@@ -156,20 +156,20 @@ const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 #[test]
 fn round_robin_shares_are_exact() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::Rr, weights, |mut world, name| {
-            let usable = world.usable_weights().map(|weight| u64::from(weight > 0));
+        cases(Kind::Rr, weights, |mut fixture, name| {
+            let usable = fixture.usable_weights().map(|weight| u64::from(weight > 0));
             let each = 600 / usable.iter().sum::<u64>();
             assert_eq!(
-                world.schedule(600, false),
+                fixture.schedule(600, false),
                 usable.map(|one| one * each),
                 "{name}"
             );
         });
-        cases(Kind::Wrr, weights, |mut world, name| {
-            let usable = world.usable_weights().map(u64::from);
+        cases(Kind::Wrr, weights, |mut fixture, name| {
+            let usable = fixture.usable_weights().map(u64::from);
             let rounds = 50 * usable.iter().sum::<u64>() as u32;
             assert_eq!(
-                world.schedule(rounds, false),
+                fixture.schedule(rounds, false),
                 usable.map(|one| one * 50),
                 "{name}"
             );
@@ -183,7 +183,7 @@ fn least_connection_shares_are_proportional_to_weights() {
     let weighted = [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Lblc, Kind::Lblcr];
     for weights in [EQUAL, UNEQUAL] {
         for kind in weighted.into_iter().chain([Kind::Lc]) {
-            cases(kind, weights, |mut world, name| {
+            cases(kind, weights, |mut fixture, name| {
                 let share = |weight: u32| {
                     if kind == Kind::Lc {
                         weight.min(1)
@@ -191,15 +191,15 @@ fn least_connection_shares_are_proportional_to_weights() {
                         weight
                     }
                 };
-                let usable = world.usable_weights().map(share).map(f64::from);
+                let usable = fixture.usable_weights().map(share).map(f64::from);
                 let total: f64 = usable.iter().sum();
-                let got = world.schedule(FLOWS, true);
-                for (got, share) in got.iter().zip(usable) {
+                let counts = fixture.schedule(FLOWS, true);
+                for (count, share) in counts.iter().zip(usable) {
                     let fair = f64::from(FLOWS) * share / total;
-                    let deviation = (*got as f64 - fair).abs();
+                    let deviation = (*count as f64 - fair).abs();
                     assert!(
                         deviation <= if share > 0.0 { 4.0 } else { 0.0 },
-                        "{name}: {got} flows, expected {fair}"
+                        "{name}: {count} flows, expected {fair}"
                     );
                 }
             });
@@ -209,21 +209,21 @@ fn least_connection_shares_are_proportional_to_weights() {
 
 #[test]
 fn fo_uses_heaviest_server_and_ovf_overflows_above_its_weight() {
-    cases(Kind::Fo, UNEQUAL, |mut world, name| {
-        let heaviest = world.usable_weights().into_iter().max().unwrap();
-        let expected = world
+    cases(Kind::Fo, UNEQUAL, |mut fixture, name| {
+        let heaviest = fixture.usable_weights().into_iter().max().unwrap();
+        let expected = fixture
             .usable_weights()
             .map(|weight| if weight == heaviest { 100 } else { 0 });
-        assert_eq!(world.schedule(100, true), expected, "{name}");
+        assert_eq!(fixture.schedule(100, true), expected, "{name}");
     });
-    cases(Kind::Ovf, UNEQUAL, |mut world, name| {
+    cases(Kind::Ovf, UNEQUAL, |mut fixture, name| {
         // `ovf` overflows only if the active flows exceed the weight, so each server gets its weight + 1.
-        let expected = world
+        let expected = fixture
             .usable_weights()
             .map(|weight| if weight > 0 { weight + 1 } else { 0 });
         let flows = expected.iter().sum();
         assert_eq!(
-            world.schedule(flows, true),
+            fixture.schedule(flows, true),
             expected.map(u64::from),
             "{name}"
         );
@@ -233,20 +233,20 @@ fn fo_uses_heaviest_server_and_ovf_overflows_above_its_weight() {
 #[test]
 fn p2c_and_twos_follow_weights_when_idle() {
     for weights in [EQUAL, UNEQUAL, [1, 100, 100, 1]] {
-        cases(Kind::P2c, weights, |mut world, name| {
-            let shares = world.usable_weights().map(f64::from);
-            let got = world.schedule(FLOWS, false);
-            let p = p_value(&got, &shares);
-            assert!(p > SIGNIFICANCE, "{name}: {got:?}, p = {p:e}");
+        cases(Kind::P2c, weights, |mut fixture, name| {
+            let shares = fixture.usable_weights().map(f64::from);
+            let counts = fixture.schedule(FLOWS, false);
+            let p = p_value(&counts, &shares);
+            assert!(p > SIGNIFICANCE, "{name}: {counts:?}, p = {p:e}");
         });
-        cases(Kind::Twos, weights, |mut world, name| {
+        cases(Kind::Twos, weights, |mut fixture, name| {
             // The kernel draws from 0 to the total, inclusive: the first server in the list has one extra unit of
             // weight.
-            let mut shares = world.usable_weights().map(f64::from);
+            let mut shares = fixture.usable_weights().map(f64::from);
             shares[3] += 1.0;
-            let got = world.schedule(FLOWS, false);
-            let p = p_value(&got, &shares);
-            assert!(p > SIGNIFICANCE, "{name}: {got:?}, p = {p:e}");
+            let counts = fixture.schedule(FLOWS, false);
+            let p = p_value(&counts, &shares);
+            assert!(p > SIGNIFICANCE, "{name}: {counts:?}, p = {p:e}");
         });
     }
 }
@@ -255,11 +255,11 @@ fn p2c_and_twos_follow_weights_when_idle() {
 #[test]
 fn p2c_balances_long_lived_flows() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::P2c, weights, |mut world, name| {
-            let shares = world.usable_weights().map(f64::from);
-            let got = world.schedule(FLOWS, true);
-            let p = p_value(&got, &shares);
-            assert!(p > 0.5, "{name}: {got:?}, p = {p:e}");
+        cases(Kind::P2c, weights, |mut fixture, name| {
+            let shares = fixture.usable_weights().map(f64::from);
+            let counts = fixture.schedule(FLOWS, true);
+            let p = p_value(&counts, &shares);
+            assert!(p > 0.5, "{name}: {counts:?}, p = {p:e}");
         });
     }
 }
@@ -283,8 +283,8 @@ fn hashing_schedulers_redistribute_clients_of_full_servers() {
                 _ => f64::from(weight),
             };
             let owners = |out: usize| {
-                let mut world = Fixture::new(kind, weights, out, Exclusion::Full);
-                let client = |flow| world.choose(flow).expect("a server must be usable") as usize;
+                let mut fixture = Fixture::new(kind, weights, out, Exclusion::Full);
+                let client = |flow| fixture.choose(flow).expect("a server must be usable") as usize;
                 (0..CLIENTS).map(client).collect::<Vec<_>>()
             };
             let before = owners(0);

@@ -28,7 +28,7 @@ pub fn hash_of_request(
             .find(|field| field.name_in(head).eq_ignore_ascii_case(name))
             .map(|field| field.value_in(head))
     };
-    let part = match key {
+    let text = match key {
         HashKey::Source => None,
         HashKey::Uri => Some(target.as_bytes()),
         HashKey::Path => Some(target.path()),
@@ -39,9 +39,9 @@ pub fn hash_of_request(
         }),
         HashKey::Query(name) => cookie::parameter(target.query(), name.as_bytes()),
     };
-    part.map_or_else(
+    text.map_or_else(
         || hash_of_client(client),
-        |part| cookie::siphash((0, 0), part),
+        |text| cookie::siphash((0, 0), text),
     )
 }
 
@@ -106,16 +106,20 @@ mod tests {
             (HashKey::Cookie(name("s")), "s=7", "s=9"),
             (HashKey::Query(name("u")), "u=1", "u=3"),
         ] {
-            let own = hash(&key, A, text);
+            let expected = hash(&key, A, text);
             assert_eq!(
-                own,
+                expected,
                 hash(&key, "[2001:db8::1]:2", text),
                 "{key:?}: any client"
             );
-            assert_ne!(own, hash(&key, A, &text.replace(part, other)), "{key:?}");
+            assert_ne!(
+                expected,
+                hash(&key, A, &text.replace(part, other)),
+                "{key:?}"
+            );
             let rest =
                 "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7\r\nY: z\r\n\r\n";
-            assert_eq!(own, hash(&key, A, rest), "{key:?}: other parts");
+            assert_eq!(expected, hash(&key, A, rest), "{key:?}: other parts");
         }
         assert_eq!(
             hash(&HashKey::Path, A, text),
@@ -140,13 +144,13 @@ mod tests {
                 "[2001:db8::2]:1",
             ];
             for client in clients {
-                let own = hash_of_client(client.parse().unwrap());
-                assert_eq!(hash(&key, client, text), own);
+                let client_hash = hash_of_client(client.parse().unwrap());
+                assert_eq!(hash(&key, client, text), client_hash);
                 let others = clients.iter().filter(|it| **it != client);
                 assert!(
                     others
                         .into_iter()
-                        .all(|it| hash_of_client(it.parse().unwrap()) != own)
+                        .all(|it| hash_of_client(it.parse().unwrap()) != client_hash)
                 );
             }
             let other_port = hash_of_client("192.0.2.1:2000".parse().unwrap());

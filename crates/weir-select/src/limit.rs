@@ -134,8 +134,8 @@ impl Rate {
         let now = Self::units(now_ns);
         let (row, tag) = self.table.row(key);
         let entries = row.iter().map(|entry| split(entry.load(Ordering::Relaxed)));
-        let own = entries.into_iter().find(|(entry_tag, _)| *entry_tag == tag);
-        let ahead = own.map_or(0, |(_, due)| self.ahead(due, now));
+        let client_entry = entries.into_iter().find(|(entry_tag, _)| *entry_tag == tag);
+        let ahead = client_entry.map_or(0, |(_, due)| self.ahead(due, now));
         let wait = (ahead + self.interval).saturating_sub(self.burst);
         u32::try_from(wait.div_ceil(UNITS_PER_SECOND))
             .unwrap_or(u32::MAX)
@@ -320,8 +320,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let own = (0..2_000).filter(|_| rate.allows(9, SECOND)).count();
-                    allowed.fetch_add(own, Ordering::Relaxed);
+                    let accepted = (0..2_000).filter(|_| rate.allows(9, SECOND)).count();
+                    allowed.fetch_add(accepted, Ordering::Relaxed);
                 });
             }
         });

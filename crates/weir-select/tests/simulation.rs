@@ -95,7 +95,7 @@ enum Event {
     Control,
 }
 
-struct World {
+struct Simulation {
     random: SplitMix64,
     now: u64,
     servers: Vec<Arc<TestServer>>,
@@ -121,7 +121,7 @@ struct World {
     paid: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = SplitMix64::new(finalize_64(seed));
         let count = 1 + below(&mut random, 5) as usize;
@@ -500,20 +500,20 @@ fn below(random: &mut SplitMix64, most: u32) -> u32 {
 fn requests_end_once_at_servers_that_accept_them() {
     let repeated = std::env::var("WEIR_SEED").ok();
     if let Some(seed) = repeated.and_then(|seed| seed.parse().ok()) {
-        return World::new(seed).run();
+        return Simulation::new(seed).run();
     }
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs = given.unwrap_or(if soak { 300_000 } else { 1_000 });
+    let runs = runs_variable.unwrap_or(if soak { 300_000 } else { 1_000 });
     let mut arrived = 0;
     let mut paid = 0;
     for seed in 0..runs {
         let run = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            world.run();
-            (world.arrived, world.paid)
+            let mut simulation = Simulation::new(seed);
+            simulation.run();
+            (simulation.arrived, simulation.paid)
         });
         let Ok((requests, retries)) = run else {
             panic!("WEIR_SEED={seed} repeats this run");
@@ -528,20 +528,20 @@ fn requests_end_once_at_servers_that_accept_them() {
 /// The budget limits retries when every server fails.
 #[test]
 fn failing_servers_receive_a_bounded_number_of_retries() {
-    let mut world = World::new(1);
-    world.servers = (0..3)
+    let mut simulation = Simulation::new(1);
+    simulation.servers = (0..3)
         .map(|number| {
             let load = Load::new(1, 0);
             Arc::new(TestServer { number, load })
         })
         .collect();
-    world.tiers = [3, 3];
-    world.kind = SchedulerKind::P2c;
-    world.policy = RetryPolicy::new(3, RetryOn::default());
+    simulation.tiers = [3, 3];
+    simulation.kind = SchedulerKind::P2c;
+    simulation.policy = RetryPolicy::new(3, RetryOn::default());
     let requests = 10_000;
     let mut retries = 0;
     for id in 1..=requests {
-        world.budget.earn(RETRY_PERCENT);
+        simulation.budget.earn(RETRY_PERCENT);
         let mut selection = Selection::default();
         selection.set_replay(Replay::Allowed);
         let request = Request {
@@ -555,14 +555,15 @@ fn failing_servers_receive_a_bounded_number_of_retries() {
             ticket: None,
             slot: None,
         };
-        world.requests.insert(id, request);
-        while let Output::Connect { server, .. } = world.decide(id, Selection::select) {
-            world.servers[server].load.release();
+        simulation.requests.insert(id, request);
+        while let Output::Connect { server, .. } = simulation.decide(id, Selection::select) {
+            simulation.servers[server].load.release();
             let lost = Failure::Lost {
                 reused: false,
                 head_started: false,
             };
-            let verdict = world.decide(id, |selection, env| selection.handle_failure(lost, env));
+            let verdict =
+                simulation.decide(id, |selection, env| selection.handle_failure(lost, env));
             if !self::retries(verdict) {
                 break;
             }

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn odd_length_pieces_are_contiguous() {
-        let whole = Sum::new().bytes(&[1, 2, 3, 4, 5]).folded();
+        let contiguous = Sum::new().bytes(&[1, 2, 3, 4, 5]).folded();
         assert_eq!(
             Sum::new()
                 .bytes(&[1])
@@ -218,9 +218,9 @@ mod tests {
                 .bytes(&[2, 3])
                 .bytes(&[4, 5])
                 .folded(),
-            whole
+            contiguous
         );
-        assert_eq!(whole, 0x0102 + 0x0304 + 0x0500);
+        assert_eq!(contiguous, 0x0102 + 0x0304 + 0x0500);
     }
 
     #[test]

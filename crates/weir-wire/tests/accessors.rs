@@ -143,10 +143,10 @@ fn ip_builder_builds_packets_of_both_families() {
         let text = weir_wire::describe(&reply);
         assert!(text.contains("echo reply, id 7, seq 9"), "{text}");
     }
-    let whole = Packet::ethernet(mac(1), mac(2))
+    let builder = Packet::ethernet(mac(1), mac(2))
         .ip(V4_SRC.into(), V4_DST.into())
         .dont_fragment();
-    let frame = whole.udp(1, 2).build();
+    let frame = builder.udp(1, 2).build();
     assert_eq!(frame[20] & 0x40, 0x40, "DF");
 }
 

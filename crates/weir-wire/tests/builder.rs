@@ -103,12 +103,12 @@ fn transport_faults_are_detected() {
         ChecksumState::Invalid
     );
     let bad = |layer, field, bytes, most| {
-        let least = if layer == Layer::Udp { 8 } else { 20 };
+        let min_len = if layer == Layer::Udp { 8 } else { 20 };
         Err(ParseError::BadLength {
             layer,
             field,
             bytes,
-            least,
+            least: min_len,
             most,
         })
     };

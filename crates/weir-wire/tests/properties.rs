@@ -248,8 +248,8 @@ proptest! {
             Ok(parts) if parts.len() == 1 => prop_assert_eq!(&parts[0], &packet),
             Ok(parts) => {
                 prop_assert!(parts.iter().all(|part| part.len() <= mtu));
-                let whole = reassembled(&parts);
-                prop_assert_eq!(&whole, &packet);
+                let complete = reassembled(&parts);
+                prop_assert_eq!(&complete, &packet);
             }
             Err(error) => prop_assert!(false, "{}", error),
         }

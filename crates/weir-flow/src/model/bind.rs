@@ -83,10 +83,10 @@ impl<S: Scheduler> Model<S> {
             .cloned()
             .unwrap_or_default();
         let tcp = job.layout.protocol == IpProtocol::TCP;
-        let begins = !tcp || rebind || self.begins(job.layout.tcp_flags);
+        let may_start_flow = !tcp || rebind || self.may_start_flow(job.layout.tcp_flags);
         if !row.has_extent {
             // A packet that cannot begin a flow belongs to no flow, whether or not there are servers.
-            return Err(if begins {
+            return Err(if may_start_flow {
                 Reason::DropNoServer
             } else {
                 Reason::PassNoFlow
@@ -96,7 +96,7 @@ impl<S: Scheduler> Model<S> {
             .persistence
             .as_ref()
             .map(|rule| template::key(job, service, rule));
-        if !begins {
+        if !may_start_flow {
             if !untracked && !row.steers() {
                 return Err(Reason::PassNoFlow);
             }
@@ -199,7 +199,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     /// Whether a TCP packet begins a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
-    fn begins(&self, flags: TcpFlags) -> bool {
+    fn may_start_flow(&self, flags: TcpFlags) -> bool {
         let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
         (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)
     }
@@ -212,7 +212,7 @@ impl<S: Scheduler> Model<S> {
         row: &ServiceRow,
         template: Option<Tuple>,
         nat: Reason,
-        begins: bool,
+        may_start_flow: bool,
     ) -> Result<Bound, Reason> {
         let chosen = match template {
             None => spread(row, row.spread_hash(job)),
@@ -225,7 +225,7 @@ impl<S: Scheduler> Model<S> {
         if dest.forward == Forward::Nat as u8 {
             return Err(nat);
         }
-        if begins {
+        if may_start_flow {
             self.mark_untracked(job);
             self.live.entry(chosen).or_default().stateless += 1;
         }

@@ -51,11 +51,11 @@ impl<S: Scheduler> Model<S> {
     /// scheduler uses only the hash.
     pub(super) fn skips_lookup(&self, job: &Job) -> bool {
         let layout = &job.layout;
-        let begins = layout.protocol == IpProtocol::TCP
+        let may_start_flow = layout.protocol == IpProtocol::TCP
             && layout.tcp_flags.contains(TcpFlags::SYN)
             && !layout.tcp_flags.contains(TcpFlags::RST);
         let limit = self.config.settings.syn_budget;
-        if !begins || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, limit) {
+        if !may_start_flow || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, limit) {
             return false;
         }
         let listener = (layout.tuple().dst, layout.tuple().dport, layout.protocol.0);

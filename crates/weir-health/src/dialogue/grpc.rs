@@ -135,13 +135,13 @@ impl Dialogue for Check {
         self.read.extend_from_slice(bytes);
         let mut reply = Vec::new();
         loop {
-            let taken = match self.next() {
+            let answer = match self.next() {
                 Ok(Some(frame)) => self.take(&frame),
                 Ok(None) if reply.is_empty() => return Reply::More,
                 Ok(None) => return Reply::Send(reply),
                 Err(outcome) => Err(outcome),
             };
-            match taken {
+            match answer {
                 Ok(more) => reply.extend(more),
                 Err(outcome) => return Reply::Finished(outcome),
             }
@@ -275,12 +275,12 @@ mod tests {
 
     #[test]
     fn request_has_preface_settings_headers_and_message() {
-        let sent = check().open();
-        let rest = sent.strip_prefix(PREFACE).unwrap();
+        let request = check().open();
+        let rest = request.strip_prefix(PREFACE).unwrap();
         assert_eq!(&rest[..9], frame(SETTINGS, 0, 0, &[]));
-        assert!(sent.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
+        assert!(request.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
         let path = b"\x00\x05:path\x1c/grpc.health.v1.Health/Check";
-        assert!(sent.windows(path.len()).any(|window| window == path));
+        assert!(request.windows(path.len()).any(|window| window == path));
     }
 
     #[test]
@@ -382,11 +382,11 @@ mod tests {
     #[test]
     fn long_names_have_lengths_of_two_bytes() {
         for (length, encoded) in [(127, &[0x7f][..]), (128, &[0x80, 1]), (300, &[0xac, 2])] {
-            let sent = request_message(&"s".repeat(length));
-            let size = u32::try_from(sent.len() - 5).unwrap().to_be_bytes();
-            assert_eq!(&sent[..6], [&[0][..], &size, &[0x0a]].concat());
-            assert_eq!(&sent[6..6 + encoded.len()], encoded);
-            assert_eq!(sent.len(), 6 + encoded.len() + length);
+            let message = request_message(&"s".repeat(length));
+            let size = u32::try_from(message.len() - 5).unwrap().to_be_bytes();
+            assert_eq!(&message[..6], [&[0][..], &size, &[0x0a]].concat());
+            assert_eq!(&message[6..6 + encoded.len()], encoded);
+            assert_eq!(message.len(), 6 + encoded.len() + length);
         }
         assert_eq!(request_message(""), [0; 5]);
     }
@@ -400,8 +400,8 @@ mod tests {
             closed
         );
         assert!(respond(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
-        let most = vec![(PING, ACK, 0, &[0; 8][..]); FRAMES_MAX as usize];
-        assert_eq!(respond(&most), closed);
+        let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); FRAMES_MAX as usize];
+        assert_eq!(respond(&max_frames), closed);
     }
 
     #[test]

@@ -27,7 +27,7 @@ const BODY_MAX_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Exchange {
     request: Vec<u8>,
-    wanted: Http,
+    expected: Http,
     head: Vec<u8>,
     status: Option<u16>,
     body: Body,
@@ -36,10 +36,10 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(wanted: &Http, target: &Target) -> Self {
+    pub(super) fn new(expected: &Http, target: &Target) -> Self {
         Self {
-            request: request(wanted, target),
-            wanted: wanted.clone(),
+            request: request(expected, target),
+            expected: expected.clone(),
             head: Vec::new(),
             status: None,
             body: Body::default(),
@@ -69,12 +69,12 @@ impl Exchange {
             return self.receive_head(0);
         }
         self.status = Some(status);
-        let wanted = &self.wanted.status;
-        if !wanted
+        let expected = &self.expected.status;
+        if !expected
             .iter()
             .any(|(from, to)| (*from..=*to).contains(&status))
         {
-            let expected = ranges(wanted);
+            let expected = ranges(expected);
             let text = format!("http {status}, expected {expected}");
             return finished(Outcome::failed(text));
         }
@@ -95,31 +95,31 @@ impl Exchange {
         self.body.chunked =
             field("transfer-encoding").is_some_and(|coding| coding.ends_with("chunked"));
         self.body.length = field("content-length").and_then(|length| length.parse().ok());
-        if self.wanted.method == "HEAD" || matches!(status, 204 | 304) {
+        if self.expected.method == "HEAD" || matches!(status, 204 | 304) {
             self.body.length = Some(0);
         }
         self.receive_body(&rest)
     }
 
     const fn needs_body(&self) -> bool {
-        let wanted = &self.wanted;
-        wanted.contains.is_some() || self.needs_whole_body()
+        let expected = &self.expected;
+        expected.contains.is_some() || self.needs_complete_body()
     }
 
     /// Whether the check needs the complete body, not only the occurrence of a string.
-    const fn needs_whole_body(&self) -> bool {
-        let wanted = &self.wanted;
-        wanted.pattern.is_some() || wanted.without.is_some() || wanted.digest.is_some()
+    const fn needs_complete_body(&self) -> bool {
+        let expected = &self.expected;
+        expected.pattern.is_some() || expected.without.is_some() || expected.digest.is_some()
     }
 
     fn receive_body(&mut self, bytes: &[u8]) -> Reply {
-        let text = self.wanted.contains.as_deref().unwrap_or_default();
+        let text = self.expected.contains.as_deref().unwrap_or_default();
         let from = self.body.plain.len().saturating_sub(text.len());
         if let Err(why) = self.body.push(bytes) {
             return finished(Outcome::failed(why));
         }
         self.has_text |= find(&self.body.plain[from..], text.as_bytes()).is_some();
-        if self.body.complete || (self.has_text && !self.needs_whole_body()) {
+        if self.body.complete || (self.has_text && !self.needs_complete_body()) {
             finished(self.evaluate())
         } else if self.body.raw.len() > BODY_MAX_BYTES {
             finished(self.evaluate_prefix())
@@ -131,21 +131,24 @@ impl Exchange {
     /// Evaluates a complete body.
     fn evaluate(&self) -> Outcome {
         let status = self.status.unwrap_or(0);
-        let wanted = &self.wanted;
-        let text = wanted.contains.as_deref().unwrap_or_default();
+        let expected = &self.expected;
+        let text = expected.contains.as_deref().unwrap_or_default();
         let plain = &self.body.plain;
         if !self.has_text {
             let text = text.escape_debug();
             return Outcome::failed(format!("http {status}, body does not contain \"{text}\""));
         }
-        if let Some(pattern) = wanted.pattern.as_ref().filter(|it| !it.is_in(plain)) {
+        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.is_in(plain)) {
             return Outcome::failed(format!("http {status}, body does not match {pattern}"));
         }
-        if let Some(pattern) = wanted.without.as_ref().filter(|it| it.is_in(plain)) {
+        if let Some(pattern) = expected.without.as_ref().filter(|it| it.is_in(plain)) {
             return Outcome::failed(format!("http {status}, body matches {pattern}"));
         }
-        match wanted.digest.map(|wanted| (wanted, digest(wanted, plain))) {
-            Some((wanted, found)) if wanted != found => {
+        match expected
+            .digest
+            .map(|expected| (expected, digest(expected, plain)))
+        {
+            Some((expected, found)) if expected != found => {
                 Outcome::failed(format!("http {status}, body digest is {found}"))
             }
             _ => Outcome::passed(format!("http {status}")),
@@ -156,7 +159,7 @@ impl Exchange {
     /// complete body.
     fn evaluate_prefix(&self) -> Outcome {
         let outcome = self.evaluate();
-        if self.wanted.digest.is_none() && outcome.verdict == Verdict::Passed {
+        if self.expected.digest.is_none() && outcome.verdict == Verdict::Passed {
             outcome
         } else {
             Outcome::failed("body too long")
@@ -190,19 +193,19 @@ impl Dialogue for Exchange {
     }
 }
 
-fn request(wanted: &Http, target: &Target) -> Vec<u8> {
+fn request(expected: &Http, target: &Target) -> Vec<u8> {
     let mut text = format!(
         "{} {} HTTP/1.{}\r\n",
-        wanted.method, wanted.path, wanted.minor_version
+        expected.method, expected.path, expected.minor_version
     );
     let has = |name: &str| {
-        wanted
+        expected
             .headers
             .iter()
             .any(|(key, _)| key.eq_ignore_ascii_case(name))
     };
     if !has("host") {
-        let host = wanted.host.clone().unwrap_or_else(|| host(target));
+        let host = expected.host.clone().unwrap_or_else(|| host(target));
         let _ = write!(text, "Host: {host}\r\n");
     }
     if !has("user-agent") {
@@ -211,14 +214,14 @@ fn request(wanted: &Http, target: &Target) -> Vec<u8> {
     if !has("connection") {
         text.push_str("Connection: close\r\n");
     }
-    for (name, value) in &wanted.headers {
+    for (name, value) in &expected.headers {
         let _ = write!(text, "{name}: {value}\r\n");
     }
-    if let Some(body) = &wanted.body {
+    if let Some(body) = &expected.body {
         let _ = write!(text, "Content-Length: {}\r\n", body.len());
     }
     text.push_str("\r\n");
-    text.push_str(wanted.body.as_deref().unwrap_or_default());
+    text.push_str(expected.body.as_deref().unwrap_or_default());
     text.into_bytes()
 }
 
@@ -265,9 +268,9 @@ fn ranges(ranges: &[(u16, u16)]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Returns the digest of `body`, of the same kind as `wanted`.
-fn digest(wanted: Digest, body: &[u8]) -> Digest {
-    match wanted {
+/// Returns the digest of `body`, of the same kind as `expected`.
+fn digest(expected: Digest, body: &[u8]) -> Digest {
+    match expected {
         Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),
         Digest::Sha256(_) => Digest::Sha256(Sha256::digest(body).into()),
     }

@@ -39,12 +39,12 @@ mod tests {
     fn length_limit_applies_to_the_first_line_only() {
         let mut lines = Lines::default();
         assert!(lines.push(b"a\nb\r\n\nc"));
-        let taken: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
-        assert_eq!(taken, [&b"a"[..], b"b", b""]);
+        let received: Vec<_> = std::iter::from_fn(|| lines.next()).collect();
+        assert_eq!(received, [&b"a"[..], b"b", b""]);
         assert_eq!(lines.rest(), b"c");
         assert!(lines.push(&[b'x'; LINE_MAX_BYTES]));
         assert!(!lines.push(b"x\n"), "too long");
-        let mut many = Lines::default();
-        assert!(many.push(&b"line\n".repeat(LINE_MAX_BYTES)));
+        let mut several = Lines::default();
+        assert!(several.push(&b"line\n".repeat(LINE_MAX_BYTES)));
     }
 }

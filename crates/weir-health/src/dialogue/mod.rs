@@ -72,15 +72,15 @@ fn quoted(bytes: &[u8]) -> String {
     const CHARS_MAX: usize = 40;
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS_MAX)]);
     let line = text.lines().next().unwrap_or_default();
-    let shown: String = line
+    let escaped: String = line
         .chars()
         .take(CHARS_MAX)
         .flat_map(char::escape_debug)
         .collect();
     if line.chars().count() > CHARS_MAX || line.len() < text.trim_end().len() {
-        format!("\"{shown}…\"")
+        format!("\"{escaped}…\"")
     } else {
-        format!("\"{shown}\"")
+        format!("\"{escaped}\"")
     }
 }
 

@@ -220,8 +220,8 @@ impl Monitor {
             began: Duration::ZERO,
             counts: super::ProbeCounts::default(),
         };
-        let free = self.slots.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.slots.len());
+        let free_slot = self.slots.iter().position(Option::is_none);
+        let at = free_slot.unwrap_or(self.slots.len());
         match self.slots.get_mut(at) {
             Some(entry) => *entry = Some(slot),
             None => self.slots.push(Some(slot)),

@@ -54,9 +54,9 @@ impl Monitor {
         let is_new = decides.is_none_or(|slot| slot.machine.history().is_empty());
         let keeps_saved = is_new && !standing.reason.is_empty();
         // Services with the same path share its probes.
-        let mut shown = HashSet::new();
+        let mut listed = HashSet::new();
         let checks = uses.iter().filter_map(|it| {
-            let slot = self.slot(it).filter(|_| shown.insert(it.slot))?;
+            let slot = self.slot(it).filter(|_| listed.insert(it.slot))?;
             Some(CheckView {
                 what: slot.target.describe(),
                 state: slot.machine.state(),

@@ -83,8 +83,8 @@ fn server_down_by_its_check_is_not_ejected() {
     assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
     // SYNs that were in flight when the check failed do not count after the check passes again.
     for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
-        let again = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
-        assert_eq!(again, [], "second {second}");
+        let later_changes = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
+        assert_eq!(later_changes, [], "second {second}");
     }
 }
 

@@ -155,14 +155,14 @@ fn encoded_slashes_follow_their_setting() {
 
 #[test]
 fn slashes_are_merged_before_dot_segments_are_removed() {
-    let kept = |text: &str| {
+    let normalized = |text: &str| {
         let found = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
         String::from_utf8(found.expect("path is valid")).expect("ASCII")
     };
-    assert_eq!(kept("//a//b"), "//a//b");
-    assert_eq!(kept("/a//../b"), "/a/b");
-    assert_eq!(kept("/a/.//b"), "/a//b");
-    assert_eq!(kept("//../b"), "/b");
+    assert_eq!(normalized("//a//b"), "//a//b");
+    assert_eq!(normalized("/a//../b"), "/a/b");
+    assert_eq!(normalized("/a/.//b"), "/a//b");
+    assert_eq!(normalized("//../b"), "/b");
     assert_eq!(normal("/a//../b"), "/b");
 }
 
@@ -322,8 +322,8 @@ proptest! {
     #[test]
     fn normalization_is_idempotent(path in paths(), rules in any_rules()) {
         let Ok(found) = normal_by(&path, &rules) else { return Ok(()) };
-        let again = normal_by(&found, &rules);
-        prop_assert_eq!(again.as_ref(), Ok(&found));
+        let repeated = normal_by(&found, &rules);
+        prop_assert_eq!(repeated.as_ref(), Ok(&found));
         prop_assert_eq!(found.first(), Some(&b'/'));
         prop_assert!(found.split(|byte| *byte == b'/').all(|segment| !is_dots(segment)));
         prop_assert!(!rules.merge_slashes || memchr::memmem::find(&found, b"//").is_none());

@@ -122,12 +122,13 @@ fn connection_field_of_a_request_follows_upgrade_and_close() {
 
 #[test]
 fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
-    let sent = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\n";
-    let own = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
-    assert_eq!(forwarded("", CLIENT, None), own);
+    let received_fields = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\n\
+                           X-Real-IP: 5.6.7.8\r\n";
+    let new_fields = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
+    assert_eq!(forwarded("", CLIENT, None), new_fields);
     assert_eq!(
-        forwarded(sent, CLIENT, None),
-        own,
+        forwarded(received_fields, CLIENT, None),
+        new_fields,
         "clients cannot forge them"
     );
     let trusted = Client {
@@ -140,12 +141,12 @@ fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
         "X-Forwarded-For: 9.9.9.9, 192.0.2.107\r\nX-Forwarded-Proto: https\r\n"
     );
     assert_eq!(
-        forwarded(sent, trusted, None),
+        forwarded(received_fields, trusted, None),
         "X-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\nX-Forwarded-For: 1.2.3.4, 192.0.2.107\r\n"
     );
     assert_eq!(
         forwarded("X-Forwarded-Host: a\r\n", CLIENT, None),
-        own,
+        new_fields,
         "untrusted"
     );
 }
@@ -156,25 +157,28 @@ fn forwarded_field_extends_that_of_trusted_clients_only() {
         by: Forwarded::Standard,
         ..CLIENT
     };
-    let own = "for=192.0.2.107;host=\"h\";proto=http\r\n";
-    let sent = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
-    assert_eq!(forwarded(sent, standard, None), format!("Forwarded: {own}"));
+    let new_element = "for=192.0.2.107;host=\"h\";proto=http\r\n";
+    let received_fields = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
+    assert_eq!(
+        forwarded(received_fields, standard, None),
+        format!("Forwarded: {new_element}")
+    );
     let trusted = Client {
         trusted: true,
         ..standard
     };
     assert_eq!(
-        forwarded(sent, trusted, None),
-        format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {own}")
+        forwarded(received_fields, trusted, None),
+        format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {new_element}")
     );
     let both = Client {
         by: Forwarded::Both,
         ..trusted
     };
     assert_eq!(
-        forwarded(sent, both, None),
+        forwarded(received_fields, both, None),
         format!(
-            "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {own}"
+            "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {new_element}"
         )
     );
     let v6 = Client {

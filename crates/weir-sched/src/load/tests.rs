@@ -216,13 +216,13 @@ fn below_equals_the_kernels_function() {
 fn twos_draws_by_weight_and_chooses_the_less_loaded() {
     // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6.
     let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
-    let drawn: Vec<_> = (0..7)
+    let drawn_positions: Vec<_> = (0..7)
         .map(|number| {
             let mut draw = draws(7, &[number, number]);
             twos(&members, &|slot| idle[slot as usize], &mut draw).map_or(0, |i| members[i].seq)
         })
         .collect();
-    assert_eq!(drawn, [3, 3, 3, 3, 2, 2, 1]);
+    assert_eq!(drawn_positions, [3, 3, 3, 3, 2, 2, 1]);
 
     let (members, counts) = list(&[(1, 1, 0), (2, 2, 0), (3, 2, 0)]);
     let cases = [

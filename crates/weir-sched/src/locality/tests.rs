@@ -147,9 +147,9 @@ fn unchanged_set_drops_its_most_loaded() {
 fn server_set_is_bounded() {
     let mut service = Service::new(Kind::Lblcr, &[(1, 0); 20]);
     for round in 0..20 {
-        let taken = service.serve(FIRST, round);
-        assert_eq!(taken, 20 - round);
-        service.servers[taken as usize - 1].1 = 2;
+        let served = service.serve(FIRST, round);
+        assert_eq!(served, 20 - round);
+        service.servers[served as usize - 1].1 = 2;
     }
     assert_eq!(service.cache.entries[&FIRST].dests.len(), SET);
 }

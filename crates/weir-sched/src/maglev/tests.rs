@@ -107,9 +107,9 @@ proptest! {
         let table = table(&entries(&weights), size).unwrap();
         prop_assert!(!table.contains(&0));
         for (dest, &weight) in (1..).zip(&weights) {
-            let part = f64::from(weight) / f64::from(total);
-            let error = share(&table, dest) as f64 - part * f64::from(size);
-            prop_assert!(error.abs() < (1.0 + part * weights.len() as f64).max(2.0), "{dest}: {error}");
+            let expected_share = f64::from(weight) / f64::from(total);
+            let error = share(&table, dest) as f64 - expected_share * f64::from(size);
+            prop_assert!(error.abs() < (1.0 + expected_share * weights.len() as f64).max(2.0), "{dest}: {error}");
             prop_assert!(weight > 0 || share(&table, dest) == 0);
         }
     }
@@ -189,12 +189,12 @@ fn servers_share_the_entries_of_a_server_that_is_skipped() {
     let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
     let mut here = agreed.clone();
     assert!(skip(&mut here, &|dest| dest != 4));
-    let most = agreed.len() / 10;
+    let max_difference = agreed.len() / 10;
     for dest in (1..=10).filter(|dest| *dest != 4) {
         let more = share(&here, dest) - share(&agreed, dest);
         assert!(
-            more > 0 && more < most / 3,
-            "{dest} has {more} more of {most}"
+            more > 0 && more < max_difference / 3,
+            "{dest} has {more} more of {max_difference}"
         );
     }
 }

@@ -195,8 +195,8 @@ proptest! {
         prop_assume!(weights.iter().any(|&w| w > 0));
         let table = table(&entries(&weights)).unwrap();
         let divisor = weights.iter().fold(0, |a, &b| gcd(a, b));
-        let greatest = weights.iter().max().unwrap() / divisor;
-        let shift = (0..).find(|shift| greatest >> shift < 64).unwrap();
+        let max_turn = weights.iter().max().unwrap() / divisor;
+        let shift = (0..).find(|shift| max_turn >> shift < 64).unwrap();
         let turns: Vec<_> = weights
             .iter()
             .map(|&w| if w == 0 { 0 } else { ((w / divisor) >> shift).max(1) as usize })

@@ -206,8 +206,8 @@ proptest! {
         let round = weights.iter().sum::<u32>() / divisor;
         let picks = both.run(&Op::Pick(2 * round as usize));
         for (server, weight) in (1..).zip(&weights) {
-            let got = picks.iter().filter(|&&picked| picked == server).count();
-            prop_assert_eq!(got as u32, 2 * weight / divisor);
+            let count = picks.iter().filter(|&&picked| picked == server).count();
+            prop_assert_eq!(count as u32, 2 * weight / divisor);
         }
     }
 }

@@ -97,9 +97,9 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
 /// Returns the weight of the first pass, and the step between passes.
 fn passes(members: &[Member]) -> (u32, u32) {
     let divisor = members.iter().map(|m| m.weight).fold(0, gcd);
-    let greatest = members.iter().map(|m| m.weight).max().unwrap_or(0);
+    let max_weight = members.iter().map(|m| m.weight).max().unwrap_or(0);
     let step = divisor.max(1);
-    (greatest.saturating_sub(step - 1), step)
+    (max_weight.saturating_sub(step - 1), step)
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

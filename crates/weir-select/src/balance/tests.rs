@@ -252,13 +252,13 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
         for exclusion in [Exclusion::Full, Exclusion::Failing] {
             for out in 1..=2 {
                 for (before, after) in before.iter().zip(owner(out, exclusion)) {
-                    let stays = if *before >= out {
+                    let keeps_server = if *before >= out {
                         *before == after
                     } else {
                         after >= out
                     };
                     assert!(
-                        stays,
+                        keeps_server,
                         "{kind}, {out} out, {exclusion:?}: {before} to {after}"
                     );
                 }

@@ -24,10 +24,10 @@ pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, Pars
 }
 
 /// Returns the number of content bytes in all fragments except the last.
-fn room(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
+fn content_capacity(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
     match mtu.saturating_sub(header_len) & !7 {
         0 => Err(ParseError::NotFragmentable { layer, mtu }),
-        room => Ok(room),
+        content_capacity => Ok(content_capacity),
     }
 }
 
@@ -51,10 +51,10 @@ fn fragment_v4(
             mtu,
         });
     }
-    let room = room(Layer::Ipv4, mtu, view.header_len())?;
+    let content_capacity = content_capacity(Layer::Ipv4, mtu, view.header_len())?;
     let mut parts = Vec::new();
-    for (index, content) in view.payload().chunks(room).enumerate() {
-        let at = index * room;
+    for (index, content) in view.payload().chunks(content_capacity).enumerate() {
+        let at = index * content_capacity;
         let last = at + content.len() == view.payload().len();
         let options = if index == 0 {
             original.options
@@ -70,10 +70,10 @@ fn fragment_v4(
             options,
             ..original.clone()
         };
-        let mut part = Vec::new();
-        header.emit(content.len(), &mut part);
-        part.extend(content);
-        parts.push(part);
+        let mut piece = Vec::new();
+        header.emit(content.len(), &mut piece);
+        piece.extend(content);
+        parts.push(piece);
     }
     Ok(parts)
 }
@@ -114,36 +114,36 @@ fn fragment_v6(
             mtu,
         });
     }
-    let (kept, fragmentable) = split_per_fragment_headers(&view);
-    let room = room(
+    let (per_fragment, fragmentable) = split_per_fragment_headers(&view);
+    let content_capacity = content_capacity(
         Layer::Ipv6,
         mtu,
-        Ipv6View::HEADER_LEN + kept.bytes.len() + FragmentHeader::LEN,
+        Ipv6View::HEADER_LEN + per_fragment.bytes.len() + FragmentHeader::LEN,
     )?;
     let mut parts = Vec::new();
-    for (index, content) in fragmentable.chunks(room).enumerate() {
-        let at = index * room;
+    for (index, content) in fragmentable.chunks(content_capacity).enumerate() {
+        let at = index * content_capacity;
         let more = at + content.len() < fragmentable.len();
         let offset_bytes = u16::try_from(at).map_err(|_| ParseError::NotFragmentable {
             layer: Layer::Ipv6,
             mtu,
         })?;
-        let mut part = Vec::new();
-        let payload_len = kept.bytes.len() + FragmentHeader::LEN + content.len();
+        let mut piece = Vec::new();
+        let payload_len = per_fragment.bytes.len() + FragmentHeader::LEN + content.len();
         Ipv6Header {
-            next_header: kept.first,
+            next_header: per_fragment.first,
             ..view.header()
         }
-        .emit(payload_len, &mut part);
-        part.extend(&kept.bytes);
+        .emit(payload_len, &mut piece);
+        piece.extend(&per_fragment.bytes);
         Extension::Fragment(FragmentHeader {
             id,
             offset_bytes,
             more,
         })
-        .emit(kept.next, &mut part);
-        part.extend(content);
-        parts.push(part);
+        .emit(per_fragment.next, &mut piece);
+        piece.extend(content);
+        parts.push(piece);
     }
     Ok(parts)
 }

@@ -84,12 +84,16 @@ fn innermost_data(datagram: &Datagram) -> std::ops::Range<usize> {
 }
 
 fn data_line(data: &[u8]) -> String {
-    let shown = data.get(..DATA_MAX_BYTES).unwrap_or(data);
-    let more = if shown.len() < data.len() { "…" } else { "" };
+    let beginning = data.get(..DATA_MAX_BYTES).unwrap_or(data);
+    let more = if beginning.len() < data.len() {
+        "…"
+    } else {
+        ""
+    };
     format!(
         "data {} bytes \"{}\"{more}",
         data.len(),
-        shown.escape_ascii()
+        beginning.escape_ascii()
     )
 }
 

@@ -83,7 +83,7 @@ fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
 }
 
 /// Returns the path and query that the server receives.
-fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
+fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
     let edit = PathRewrite {
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
         to: parsed(to),
@@ -97,18 +97,19 @@ fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
 #[test]
 fn groups_are_those_of_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
-    let path = |target: &str| sent(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
+    let path =
+        |target: &str| resulting_target(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
     assert_eq!(path("/a/x/y/z?q=/a/"), "/b/y/z/x?q=/a/");
     assert_eq!(path("/a//"), "/b//");
     assert_eq!(path("/b/x/y"), "", "not changed");
-    assert_eq!(sent(Some("x"), "/y", "/a/x?x", &route), "/y?x");
+    assert_eq!(resulting_target(Some("x"), "/y", "/a/x?x", &route), "/y?x");
 }
 
 #[test]
 fn rewritten_path_keeps_the_query() {
     let path = |to: &str, pattern: Option<&str>, target: &str| {
         let route = route(pattern, None);
-        sent(None, to, target, &route)
+        resulting_target(None, to, target, &route)
     };
     assert_eq!(
         path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
@@ -122,7 +123,7 @@ fn rewritten_path_keeps_the_query() {
         "/b%2Fc%20d/192.0.2.1"
     );
     let by_regex = route(None, Some("^/u/([0-9]+)(/.*)?$"));
-    let path = |target: &str| sent(None, "/user{2}/{1}", target, &by_regex);
+    let path = |target: &str| resulting_target(None, "/user{2}/{1}", target, &by_regex);
     assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
     assert_eq!(path("/u/7"), "/user/7");
 }
