@@ -1,4 +1,4 @@
-//! Generates the Rust side of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
+//! Generates the Rust equivalent of `bpf/abi/weir_reasons.h` and `weir_latency_reasons.h`, and a hash of
 //! `bpf/abi/weir_abi.h` without comments.
 
 #![allow(
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
 }
 
-/// Reads the `X(number, NAME, "label", "text")` lines.
+/// Parses the lines `X(number, NAME, "label", "text")`.
 fn parse_reasons(header: &str) -> Vec<Reason> {
     let mut reasons = Vec::new();
     for line in header
@@ -89,7 +89,7 @@ fn parse_reasons(header: &str) -> Vec<Reason> {
 
 fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
     let mut out = String::from(
-        "/// Why a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
+        "/// The reason for which a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum Reason {\n",
     );
     for reason in reasons {

@@ -1,12 +1,12 @@
-//! Addresses and ports in the data plane's form.
+//! Addresses and ports in the form that the data plane uses.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::mirror::Zero;
 
-/// `struct weir_addr`: an address in canonical 128-bit form, in network order; IPv4 is `::ffff:a.b.c.d` (RFC 4291
-/// section 2.5.5.2). Both words hold bytes in memory order; their numeric values have no meaning.
+/// `struct weir_addr`: an address in canonical 128-bit form, in network byte order; IPv4 is `::ffff:a.b.c.d` (RFC 4291
+/// section 2.5.5.2). Both words contain bytes in memory order; their numeric values have no meaning.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Addr {
@@ -20,7 +20,7 @@ impl Addr {
     /// The zero address, for "none".
     pub const ZERO: Self = Self { hi: 0, lo: 0 };
 
-    /// Creates an address from sixteen bytes in network order.
+    /// Creates an address from sixteen bytes in network byte order.
     pub const fn from_octets(bytes: [u8; 16]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
         Self {
@@ -29,7 +29,7 @@ impl Addr {
         }
     }
 
-    /// Returns the sixteen bytes in network order.
+    /// Returns the sixteen bytes in network byte order.
     pub const fn octets(self) -> [u8; 16] {
         let [a, b, c, d, e, f, g, h] = self.hi.to_ne_bytes();
         let [i, j, k, l, m, n, o, p] = self.lo.to_ne_bytes();
@@ -82,18 +82,18 @@ impl fmt::Debug for Addr {
     }
 }
 
-/// A 16-bit number in network order: `__be16`.
+/// A 16-bit number in network byte order: `__be16`.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Be16(u16);
 
 impl Be16 {
-    /// Converts from host order.
+    /// Converts a number from host byte order.
     pub const fn new(host: u16) -> Self {
         Self(host.to_be())
     }
 
-    /// Returns the number in host order.
+    /// Returns the number in host byte order.
     pub const fn get(self) -> u16 {
         u16::from_be(self.0)
     }

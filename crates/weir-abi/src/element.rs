@@ -3,7 +3,7 @@
 use crate::{Element, Extent, Member};
 
 impl Element {
-    /// Words, four an element; the last one is filled with zeros.
+    /// Packs words into elements, four words per element; pads the last element with zeros.
     pub fn packed(words: &[u32]) -> impl Iterator<Item = Self> {
         words.chunks(4).map(|chunk| {
             let mut word = [0; 4];
@@ -14,7 +14,7 @@ impl Element {
 }
 
 impl Extent {
-    /// As it lies in the map.
+    /// Returns the extent as the elements that the map contains.
     #[must_use]
     pub const fn elements(&self) -> [Element; 5] {
         let Self {
@@ -64,7 +64,7 @@ impl Extent {
 }
 
 impl Member {
-    /// As it lies in the map.
+    /// Returns the member as the element that the map contains.
     #[must_use]
     pub const fn element(&self) -> Element {
         let Self {

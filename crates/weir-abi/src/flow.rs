@@ -1,66 +1,69 @@
 //! The flow table's bucket, entry and cold record, and the fragment map's key and value.
 //!
-//! Only the packing of the two words of an entry is here; weir-flow models their meaning.
+//! This module only packs and unpacks the two words of an entry; weir-flow models their meaning.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::server::DEST_BITS;
 use crate::{Addr, Be16};
 
 constants! {
-    /// Entries of a bucket.
+    /// Number of entries of a bucket.
     BUCKET_SLOTS: u32 = 7;
-    /// Pairs of buckets in a page of buckets.
+    /// Number of pairs of buckets in a page of buckets.
     SPILL_PAIRS: u32 = 16;
-    /// Pairs of stash buckets that a home may use.
+    /// Number of pairs of stash buckets that a home bucket may use.
     STASH_PAIRS: u32 = 8;
-    /// Buckets per element of `weir_hints`.
+    /// Number of buckets per element of `weir_hints`.
     HINTS: u32 = 64;
     /// Row of `weir_marks` for TCP.
     MARKS_TCP: u32 = 0;
     /// Row of `weir_marks` for UDP.
     MARKS_UDP: u32 = 1;
-    /// Rows of `weir_marks`.
+    /// Number of rows of `weir_marks`.
     MARKS_ROWS: u32 = 2;
-    /// Bits of a hash that select its mark.
+    /// Number of bits of a hash that select its mark.
     MARKS_LOG2: u32 = 12;
     /// Position of the 8-bit generation in [`Entry::meta`].
     META_GENERATION_SHIFT: u32 = 56;
-    /// Position of the 4-bit kind.
+    /// Position of the 4-bit kind in [`Entry::meta`].
     META_KIND_SHIFT: u32 = 52;
-    /// Position of the 4-bit state.
+    /// Position of the 4-bit state in [`Entry::meta`].
     META_STATE_SHIFT: u32 = 48;
-    /// Position of the 8 flag bits.
+    /// Position of the 8 flag bits in [`Entry::meta`].
     META_FLAGS_SHIFT: u32 = 40;
-    /// Position of the 32-bit tick of the last packet.
+    /// Position of the 32-bit tick of the last packet in [`Entry::meta`].
     META_SEEN_SHIFT: u32 = 8;
-    /// The entry is free.
+    /// Kind of an entry: free.
     KIND_FREE: u8 = 0;
-    /// Client to VIP.
+    /// Kind of an entry: packets from the client to the VIP.
     KIND_FORWARD: u8 = 1;
-    /// Server to client under nat; state and counts live in the forward entry.
+    /// Kind of an entry: packets from the server to the client with nat; state and counts are in the forward entry.
     KIND_REVERSE: u8 = 2;
-    /// Flag, in the old table: being moved or moved to the current table.
+    /// Flag in the kind of an entry of the old table: the entry is being moved, or has been moved, to the current
+    /// table.
     KIND_MOVED: u8 = 8;
-    /// Persistence template; its state is [`State::None`], or [`State::Established`] after one of its TCP flows was.
+    /// Kind of an entry: persistence template; its state is [`State::None`], or [`State::Established`] after one of its
+    /// TCP flows was established.
     KIND_TEMPLATE: u8 = 3;
-    /// Not in its home bucket.
+    /// Flag of an entry: not in its home bucket.
     FLOW_AWAY: u8 = 1;
-    /// Counted as active, else as inactive.
+    /// Flag of an entry: the flow is counted as active; otherwise, it is counted as inactive.
     FLOW_ACTIVE: u8 = 2;
-    /// Replies bypass the director: the one-sided TCP table applies.
+    /// Flag of an entry: replies bypass the director, and the one-sided TCP state table applies.
     FLOW_ONESIDED: u8 = 4;
-    /// Flow of a template.
+    /// Flag of an entry: the flow belongs to a template.
     FLOW_TEMPLATE: u8 = 8;
-    /// Bit in [`FlowCold::proto`] of a template, so that no packet has its tuple; the rest is the protocol, 0 = all.
+    /// Bit in [`FlowCold::proto`] of a template, so that no packet has its tuple; the other bits are the protocol, 0 =
+    /// all.
     PROTO_TEMPLATE: u8 = 0x80;
     /// [`FlowCold::peer`] of a flow without a peer.
     NO_PLACE: u32 = 0xffff_ffff;
-    /// In a link from the current table: the entry is in the old table, which flows are moved out of.
+    /// Bit in a link from the current table: the entry is in the old table, from which flows are being moved.
     PLACE_OLD: u32 = 0x8000_0000;
 }
 
 numbered! {
-    /// `enum weir_state`: IPVS's states in IPVS's order (include/net/ip_vs.h), then the only one of UDP.
+    /// `enum weir_state`: IPVS's states in IPVS's order (include/net/ip_vs.h), then the only state of UDP.
     State: u8 {
         /// Before the first packet.
         None = 0,
@@ -72,19 +75,19 @@ numbered! {
         SynRecv = 3,
         /// The server sent the first FIN.
         FinWait = 4,
-        /// Both sides have closed.
+        /// Both sides have closed the connection.
         TimeWait = 5,
-        /// Reset.
+        /// The connection was reset.
         Close = 6,
         /// The client sent the first FIN.
         CloseWait = 7,
-        /// The server closed after the client.
+        /// The server sent a FIN after that of the client.
         LastAck = 8,
         /// Not used by Weir.
         Listen = 9,
-        /// Under SYN defence.
+        /// With SYN defence.
         Synack = 10,
-        /// UDP.
+        /// The only state of UDP flows.
         Udp = 11,
     }
 }
@@ -92,25 +95,26 @@ numbered! {
 structs! {
     /// An entry of the flow table.
     Entry = "weir_entry", 16 {
-        /// tag:44, dest:20; 0 = free. Published last, cleared first.
+        /// tag:44, dest:20; 0 = free. Written last when the entry is published, cleared first when it is removed.
         id: u64,
-        /// generation:8 kind:4 state:4 flags:8 seen:32 spare:8, from the top.
+        /// generation:8 kind:4 state:4 flags:8 seen:32 spare:8, from the most significant bit.
         meta: u64,
     }
 
-    /// `weir_flows`: two cache lines.
+    /// `weir_flows`: a bucket of the flow table, two cache lines.
     Bucket = "weir_bucket", 128 {
-        /// Held while an entry is inserted.
+        /// Lock, held while an entry is inserted.
         lock: u32,
         /// Counts of this home's entries in the stash: four bits for each of [`STASH_PAIRS`] pairs.
         stashed: u32,
-        /// In other buckets of the page: four bits for each of [`SPILL_PAIRS`] pairs.
+        /// Counts of this home's entries in other buckets of the page: four bits for each of [`SPILL_PAIRS`] pairs.
         spilled: u64,
-        /// The entries.
+        /// Entries.
         slots: [Entry; BUCKET_SLOTS as usize],
     }
 
-    /// The bucket of flow layout 2, frozen. Entries and cold records are the same.
+    /// The bucket of flow layout 2, which does not change any more. Entries and cold records are those of the current
+    /// layout.
     Bucket2 = "weir_bucket_2", 128 {
         /// As in [`Bucket`].
         lock: u32,
@@ -124,7 +128,8 @@ structs! {
 
     /// `weir_hints`: [`HINTS`] buckets per element.
     Hints = "weir_hints", 64 {
-        /// Per bucket a bitmap over the low three bits of a tag: whether the bucket may be home to such a tag.
+        /// Per bucket a bitmap over the low three bits of a tag: whether the bucket may be the home of an entry with
+        /// such a tag.
         tags: [u8; HINTS as usize],
     }
 
@@ -134,57 +139,58 @@ structs! {
         until: [u32; 1 << MARKS_LOG2],
     }
 
-    /// `weir_flows_cold`: same index as the entry (bucket × 7 + slot).
+    /// `weir_flows_cold`: the cold record of an entry; same index as the entry (bucket × 7 + slot).
     FlowCold = "weir_flow_cold", 64 {
         /// Source of the flow's packets in this direction.
         src: Addr,
-        /// Their destination.
+        /// Destination of these packets.
         dst: Addr,
-        /// Their source port.
+        /// Source port of these packets.
         sport: Be16,
-        /// Their destination port.
+        /// Destination port of these packets.
         dport: Be16,
         /// IP protocol number.
         proto: u8,
-        /// Generation of the peer.
+        /// Generation of the peer's entry.
         peer_generation: u8,
-        /// 4 or 6.
+        /// IP version: 4 or 6.
         family: u8,
-        /// Generation of the template.
+        /// Generation of the template's entry.
         template_generation: u8,
-        /// nat: entry index of the other direction, [`NO_PLACE`] = none.
+        /// With nat: entry index of the other direction, [`NO_PLACE`] = none.
         peer: u32,
         /// Entry index of the flow's template, [`NO_PLACE`] = none.
         template: u32,
-        /// Tick of creation; of a template: number of its live flows.
+        /// Tick at which the flow was created; of a template: number of its live flows.
         created: u32,
         /// Index into `weir_services`.
         service: u32,
-        /// Of the dest row when the flow was bound.
+        /// Generation of the dest row when the flow was bound.
         dest_generation: u32,
-        /// Ingress device of its first packet, used for replies without a route. Of a template: its timeout in ticks.
+        /// Ingress device of the flow's first packet, used for replies without a route. Of a template: its timeout in
+        /// ticks.
         ifindex: u32,
     }
 
-    /// Input and output of the program `weir_move`, in place of the packet.
+    /// Input and output of the program `weir_move`, passed instead of a packet.
     Move = "weir_move", 16 {
         /// First bucket of the old table.
         position: u32,
         /// Number of buckets.
         count: u32,
-        /// Flows moved to the current table.
+        /// Number of flows that were moved to the current table.
         moved: u32,
-        /// Flows lost for lack of a free slot.
+        /// Number of flows that were lost because no slot was free.
         lost: u32,
     }
 
-    /// `weir_fragments`: key.
+    /// `weir_fragments`: key; a fragmented datagram.
     FragmentKey = "weir_fragment_key", 40 {
         /// Source of the datagram.
         src: Addr,
         /// Destination of the datagram.
         dst: Addr,
-        /// Identification, in network order.
+        /// Identification, in network byte order.
         id: u32,
         /// IP protocol number.
         proto: u8,
@@ -192,7 +198,7 @@ structs! {
         pad: [u8; 3],
     }
 
-    /// `weir_fragments`: where the first fragment was forwarded.
+    /// `weir_fragments`: value; how the first fragment was forwarded.
     Fragment = "weir_fragment", 48 {
         /// Zero = unchanged.
         new_src: Addr,
@@ -202,7 +208,7 @@ structs! {
         dest: u32,
         /// Tick of the first fragment.
         tick: u32,
-        /// Of the flow, selects the next hop; with `reverse`: the flow's ingress ifindex.
+        /// Hash of the flow, which selects the next hop; with `reverse`: the flow's ingress ifindex.
         hash: u32,
         /// 1 = from a server.
         reverse: u8,
@@ -212,10 +218,10 @@ structs! {
 }
 
 impl Bucket {
-    /// Number of home buckets in a table of `buckets`; the others, after them, are the stash.
+    /// Returns the number of home buckets in a table of `buckets`; the buckets after them are the stash.
     ///
-    /// A table of one page has no stash: every home can use every bucket. For larger tables 1/32 is sufficient at 90 %
-    /// load; the square root is for the uneven pages of small tables (docs/performance.md).
+    /// A table of one page has no stash: every home can use every bucket. For larger tables, 1/32 is sufficient at 90 %
+    /// load; the square root is added because the pages of small tables are unevenly loaded (docs/performance.md).
     pub const fn homes(buckets: u32) -> u32 {
         if buckets <= 2 * SPILL_PAIRS {
             return buckets;
@@ -224,7 +230,7 @@ impl Bucket {
     }
 }
 
-/// The parts of [`Entry::meta`].
+/// The fields that [`Entry::meta`] contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EntryMeta {
     /// Changes each time the entry is reused.
@@ -240,7 +246,7 @@ pub struct EntryMeta {
 }
 
 impl EntryMeta {
-    /// Packs the parts into a word.
+    /// Packs the fields into a word.
     pub const fn pack(self) -> u64 {
         (self.generation as u64) << META_GENERATION_SHIFT
             | ((self.kind & 15) as u64) << META_KIND_SHIFT
@@ -262,27 +268,27 @@ impl EntryMeta {
 }
 
 impl Entry {
-    /// Packs an id; `tag` has 44 bits.
+    /// Packs a tag of 44 bits and a dest id into the word [`Entry::id`].
     pub const fn pack_id(tag: u64, dest: u32) -> u64 {
         tag << DEST_BITS | (dest & ((1 << DEST_BITS) - 1)) as u64
     }
 
-    /// The bit of a tag in its home bucket's hint.
+    /// Returns the bit of a tag in the hint of its home bucket.
     pub const fn hint_bit(tag: u64) -> u8 {
         1 << (tag & 7)
     }
 
-    /// The tag, 44 bits.
+    /// Returns the tag of 44 bits.
     pub const fn tag(self) -> u64 {
         self.id >> DEST_BITS
     }
 
-    /// Index into `weir_dests`.
+    /// Returns the index into `weir_dests`.
     pub const fn dest(self) -> u32 {
         self.id as u32 & ((1 << DEST_BITS) - 1)
     }
 
-    /// The parts of `meta`.
+    /// Returns the fields of `meta`.
     pub const fn parts(self) -> EntryMeta {
         EntryMeta::unpack(self.meta)
     }

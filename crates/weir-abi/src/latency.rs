@@ -1,9 +1,9 @@
-//! The latency estimator: sampled flows, rings of samples, and the costs that `least-time` compares.
+//! The latency estimator: sampled flows, rings of samples, and the costs that the scheduler `least-time` compares.
 
 use crate::mirror::{constants, structs};
 
 constants! {
-    /// [`LatencyFlow::phase`]: unused.
+    /// [`LatencyFlow::phase`]: the row is unused.
     LATENCY_FREE: u8 = 0;
     /// [`LatencyFlow::phase`]: the SYN was seen.
     LATENCY_SYN: u8 = 1;
@@ -11,33 +11,33 @@ constants! {
     LATENCY_OPEN: u8 = 2;
     /// [`LatencyFlow::phase`]: the rest of the flow yields no samples.
     LATENCY_IGNORED: u8 = 3;
-    /// [`LatencyFlow::flags`]: packets carry TCP timestamps.
+    /// [`LatencyFlow::flags`]: the packets contain TCP timestamps.
     LATENCY_TIMESTAMPS: u8 = 1;
-    /// [`LatencyFlow::flags`]: a request waits for its answer.
+    /// [`LatencyFlow::flags`]: a request has not been answered yet.
     LATENCY_PENDING: u8 = 2;
-    /// [`LatencyFlow::flags`], of the pending request: something was retransmitted.
+    /// [`LatencyFlow::flags`], of the pending request: a packet may have been lost or retransmitted.
     LATENCY_LOSSY: u8 = 4;
     /// [`LatencyFlow::flags`], of the pending request: another one followed before the answer.
     LATENCY_OVERLAP: u8 = 8;
     /// [`LatencyFlow::flags`]: the pending request is a TLS ClientHello.
     LATENCY_HELLO: u8 = 16;
-    /// [`LatencyFlow::flags`]: the next or the pending request contains the client's end of the TLS handshake.
+    /// [`LatencyFlow::flags`]: the next or the pending request contains the client's last message of the TLS handshake.
     LATENCY_FINISHED: u8 = 32;
     /// [`LatencyFlow::flags`]: the client has sent payload.
     LATENCY_DATA: u8 = 64;
-    /// [`LatencyFlow::flags`], of the pending request: payload that was here before came again.
+    /// [`LatencyFlow::flags`], of the pending request: payload that had already been received arrived again.
     LATENCY_PROBE: u8 = 128;
-    /// [`LatencyFlow::protocol`]: unknown, or one without messages that are not answers.
+    /// [`LatencyFlow::protocol`]: unknown, or a protocol in which servers send only answers.
     LATENCY_OTHER: u8 = 0;
     /// [`LatencyFlow::protocol`]: TLS.
     LATENCY_TLS: u8 = 1;
     /// [`LatencyFlow::protocol`]: HTTP/2 without TLS.
     LATENCY_HTTP2: u8 = 2;
-    /// log2 of the number of sampled flows.
+    /// Binary logarithm of the number of sampled flows.
     LATENCY_SLOTS_LOG2: u32 = 13;
     /// Number of rings.
     LATENCY_RINGS: u32 = 64;
-    /// Samples in a ring.
+    /// Number of samples in a ring.
     LATENCY_RING_SLOTS: u32 = 512;
     /// [`LatencySample::method`]: TCP timestamps.
     LATENCY_METHOD_TIMESTAMPS: u32 = 0;
@@ -45,60 +45,61 @@ constants! {
     LATENCY_METHOD_GAPS: u32 = 1;
     /// [`LatencySample::method`]: the time of a local client's `connect()`.
     LATENCY_METHOD_CONNECT: u32 = 2;
-    /// Age of costs, in nanoseconds, from which `least-time` behaves as `lc`.
+    /// Age of the costs, in nanoseconds, from which on `least-time` behaves like `lc`.
     COST_STALE_NS: u64 = 1_000_000_000;
     /// [`Cost::share`] of the best server.
     COST_SHARE_MAX: u32 = 65_535;
-    /// One of so many new flows is assigned by weight alone.
+    /// One in this many new flows is assigned only by weight.
     COST_EXPLORE: u32 = 32;
-    /// Entries of `weir_latency_counts`.
+    /// Number of entries of `weir_latency_counts`.
     LATENCY_REASON_COUNT: u32 = 32;
 }
 
 structs! {
-    /// `weir_latency_flows`: a sampled flow, at the top bits of its hash. Times in ns of the monotonic clock.
+    /// `weir_latency_flows`: a sampled flow; the index is the top bits of its hash. Times are nanoseconds of the
+    /// monotonic clock.
     LatencyFlow = "weir_latency_flow", 128 {
         /// Hash of the flow.
         hash: u64,
-        /// Arrival of the SYN.
+        /// Arrival time of the SYN.
         syn_ns: u64,
-        /// Arrival of the last payload.
+        /// Arrival time of the last payload.
         request_ns: u64,
-        /// Arrival of the last packet.
+        /// Arrival time of the last packet.
         seen_ns: u64,
-        /// Sample to be emitted unless a later answer replaces it.
+        /// Held sample in nanoseconds: emitted unless a later answer replaces it.
         held_ns: i64,
-        /// Spin lock; one attempt.
+        /// Spin lock; a packet makes only one attempt to take it.
         lock: u32,
         /// Server row.
         dest: u32,
-        /// The server's clock when it answered the SYN.
+        /// Value of the server's clock when it answered the SYN.
         server_ts: u32,
-        /// From the SYN to the client's ACK.
+        /// Time from the SYN to the client's ACK, in nanoseconds.
         loop_ns: u32,
-        /// Highest acknowledgement.
+        /// Highest acknowledgement number.
         ack: u32,
-        /// End of the client's payload.
+        /// Sequence number after the last byte of the client's payload.
         seq: u32,
-        /// Bytes acknowledged in the window.
+        /// Number of bytes acknowledged in the window.
         acked: u32,
         /// Maximum number of bytes from the server that may precede its first answer; 0 = none.
         window: u32,
-        /// Payload bytes of the pending request.
+        /// Number of payload bytes of the pending request.
         sent: u32,
-        /// Bytes of the last payload.
+        /// Length of the last payload in bytes.
         length: u16,
-        /// `LATENCY_FREE` to `LATENCY_IGNORED`.
+        /// Phase: `LATENCY_FREE` to `LATENCY_IGNORED`.
         phase: u8,
-        /// `LATENCY_TIMESTAMPS` to `LATENCY_PROBE`.
+        /// Flags: `LATENCY_TIMESTAMPS` to `LATENCY_PROBE`.
         flags: u8,
-        /// Whether a sample is held.
+        /// Whether `held_ns` contains a sample.
         held: u8,
-        /// Acknowledgements in the window, 3 at most.
+        /// Number of acknowledgements in the window, at most 3.
         acks: u8,
         /// Whether the held sample's answer was acknowledged as soon as it was sent.
         certain: u8,
-        /// `LATENCY_OTHER` to `LATENCY_HTTP2`.
+        /// Protocol: `LATENCY_OTHER` to `LATENCY_HTTP2`.
         protocol: u8,
         /// Zero.
         pad: [u8; 4],
@@ -108,25 +109,25 @@ structs! {
 
     /// A sample in a [`LatencyRing`].
     LatencySample = "weir_latency_sample", 32 {
-        /// The latency; negative within the resolution of the server's clock.
+        /// The latency in nanoseconds; it may be negative within the resolution of the server's clock.
         ns: i64,
         /// Server row.
         dest: u32,
         /// `LATENCY_METHOD_*`.
         method: u32,
-        /// 1 + position, written last.
+        /// 1 + the position in the ring, written last.
         sequence: u64,
         /// Zero.
         pad: u64,
     }
 
-    /// `weir_latency_rings`: samples of some CPUs.
+    /// `weir_latency_rings`: the samples of some of the CPUs.
     LatencyRing = "weir_latency_ring", 16448 {
-        /// Next position.
+        /// Position of the next sample.
         head: u64,
         /// Zero.
         pad: [u64; 7],
-        /// By position modulo their number.
+        /// Samples; the index is the position modulo the number of slots.
         samples: [LatencySample; LATENCY_RING_SLOTS as usize],
     }
 
@@ -134,7 +135,7 @@ structs! {
     Cost = "weir_cost", 8 {
         /// Weight per latency, relative to the best server's `COST_SHARE_MAX`; 0 = unknown.
         share: u32,
-        /// The estimate behind it.
+        /// The latency from which `share` was computed, in microseconds.
         latency_us: u32,
     }
 }

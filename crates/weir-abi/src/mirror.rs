@@ -1,11 +1,11 @@
-//! Macros that declare mirrored C structs and constants, together with tables for checking them.
+//! Macros that declare mirrored C structs and constants, and tables by which tests check them.
 
 /// Name and offset of a field of a mirrored struct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// The name, as in C.
+    /// The name, which is the same in C.
     pub name: &'static str,
-    /// Bytes from the start of the struct.
+    /// Offset in bytes from the start of the struct.
     pub offset: usize,
 }
 
@@ -14,24 +14,24 @@ pub struct Field {
 pub struct Layout {
     /// The name in C, without `struct`.
     pub c_name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// Bytes.
+    /// Alignment in bytes.
     pub align: usize,
-    /// In declaration order, padding included.
+    /// The fields in declaration order, including padding.
     pub fields: &'static [Field],
 }
 
 /// A mirrored `#define` or enumerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// The name in C without its `WEIR_`.
+    /// The name in C without the prefix `WEIR_`.
     pub name: &'static str,
     /// The value.
     pub value: u64,
 }
 
-/// Declares `#[repr(C)]` structs with a checked size, and `LAYOUTS` with all of them.
+/// Declares `#[repr(C)]` structs with a checked size, and `LAYOUTS` with the layouts of all of them.
 macro_rules! structs {
     ($(
         $(#[$meta:meta])*
@@ -50,10 +50,10 @@ macro_rules! structs {
             const _: () = assert!(size_of::<$name>() == $size, $c_name);
 
             impl $name {
-                /// All bytes zero.
+                /// The value with all bytes zero.
                 pub const ZERO: Self = Self { $( $field: <$type as $crate::mirror::Zero>::ZERO, )* };
 
-                /// The struct's layout, for comparison with the data plane's.
+                /// The struct's layout, for comparison with the layout in the data plane.
                 pub const LAYOUT: $crate::Layout = $crate::Layout {
                     c_name: $c_name,
                     size: $size,
@@ -111,7 +111,7 @@ macro_rules! numbered {
             /// Every value, by number.
             pub const ALL: &[Self] = &[ $( Self::$variant, )* ];
 
-            /// The value with this number, if there is one.
+            /// Returns the value with this number, or `None` if there is none.
             pub fn from_number(number: $repr) -> Option<Self> {
                 match number {
                     $( $number => Some(Self::$variant), )*

@@ -1,4 +1,4 @@
-//! Health probes that are sent to servers by a service's forwarding method, like a client's packets.
+//! Health probes that are sent to servers with a service's forwarding method, like a client's packets.
 //!
 //! User space adds a probe before it connects and reads its counters afterwards; the tc programs translate its packets.
 
@@ -6,11 +6,11 @@ use crate::mirror::structs;
 use crate::{Addr, Be16};
 
 structs! {
-    /// `weir_probes`: the director's end of the connection.
+    /// `weir_probes`: key; the director's address and port of the connection.
     ProbeKey = "weir_probe_key", 24 {
         /// Address of the socket.
         local: Addr,
-        /// Its port.
+        /// Port of the socket.
         port: Be16,
         /// IP protocol number.
         proto: u8,
@@ -18,13 +18,13 @@ structs! {
         pad: [u8; 5],
     }
 
-    /// `weir_probes`: the destination, and counters.
+    /// `weir_probes`: value; the destination, and counters.
     Probe = "weir_probe", 72 {
-        /// Remote address of the socket.
+        /// Remote address of the socket: the server.
         server: Addr,
-        /// Destination that the server sees; the same family.
+        /// Destination of the packets that the server receives; of the same address family.
         vip: Addr,
-        /// `Forward`, without nat.
+        /// `Forward`, but not nat.
         forward: u8,
         /// `Tunnel`.
         tunnel: u8,
@@ -32,19 +32,19 @@ structs! {
         tunnel_flags: u8,
         /// DSCP mark of l3dsr.
         dscp: u8,
-        /// Of GUE.
+        /// Outer UDP destination port of GUE.
         tunnel_port: Be16,
         /// ICMP type of the last error about the connection; 0 = none.
         error_type: u8,
-        /// Its code.
+        /// ICMP code of this error.
         error_code: u8,
-        /// Packets sent.
+        /// Number of packets sent.
         sent: u32,
-        /// Replies from the VIP.
+        /// Number of replies from the VIP.
         answered: u32,
-        /// Replies from the VIP, but from another MAC address.
+        /// Number of replies from the VIP but with another source MAC address.
         stray: u32,
-        /// Replies from the server's address instead of the VIP (l3dsr).
+        /// Number of replies from the server's address instead of the VIP (l3dsr).
         unturned: u32,
         /// Egress device.
         ifindex: u32,

@@ -1,4 +1,4 @@
-//! Why a packet was dropped, passed or counted. Generated from `bpf/abi/weir_reasons.h`.
+//! The reasons for which packets are dropped, passed or counted. Generated from `bpf/abi/weir_reasons.h`.
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 
@@ -21,17 +21,17 @@ pub struct UnknownReason(
 );
 
 impl Reason {
-    /// Index into `weir_reasons`.
+    /// Returns the index into `weir_reasons`.
     pub const fn number(self) -> u32 {
         self as u32
     }
 
-    /// The metric's label.
+    /// Returns the metric's label.
     pub const fn label(self) -> &'static str {
         REASONS[self as usize].label
     }
 
-    /// The description.
+    /// Returns the description.
     pub const fn text(self) -> &'static str {
         REASONS[self as usize].text
     }

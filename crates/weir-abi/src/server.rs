@@ -1,16 +1,16 @@
-//! Servers in the data plane (IPVS's destinations), their counts, next hops and devices.
+//! Servers in the data plane (destinations in IPVS), their counts, next hops and devices.
 
 use crate::mirror::{constants, numbered, structs};
 use crate::{Addr, Be16};
 
 constants! {
-    /// [`Dest::tunnel_flags`]: outer UDP or GRE checksum over everything.
+    /// [`Dest::tunnel_flags`]: outer UDP or GRE checksum over the complete payload.
     TUNNEL_CSUM: u8 = 1;
     /// [`Dest::tunnel_flags`]: GUE remote checksum offload.
     TUNNEL_REMCSUM: u8 = 2;
     /// [`Dest::flags`]: the row is in use.
     DEST_LIVE: u8 = 1;
-    /// [`Dest::flags`]: takes new flows.
+    /// [`Dest::flags`]: the server accepts new flows.
     DEST_USABLE: u8 = 2;
     /// [`Dest::flags`]: the address is local to the director.
     DEST_LOCAL: u8 = 4;
@@ -18,61 +18,61 @@ constants! {
     DEST_STRICT: u8 = 8;
     /// [`Dest::flags`]: nat with source translation.
     DEST_SNAT: u8 = 16;
-    /// [`Dest::flags`]: removed with `on_remove = "reset"`.
+    /// [`Dest::flags`]: the server was removed with `on_remove = "reset"`.
     DEST_RESET: u8 = 32;
-    /// [`Dest::flags`]: removed with `on_remove = "reschedule"`.
+    /// [`Dest::flags`]: the server was removed with `on_remove = "reschedule"`.
     DEST_RESCHEDULE: u8 = 64;
-    /// [`Dest::policy`]: takes flows of persistent clients: up, any weight.
+    /// [`Dest::policy`]: the server accepts flows of persistent clients: it is up and may have weight 0.
     POLICY_PERSISTENT: u8 = 1;
-    /// [`Dest::policy`]: with [`DEST_RESCHEDULE`]: the flow ends; only a packet that may start a flow is rescheduled.
+    /// [`Dest::policy`], with [`DEST_RESCHEDULE`]: the flow ends; only a packet that may start a flow is rescheduled.
     POLICY_EXPIRE: u8 = 2;
-    /// [`Dest::policy`]: with [`DEST_RESET`]: packets are dropped while the entry lives.
+    /// [`Dest::policy`], with [`DEST_RESET`]: packets are dropped while the entry exists.
     POLICY_SILENT: u8 = 4;
-    /// [`Dest::policy`]: health checks failed.
+    /// [`Dest::policy`]: the health checks of the server failed.
     POLICY_DOWN: u8 = 8;
-    /// Bits of a flow entry's id for the dest.
+    /// Number of bits for the dest in the id of a flow entry.
     DEST_BITS: u32 = 20;
-    /// Dest ids are below this.
+    /// All dest ids are less than this number.
     DESTS_MAX: u32 = 1 << DEST_BITS;
     /// Maximum number of [`Dest::sibling`] rows whose trees a count change updates.
     SIBLINGS_MAX: u32 = 64;
-    /// Next-hop rows per dest.
+    /// Number of next-hop rows per dest.
     HOPS_PER_DEST: u32 = 4;
-    /// [`Hop`]: keep the frame's VLAN tags.
+    /// [`Hop`]: do not change the frame's VLAN tags.
     HOP_VLAN_KEEP: u16 = 0xffff;
     /// [`Hop::link`]: both MAC addresses are set.
     HOP_READY: u8 = 1;
-    /// [`Hop::link`]: XDP may send on the device.
+    /// [`Hop::link`]: XDP may send packets on the device.
     HOP_SEND: u8 = 2;
     /// [`Hop::link`]: the destination is the director itself.
     HOP_LOCAL: u8 = 4;
-    /// [`Hop::link`]: filled by user space, the data plane does not renew it.
+    /// [`Hop::link`]: user space writes the row, and the data plane does not renew it.
     HOP_STATIC: u8 = 8;
-    /// [`Hop::link`]: redirect even to the ingress device.
+    /// [`Hop::link`]: redirect packets even if the device is the ingress device.
     HOP_REDIRECT: u8 = 16;
-    /// Rows of `weir_clients`.
+    /// Number of rows of `weir_clients`.
     CLIENT_SLOTS: u32 = 4096;
-    /// [`Device::flags`]: XDP may send there.
+    /// [`Device::flags`]: XDP may send packets on the device.
     DEVICE_SEND: u32 = 1;
-    /// [`Device::flags`]: XDP_TX does not wake the receiver there (veth), a redirect does.
+    /// [`Device::flags`]: XDP_TX on the device does not wake the receiver (veth), but a redirect does.
     DEVICE_REDIRECT: u32 = 2;
     /// Binary logarithm of the number of rows of `weir_macs`.
     MAC_ROWS_LOG2: u32 = 8;
-    /// Words of a [`MacRow`].
+    /// Number of words of a [`MacRow`].
     MAC_ROW_WORDS: u32 = 8;
-    /// The address of the word that says that a device's addresses are listed: 01:00:00:00:00:00 in memory order.
+    /// The address in the word that marks a device as listed: 01:00:00:00:00:00 in memory order.
     MAC_LISTED: u64 = 1;
-    /// The last word of a [`MacRow`] that is too short: every address that belongs in the row is accepted.
+    /// The last word of a [`MacRow`] with too few words: every address that belongs in the row is accepted.
     MAC_ANY: u64 = 0xffff_ffff_ffff_ffff;
     /// The row of `weir_macs` with the addresses of the only listed device.
     MAC_ROW_SINGLE: u32 = 1 << MAC_ROWS_LOG2;
-    /// Words in use of that row.
+    /// Number of words that are used in this row.
     MAC_SINGLE_WORDS: u32 = 2;
-    /// In the words of that row, in place of the ifindex.
+    /// Replaces the ifindex in the words of this row.
     MAC_SINGLE: u64 = 0x1_0000_0000_0000;
-    /// [`Meta::magic`].
+    /// [`Meta::magic`] of a packet that XDP has balanced.
     META_MAGIC: u32 = 0x5765_6972;
-    /// [`Meta::magic`]: the packet is unmodified, and tc balances it.
+    /// [`Meta::magic`] of an unmodified packet, which tc balances.
     META_UNFINISHED: u32 = 0x5765_6975;
 }
 
@@ -81,15 +81,15 @@ numbered! {
     Forward: u8 {
         /// The row is unused.
         None = 0,
-        /// Destination address and port are rewritten.
+        /// The destination address and port are rewritten.
         Nat = 1,
-        /// Only the destination MAC is rewritten.
+        /// Only the destination MAC address is rewritten.
         Direct = 2,
         /// The packet is encapsulated.
         Tunnel = 3,
-        /// Only the destination address is rewritten, marked by DSCP.
+        /// Only the destination address is rewritten; the DSCP identifies the service.
         L3dsr = 4,
-        /// No packet: the hooks of connect() select the server.
+        /// No packet is forwarded: the hooks of connect() select the server.
         Socket = 5,
     }
 }
@@ -97,7 +97,7 @@ numbered! {
 numbered! {
     /// `enum weir_tunnel`: the encapsulation of a tunnel dest.
     Tunnel: u8 {
-        /// IP in IP, all four pairs of families.
+        /// IP in IP, with all four pairs of address families.
         Ipip = 0,
         /// Generic UDP encapsulation.
         Gue = 1,
@@ -109,15 +109,15 @@ numbered! {
 structs! {
     /// `weir_dests`: one row per server of a service, index 0 unused.
     Dest = "weir_dest", 64 {
-        /// The server.
+        /// Address of the server.
         addr: Addr,
-        /// Outer source of a tunnel, family of `addr`.
+        /// Outer source address of a tunnel, of the same family as `addr`.
         tunnel_source: Addr,
         /// Index into `weir_services`.
         service: u32,
         /// Index into `weir_live` of the counts for schedulers.
         live: u32,
-        /// 0 = the port that the client used.
+        /// Port of the server; 0 = the port that the client used.
         port: Be16,
         /// [`Forward`].
         forward: u8,
@@ -131,7 +131,7 @@ structs! {
         tunnel_port: Be16,
         /// l3dsr mark of the service.
         dscp: u8,
-        /// 4 or 6: of `addr`.
+        /// IP version of `addr`: 4 or 6.
         family: u8,
         /// `POLICY_*`.
         policy: u8,
@@ -139,65 +139,69 @@ structs! {
         pad: u8,
         /// Changes when the row is reused for another server.
         generation: u32,
-        /// 1 + position in its service's list, 0 = not in it; may be out of date during a change.
+        /// 1 + the position in the list of the service, 0 = not in the list; may be out of date during a change.
         place: u32,
-        /// Ring of the rows of this server in the services of its pool; 0 = counts not shared.
+        /// Next row of this server in another service of its pool; these rows form a ring. 0 = the counts are not
+        /// shared.
         sibling: u32,
     }
 
     /// `weir_live`: flow counts. Index = dest id, or a row after the dest rows for a server of a pool.
     Live = "weir_live", 64 {
-        /// Active flows.
+        /// Number of active flows.
         active: u64,
-        /// Inactive flows.
+        /// Number of inactive flows.
         inactive: u64,
-        /// Flows ever bound.
+        /// Number of flows that have ever been bound.
         total: u64,
-        /// New flows forwarded by the spread table without an entry.
+        /// Number of new flows that were forwarded by the spread table without an entry.
         stateless: u64,
-        /// 1 = at its upper threshold, not scheduled; in the row of [`Dest::live`].
+        /// 1 = the server has reached its upper threshold and is not scheduled; used in the row of [`Dest::live`].
         overloaded: u32,
-        /// Templates of the dest.
+        /// Number of templates of the dest.
         persistent: u32,
-        /// At this number of flows the server gets no new ones, 0 = no limit; written by user space.
+        /// Upper threshold: number of flows at which the server receives no new flows, 0 = no limit; written by user
+        /// space.
         upper: u32,
-        /// Below this number it gets flows again; 0 = three quarters of `upper`.
+        /// Lower threshold: number of flows below which the server receives new flows again; 0 = three quarters of
+        /// `upper`.
         lower: u32,
-        /// TCP SYNs of flows that were not established, including retransmissions.
+        /// Number of TCP SYNs of flows that were not established, including retransmissions.
         syns: u64,
-        /// Flows that became established.
+        /// Number of flows that became established.
         answered: u64,
     }
 
-    /// `weir_traffic`, per CPU; index = dest id. Bytes of the IP packets on the client side.
+    /// `weir_traffic`, per CPU; index = dest id. Bytes are those of the IP packets on the client side.
     Traffic = "weir_traffic", 32 {
-        /// From clients.
+        /// Number of packets from clients.
         packets_in: u64,
-        /// From clients.
+        /// Number of bytes from clients.
         bytes_in: u64,
-        /// To clients; nat only.
+        /// Number of packets to clients; only with nat.
         packets_out: u64,
-        /// To clients; nat only.
+        /// Number of bytes to clients; only with nat.
         bytes_out: u64,
     }
 
-    /// `weir_hops`: [`HOPS_PER_DEST`] rows per dest. A writer clears `link` first and sets it last.
+    /// `weir_hops`: [`HOPS_PER_DEST`] rows per dest. A writer clears `link` first and writes it last.
     Hop = "weir_hop", 32 {
         /// ifindex:32, flags:8 at bit 16, mtu:16 (0 = unknown).
         link: u64,
-        /// Six bytes in memory order, then the VLAN tag to push in host order (0 = none).
+        /// MAC address of the next hop: six bytes in memory order; then the VLAN tag to push in host byte order (0 =
+        /// none).
         dmac: u64,
-        /// Six bytes in memory order, then 16 spare bits.
+        /// MAC address of the device: six bytes in memory order; then 16 spare bits.
         smac: u64,
         /// Tick of the last renewal.
         renewed: u64,
     }
 
-    /// `weir_clients`: next hops towards clients for replies under nat, direct-mapped by address.
+    /// `weir_clients`: next hops towards clients for replies with nat, direct-mapped by address.
     Client = "weir_client", 64 {
-        /// The client.
+        /// Address of the client.
         addr: Addr,
-        /// Its next hop.
+        /// The next hop towards the client.
         hop: Hop,
         /// Zero.
         pad: [u64; 2],
@@ -207,17 +211,18 @@ structs! {
     Device = "weir_device", 16 {
         /// `DEVICE_*`.
         flags: u32,
-        /// ifindex to send on: the lower device of a VLAN device, else itself.
+        /// Index of the device on which packets are sent: the lower device of a VLAN device, otherwise the device
+        /// itself.
         port: u32,
-        /// Tag to push, 0 = none.
+        /// VLAN tag to push, 0 = none.
         vlan: u32,
         /// Maximum length of an IP packet in bytes.
         mtu: u32,
     }
 
-    /// `weir_macs`: words of MAC addresses to which frames are this host's; without order, 0 = free.
+    /// `weir_macs`: words of the MAC addresses at which this host receives frames; unordered, 0 = free.
     MacRow = "weir_mac_row", 64 {
-        /// See [`MacRow::word`].
+        /// The words; see [`MacRow::word`].
         words: [u64; MAC_ROW_WORDS as usize],
     }
 
@@ -227,9 +232,9 @@ structs! {
         magic: u32,
         /// Egress device.
         ifindex: u32,
-        /// Of `next_hop`: 4, 6, or 0 = route by the packet's destination.
+        /// IP version of `next_hop`: 4, 6, or 0 = route by the packet's destination.
         family: u32,
-        /// IPv4 in the first four bytes.
+        /// Address of the next hop; an IPv4 address is in the first four bytes.
         next_hop: [u8; 16],
     }
 }
@@ -238,25 +243,26 @@ impl MacRow {
     /// Number of rows.
     pub const COUNT: u32 = MAC_ROW_SINGLE + 1;
 
-    /// The word of an address on an ingress device: the address in memory order, then the low half of the ifindex.
+    /// Returns the word of an address on an ingress device: the address in memory order, then the low half of the
+    /// ifindex.
     pub const fn word(ifindex: u32, mac: [u8; 6]) -> u64 {
         let [a, b, c, d, e, f] = mac;
         let [y, z] = (ifindex as u16).to_ne_bytes();
         u64::from_ne_bytes([a, b, c, d, e, f, y, z])
     }
 
-    /// The word of an address in the row [`MAC_ROW_SINGLE`].
+    /// Returns the word of an address in the row [`MAC_ROW_SINGLE`].
     pub const fn single(mac: [u8; 6]) -> u64 {
         Self::word(0, mac) | MAC_SINGLE
     }
 
-    /// The word that says that the addresses of a device are listed.
+    /// Returns the word that marks a device as listed.
     pub const fn listed(ifindex: u32) -> u64 {
         let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
         Self::word(ifindex, [a, b, c, d, e, f])
     }
 
-    /// Whether a word is one that [`Self::listed`] returns.
+    /// Whether [`Self::listed`] returns this word for a device.
     pub const fn is_listed(word: u64) -> bool {
         let [a, b, c, d, e, f, _, _] = MAC_LISTED.to_ne_bytes();
         let [k, l, m, n, o, p, _, _] = word.to_ne_bytes();
@@ -266,26 +272,26 @@ impl MacRow {
         )
     }
 
-    /// The row of a word, as in the data plane (bpf/lib/frame_address.h).
+    /// Returns the row of a word, as in the data plane (bpf/lib/frame_address.h).
     pub const fn index(word: u64) -> u32 {
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - MAC_ROWS_LOG2)) as u32
     }
 }
 
-/// The parts of a [`Hop`].
+/// The fields that a [`Hop`] contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HopParts {
-    /// Device to send on.
+    /// Index of the device on which packets are sent.
     pub ifindex: u32,
     /// `HOP_*`.
     pub flags: u8,
     /// Maximum length of an IP packet in bytes, 0 = unknown.
     pub mtu: u16,
-    /// Next hop's MAC.
+    /// MAC address of the next hop.
     pub dmac: [u8; 6],
-    /// The device's MAC.
+    /// MAC address of the device.
     pub smac: [u8; 6],
-    /// VLAN tag to push: 0 = none, [`HOP_VLAN_KEEP`].
+    /// VLAN tag to push; 0 = none; or [`HOP_VLAN_KEEP`].
     pub vlan: u16,
     /// Tick of the last renewal.
     pub renewed: u32,

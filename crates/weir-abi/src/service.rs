@@ -8,16 +8,17 @@ constants! {
     VIP_ECHO: u32 = 1;
     /// [`Vip::flags`]: `ranges_at` and `ranges_len` describe port ranges.
     VIP_RANGES: u32 = 2;
-    /// [`Vip::flags`]: the address is a source of snat, replies arrive here.
+    /// [`Vip::flags`]: the address is a source address of snat, at which replies arrive.
     VIP_SNAT: u32 = 4;
-    /// [`Vip::flags`]: ICMP echo is the stack's, the director does not accept packets to the address (`accept` of
-    /// `[vrrp]`).
+    /// [`Vip::flags`]: the network stack handles ICMP echo, and the director does not accept packets to the address
+    /// (`accept` of `[vrrp]`).
     VIP_SILENT: u32 = 8;
-    /// [`Service::flags`]: `no_server = "drop"`; otherwise ICMP port unreachable.
+    /// [`Service::flags`]: `no_server = "drop"`; otherwise, an ICMP port unreachable is sent.
     SERVICE_DROP_NO_SERVER: u32 = 1;
     /// [`Service::flags`]: nat with source translation.
     SERVICE_SNAT: u32 = 2;
-    /// [`Service::flags`]: `strict_ipvs`: dh, sh and mh do not skip unavailable servers; UDP flows are inactive.
+    /// [`Service::flags`]: `strict_ipvs`: dh, sh and mh do not skip unavailable servers; UDP flows are counted as
+    /// inactive.
     SERVICE_STRICT: u32 = 4;
     /// [`Service::flags`]: every UDP packet is scheduled and creates no entry.
     SERVICE_ONE_PACKET: u32 = 8;
@@ -27,29 +28,29 @@ constants! {
     TEMPLATE_VIP: u8 = 1;
     /// [`Service::template_scope`]: templates are per service, all listeners.
     TEMPLATE_SERVICE: u8 = 2;
-    /// [`Extent::flags`]: `sh-port`, `mh-port`: hash the source port too.
+    /// [`Extent::flags`]: `sh-port`, `mh-port`: also hash the source port.
     EXTENT_PORT: u32 = 1;
-    /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: skip overloaded owners.
+    /// [`Extent::flags`]: `sh-fallback`, `mh-fallback`: skip an overloaded server that a hash selects.
     EXTENT_FALLBACK: u32 = 2;
-    /// [`Extent::flags`]: skip quiesced and failed owners.
+    /// [`Extent::flags`]: skip a quiesced or failed server that a hash selects.
     EXTENT_REPAIR: u32 = 4;
     /// [`Extent::flags`]: `ip_hash`: hash the first three bytes of an IPv4 source.
     EXTENT_NETWORK: u32 = 8;
-    /// Node 0 of a tree whose scheduler compares as `wlc`.
+    /// Node 0 of a tree whose scheduler compares servers like `wlc`.
     RULE_WLC: u32 = 768;
-    /// The same as `lc`.
+    /// Node 0 of a tree whose scheduler compares servers like `lc`.
     RULE_LC: u32 = 2816;
-    /// The same as `sed`.
+    /// Node 0 of a tree whose scheduler compares servers like `sed`.
     RULE_SED: u32 = 1025;
-    /// The same as `nq`.
+    /// Node 0 of a tree whose scheduler compares servers like `nq`.
     RULE_NQ: u32 = 5121;
-    /// The same as `fo`; `wrr` seeks by it.
+    /// Node 0 of a tree whose scheduler compares servers like `fo`; `wrr` also searches with it.
     RULE_FO: u32 = 1024;
-    /// The same as `ovf`.
+    /// Node 0 of a tree whose scheduler compares servers like `ovf`.
     RULE_OVF: u32 = 9216;
-    /// Node 0 of a tree of sums of weights, of servers below their thresholds: `twos` and `p2c`.
+    /// Node 0 of a tree with sums of the weights of servers below their thresholds, for `twos` and `p2c`.
     RULE_SUM_WEIGHT: u32 = 16384;
-    /// The same of active flows: `max_load`.
+    /// Node 0 of a tree with sums of the active flows, for `max_load`.
     RULE_SUM_ACTIVE: u32 = 16385;
     /// Maximum number of servers of an address with `lblcr`.
     LOCALITY_SERVERS: u32 = 16;
@@ -76,7 +77,7 @@ numbered! {
         Fo = 7,
         /// Weighted overflow.
         Ovf = 8,
-        /// The better of two chosen at random by weight.
+        /// The better of two servers that are chosen at random by weight.
         Twos = 9,
         /// Destination hash.
         Dh = 10,
@@ -86,11 +87,11 @@ numbered! {
         Mh = 12,
         /// Locality-based least connections.
         Lblc = 13,
-        /// The same with replication.
+        /// Locality-based least connections with replication.
         Lblcr = 14,
-        /// Maglev over the 5-tuple.
+        /// Maglev hash of the 5-tuple.
         Maglev = 15,
-        /// The better of two different ones chosen at random by weight.
+        /// The better of two different servers that are chosen at random by weight.
         P2c = 16,
         /// Least time.
         LeastTime = 17,
@@ -98,13 +99,13 @@ numbered! {
 }
 
 structs! {
-    /// `weir_vips`: an address of services or snat.
+    /// `weir_vips`: an address of services, or of snat.
     Vip = "weir_vip", 24 {
         /// `VIP_*`.
         flags: u32,
-        /// Service of all other TCP ports, 0 = none.
+        /// Index of the service of all other TCP ports, 0 = none.
         any_tcp: u32,
-        /// The same for UDP.
+        /// Index of the service of all other UDP ports, 0 = none.
         any_udp: u32,
         /// First element of `weir_tables` with [`Range`]s, sorted by (proto, first).
         ranges_at: u32,
@@ -116,9 +117,9 @@ structs! {
 
     /// A port range of a VIP; one element of `weir_tables`.
     Range = "weir_range", 16 {
-        /// First port, host order, inclusive.
+        /// First port, in host byte order, inclusive.
         first: u16,
-        /// Last port, host order, inclusive.
+        /// Last port, in host byte order, inclusive.
         last: u16,
         /// IP protocol number.
         proto: u8,
@@ -148,15 +149,15 @@ structs! {
         flags: u32,
         /// First element of `weir_tables` with an [`Extent`]; 0 = no servers.
         extent: u32,
-        /// First element of `weir_tables` with snat addresses, one per element.
+        /// First element of `weir_tables` with source addresses of snat, one address per element.
         snat_at: u32,
-        /// Number of snat addresses.
+        /// Number of source addresses of snat.
         snat_len: u16,
-        /// First source port of snat, host order, inclusive.
+        /// First source port of snat, in host byte order, inclusive.
         snat_port_first: u16,
-        /// Last source port of snat, host order, inclusive.
+        /// Last source port of snat, in host byte order, inclusive.
         snat_port_last: u16,
-        /// l3dsr mark 1…63, 0 = leave DSCP alone.
+        /// l3dsr mark 1…63; 0 = the DSCP is not changed.
         dscp: u8,
         /// Zero.
         pad: u8,
@@ -182,17 +183,18 @@ structs! {
         flags: u32,
         /// A cursor of another generation restarts at `start_seq` and `start_weight`.
         generation: u32,
-        /// First element of the list of [`Member`]s, usable servers only, newest first.
+        /// First element of the list of [`Member`]s, which contains only usable servers, newest first.
         list_at: u32,
         /// Number of members.
         list_len: u32,
-        /// First element of the scheduler's hash table: dest ids, usable or not, four per element.
+        /// First element of the scheduler's hash table: ids of usable and unusable dests, four per element.
         hash_at: u32,
         /// Number of dest ids in the hash table.
         hash_len: u32,
-        /// First element of the maglev table for `maglev` and for flows without an entry, four dest ids per element.
+        /// First element of the spread table, the maglev table for `maglev` and for flows without an entry; four dest
+        /// ids per element.
         spread_at: u32,
-        /// Number of dest ids in it; 0 = no usable server.
+        /// Number of dest ids in the spread table; 0 = no usable server.
         spread_len: u32,
         /// Maximum weight in the list.
         max_weight: u32,
@@ -202,23 +204,23 @@ structs! {
         start_seq: u32,
         /// Initial `current_weight` of a cursor of another generation.
         start_weight: u32,
-        /// Limit on a server's active flows for hash schedulers, percent of its fair share, 0 = no limit.
+        /// Limit on a server's active flows for hash schedulers, in percent of its fair share; 0 = no limit.
         max_load: u32,
-        /// First element of the tree: positions in the list or sums, four per element, updated by packets.
+        /// First element of the tree: positions in the list, or sums; four nodes per element, which packets update.
         tree_at: u32,
-        /// Number of its nodes and of its leaves, a power of two; 0 = the list is walked.
+        /// Number of the tree's nodes and also of its leaves, a power of two; 0 = the scheduler walks the list.
         tree_width: u32,
-        /// Sum over the list.
+        /// Sum of the weights in the list.
         weight: u64,
-        /// First element of the maglev table before the last change, for the second hop.
+        /// First element of the maglev table from before the last change, for the second hop.
         former_at: u32,
-        /// Number of dest ids in it; 0 = there is no second hop.
+        /// Number of dest ids in this table; 0 = there is no second hop.
         former_len: u32,
     }
 
     /// A usable server in a service's list; one element of `weir_tables`.
     Member = "weir_member", 16 {
-        /// Order of addition, ascending; 0 is not used.
+        /// Ascending number in the order of addition; 0 is not used.
         seq: u32,
         /// Index into `weir_dests`.
         dest: u32,
@@ -230,29 +232,29 @@ structs! {
 
     /// `weir_cursors`: scheduler state changed by packets, one cache line per service.
     Cursor = "weir_cursor", 64 {
-        /// Held for a few instructions by a packet.
+        /// Lock, held by a packet for a few instructions.
         lock: u32,
-        /// Extent generation that `seq` and `current_weight` belong to.
+        /// Generation of the extent to which `seq` and `current_weight` belong.
         generation: u32,
-        /// Of the last chosen member, 0 = before the first.
+        /// `seq` of the last chosen member, 0 = before the first member.
         seq: u32,
-        /// Its position in the list.
+        /// Position of this member in the list.
         hint: u32,
-        /// Of wrr.
+        /// Current weight of wrr.
         current_weight: i32,
-        /// Random numbers drawn, counted only with `Settings::draw_seed`.
+        /// Number of random numbers drawn, counted only with `Settings::draw_seed`.
         draws: u32,
         /// Zero.
         pad: [u32; 10],
     }
 
-    /// `weir_localities`: an address of a service.
+    /// `weir_localities`: key; an address of a service.
     LocalityKey = "weir_locality_key", 32 {
-        /// The destination.
+        /// The destination address.
         addr: Addr,
         /// Index into `weir_services`.
         service: u32,
-        /// Of the service's row.
+        /// Generation of the service's row.
         generation: u32,
         /// [`Scheduler`].
         scheduler: u32,
@@ -260,23 +262,23 @@ structs! {
         pad: u32,
     }
 
-    /// `weir_localities`: the servers of an address for `lblc` and `lblcr`.
+    /// `weir_localities`: value; the servers of an address for `lblc` and `lblcr`.
     Locality = "weir_locality", 80 {
-        /// Held while the set changes.
+        /// Lock, held while the set changes.
         lock: u32,
-        /// Servers in the set.
+        /// Number of servers in the set.
         len: u32,
-        /// Tick.
+        /// Tick of the last use.
         last_use: u32,
-        /// Tick.
+        /// Tick of the last change.
         last_change: u32,
-        /// In the order of addition; `lblc` has one.
+        /// Ids of the dests in the order of addition; `lblc` uses only one.
         dests: [u32; LOCALITY_SERVERS as usize],
     }
 
     /// The unit of `weir_tables`.
     Element = "weir_element", 16 {
-        /// Four words in host order, or another struct of this size.
+        /// Four words in host byte order, or another struct of this size.
         word: [u32; 4],
     }
 }

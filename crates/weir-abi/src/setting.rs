@@ -1,4 +1,4 @@
-//! Run-time settings, budgets, the sweep's counters, the address filter, versions and limits.
+//! Run-time settings, budgets, counters of the sweep, the address filter, versions and limits.
 
 use crate::Addr;
 use crate::mirror::{constants, structs};
@@ -6,15 +6,16 @@ use crate::mirror::{constants, structs};
 constants! {
     /// Incremented when the meaning of a shared struct changes.
     ABI_VERSION: u32 = 1;
-    /// Incremented when the meaning of the flow table changes: flows are then migrated.
+    /// Incremented when the meaning of the flow table changes; flows are then migrated.
     ABI_FLOW_LAYOUT: u32 = 3;
     /// The oldest flow table layout that can be migrated.
     ABI_FLOW_LAYOUT_OLDEST: u32 = 2;
-    /// A tick is 2^this nanoseconds.
+    /// Binary logarithm of a tick in nanoseconds.
     TICK_SHIFT: u32 = 30;
     /// [`Settings::flags`]: a nat server is the director itself.
     SETTINGS_LOCAL_NAT: u32 = 1;
-    /// [`Settings::flags`]: no route lookup towards clients: replies use the reverse path of the client's packets.
+    /// [`Settings::flags`]: routes towards clients are not looked up: replies use the reverse path of the client's
+    /// packets.
     SETTINGS_LEARN_CLIENTS: u32 = 2;
     /// [`Settings::flags`]: programs that use only the old flow table may still run; new flows are inserted there.
     SETTINGS_BEGIN_IN_OLD: u32 = 4;
@@ -22,11 +23,12 @@ constants! {
     SETTINGS_SLOPPY_TCP: u32 = 8;
     /// [`Settings::flags`]: `conn_reuse_mode` is not 0: a SYN on a closed flow starts a new one.
     SETTINGS_REUSE: u32 = 16;
-    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: also on a one-sided flow in FIN_WAIT.
+    /// [`Settings::flags`]: bit 1 of `conn_reuse_mode`: a SYN also starts a new flow on a one-sided flow in FIN_WAIT.
     SETTINGS_REUSE_FIN_WAIT: u32 = 32;
-    /// [`Settings::flags`]: `expire_nodest_conn`: also on one whose server takes no new flows.
+    /// [`Settings::flags`]: `expire_nodest_conn`: a SYN also starts a new flow on a flow whose server accepts no new
+    /// flows.
     SETTINGS_EXPIRE_NODEST: u32 = 64;
-    /// [`Settings::flags`]: flows that change state are noted in `weir_sync_rings`.
+    /// [`Settings::flags`]: flows that change their state are recorded in `weir_sync_rings`.
     SETTINGS_SYNC: u32 = 4096;
     /// [`Settings::flags`]: health probes may use a service's forwarding method.
     SETTINGS_PROBES: u32 = 128;
@@ -40,30 +42,30 @@ constants! {
     SETTINGS_SCHEDULE_ICMP: u32 = 1024;
     /// Ethernet address of [`Settings::mark_entry`] and [`Settings::mark_exit`], in memory order.
     MARK_MAC: u64 = 0x72_6965_5702;
-    /// Words of 64 bits in each of the two filters.
+    /// Number of 64-bit words in each of the two filters.
     FILTER_WORDS: u32 = 8192;
-    /// Entries of `weir_reasons`.
+    /// Number of entries of `weir_reasons`.
     REASON_COUNT: u32 = 64;
 }
 
 structs! {
     /// `weir_settings`: one row.
     Settings = "weir_settings", 128 {
-        /// Ticks, by `State`.
+        /// Timeouts in ticks, by `State`.
         timeouts: [u32; 16],
-        /// New entries per CPU and second, TCP and UDP.
+        /// Maximum number of new entries per CPU and second, for TCP and UDP together.
         syn_budget: u32,
-        /// ICMP errors and resets sent per CPU and second.
+        /// Maximum number of ICMP errors and resets that are sent per CPU and second.
         reject_budget: u32,
         /// `SETTINGS_*`.
         flags: u32,
-        /// Lifetime of an untracked mark after a SYN, in ticks; after a datagram it is the UDP timeout.
+        /// Lifetime of an untracked mark after a SYN, in ticks; the lifetime after a datagram is the UDP timeout.
         untracked_ticks: u32,
-        /// Device that marked packets are routed to, 0 = none.
+        /// Index of the device to which marked packets are routed, 0 = none.
         mark_entry: u32,
-        /// Its peer, where XDP receives them.
+        /// Index of the peer of this device, on which XDP receives the packets.
         mark_exit: u32,
-        /// Of 65536 flows, the number whose latency is estimated; 0 = off.
+        /// Number of flows out of 65536 whose latency is estimated; 0 = off.
         latency_sample: u32,
         /// Zero.
         pad: u32,
@@ -73,7 +75,7 @@ structs! {
         pad2: [u32; 3],
         /// Ticks after which `lblc` removes an unused address.
         lblc_expiration: u32,
-        /// The same for `lblcr`, which then also removes a server from an unchanged set.
+        /// Ticks after which `lblcr` removes an unused address, and also a server from an unchanged set.
         lblcr_expiration: u32,
         /// 0 = `twos` and `p2c` use the kernel's generator; otherwise draw n of a service is derived from seed and n.
         draw_seed: u32,
@@ -83,21 +85,21 @@ structs! {
     Budget = "weir_budget", 16 {
         /// Tick of the current window.
         syn_window: u32,
-        /// Entries created in it.
+        /// Number of entries created in this window.
         syn_used: u32,
         /// Tick of the current window.
         reject_window: u32,
-        /// ICMP errors sent in it.
+        /// Number of ICMP errors sent in this window.
         reject_used: u32,
     }
 
-    /// The readable head of `weir_sweeps`; a timer follows it.
+    /// The start of `weir_sweeps`, which user space can read; a timer follows it.
     SweepPublic = "weir_sweep_public", 24 {
-        /// Full passes over the table.
+        /// Number of complete passes over the table.
         passes: u64,
-        /// Entries expired.
+        /// Number of entries that have expired.
         expired: u64,
-        /// Next bucket.
+        /// Number of the next bucket.
         position: u32,
         /// Nonzero while the timer is armed.
         running: u32,
@@ -105,16 +107,16 @@ structs! {
 
     /// `weir_filters`: a Bloom filter over addresses.
     Filter = "weir_filter", 131072 {
-        /// VIPs and snat addresses: tested with the destination.
+        /// VIPs and snat addresses: compared with the destination of a packet.
         to: [u64; FILTER_WORDS as usize],
-        /// nat servers: tested with the source.
+        /// nat servers: compared with the source of a packet.
         from: [u64; FILTER_WORDS as usize],
     }
 }
 
 impl Filter {
-    /// The word of an address and its two bits in it, which may coincide; as in the data plane (bpf/lib/hash.h).
-    /// Unkeyed: a false positive costs a packet one lookup.
+    /// Returns the index of the word of an address, and the two bits of the address in it, which may coincide; as in
+    /// the data plane (bpf/lib/hash.h). The hash has no key: a false positive costs a packet only one lookup.
     pub const fn bits(addr: Addr) -> (usize, u64) {
         let mixed =
             (addr.lo ^ addr.lo >> 32 ^ addr.hi.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -127,7 +129,7 @@ impl Filter {
         Self::set(&mut self.to, addr);
     }
 
-    /// Adds a server whose replies pass the director.
+    /// Adds a server whose replies pass through the director.
     pub fn add_from(&mut self, addr: Addr) {
         Self::set(&mut self.from, addr);
     }

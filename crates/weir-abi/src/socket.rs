@@ -1,4 +1,4 @@
-//! Maps of the cgroup programs that balance the clients on this machine: listeners, and the servers of sockets.
+//! Maps of the cgroup programs that balance clients on this machine: listeners, and the servers of sockets.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};
@@ -10,11 +10,11 @@ constants! {
     SOCKET_PREFIX_ANY: u32 = 176;
     /// Prefix length of a listener on one port.
     SOCKET_PREFIX_PORT: u32 = 192;
-    /// Maximum number of records of a socket.
+    /// Maximum number of records per socket.
     SOCKET_SLOTS: u32 = 8;
-    /// `Socket::state`: counted as active flow of the dest.
+    /// `Socket::state`: the socket is counted as an active flow of the dest.
     SOCKET_COUNTED: u32 = 1;
-    /// `Socket::state`: connected.
+    /// `Socket::state`: the socket is connected.
     SOCKET_CONNECTED: u32 = 2;
     /// `Service::template_scope` of a socket service: persistence by cgroup.
     SOCKET_CLIENT_CGROUP: u8 = 0;
@@ -23,35 +23,35 @@ constants! {
 }
 
 structs! {
-    /// `weir_socket_listeners`: an LPM key; value: the service row.
+    /// `weir_socket_listeners`: a key for the longest prefix match; the value is the service row.
     SocketListener = "weir_socket_listener", 32 {
-        /// Significant bits after this field.
+        /// Number of significant bits after this field.
         prefix: u32,
         /// Number of the cgroup.
         scope: u32,
-        /// VIP.
+        /// The VIP.
         addr: Addr,
         /// IP protocol number.
         proto: u8,
         /// Zero.
         pad: u8,
-        /// Port, or the first one of a block.
+        /// Port, or the first port of a block.
         port: Be16,
         /// Zero.
         pad2: u32,
     }
 
-    /// `weir_sockets`: a socket, and the number of its record.
+    /// `weir_sockets`: key; a socket, and the number of its record.
     SocketKey = "weir_socket_key", 16 {
         /// The kernel's cookie of the socket.
         cookie: u64,
-        /// Ascending without gaps.
+        /// Number of the record, ascending without gaps.
         index: u32,
         /// Zero.
         pad: u32,
     }
 
-    /// `weir_sockets`: a server of a socket.
+    /// `weir_sockets`: value; a server of a socket.
     Socket = "weir_socket", 56 {
         /// Address that the client used.
         vip: Addr,
@@ -77,9 +77,9 @@ structs! {
         pad: [u8; 2],
     }
 
-    /// `weir_socket_clients`: a persistent client.
+    /// `weir_socket_clients`: key; a persistent client.
     SocketClientKey = "weir_socket_client_key", 16 {
-        /// Id of the cgroup, or of the user.
+        /// Id of the cgroup or of the user.
         client: u64,
         /// Service row.
         service: u32,
@@ -87,7 +87,7 @@ structs! {
         generation: u32,
     }
 
-    /// `weir_socket_clients`: its server.
+    /// `weir_socket_clients`: value; the server of the client.
     SocketClient = "weir_socket_client", 16 {
         /// Server row.
         dest: u32,

@@ -1,4 +1,4 @@
-//! Flow synchronization: rings of changed flows, and the batch of flows that a peer has sent.
+//! Flow synchronization: rings of changed flows, and batches of flows that a peer has sent.
 
 use crate::mirror::{constants, structs};
 use crate::{Addr, Be16};
@@ -6,78 +6,78 @@ use crate::{Addr, Be16};
 constants! {
     /// Number of rings.
     SYNC_RINGS: u32 = 8;
-    /// Slots of a ring.
+    /// Number of slots of a ring.
     SYNC_RING_SLOTS: u32 = 16_384;
-    /// Rows of `weir_sync_batch`.
+    /// Number of rows of `weir_sync_batch`.
     SYNC_BATCH: u32 = 256;
-    /// [`SyncFlow::result`]: the flow is new here.
+    /// [`SyncFlow::result`]: the flow did not exist on this director, and was inserted.
     SYNC_INSERTED: u8 = 1;
-    /// [`SyncFlow::result`]: the flow existed.
+    /// [`SyncFlow::result`]: the flow existed, and was updated.
     SYNC_UPDATED: u8 = 2;
-    /// [`SyncFlow::result`]: the flow had a packet here after the peer's record.
+    /// [`SyncFlow::result`]: this director has received a packet of the flow that is newer than the peer's record.
     SYNC_OLDER: u8 = 3;
     /// [`SyncFlow::result`]: another live flow has the tag or the reverse tuple.
     SYNC_CONFLICT: u8 = 4;
-    /// [`SyncFlow::result`]: no free slot.
+    /// [`SyncFlow::result`]: no slot is free.
     SYNC_FULL: u8 = 5;
     /// [`SyncFlow::result`]: a lock was not obtained.
     SYNC_BUSY: u8 = 6;
-    /// [`SyncFlow::result`]: the server row is not in use any more, or cannot hold the flow.
+    /// [`SyncFlow::result`]: the server row is no longer in use, or does not match the flow.
     SYNC_GONE: u8 = 7;
 }
 
 structs! {
     /// `weir_sync_rings`: entry indexes of flows whose state has changed.
     SyncRing = "weir_sync_ring", 131136 {
-        /// Next position.
+        /// Next position in the ring.
         head: u64,
         /// Zero.
         pad: [u64; 7],
-        /// Entry index in the lower half, low half of 1 + position in the upper one.
+        /// Lower half: entry index; upper half: the low half of 1 + position.
         slots: [u64; SYNC_RING_SLOTS as usize],
     }
 
-    /// `weir_sync_batch`: a flow or template of a peer, with this director's rows.
+    /// `weir_sync_batch`: a flow or template of a peer, with the row numbers of this director.
     SyncFlow = "weir_sync_flow", 104 {
         /// Source of the client's packets; of a template: the client's network.
         src: Addr,
-        /// Their destination.
+        /// Destination of these packets.
         dst: Addr,
-        /// Under snat: the source address towards the server.
+        /// With snat: the source address towards the server.
         snat: Addr,
         /// Source port.
         sport: Be16,
         /// Destination port.
         dport: Be16,
-        /// Source port towards the server, 0 = not under snat.
+        /// Source port towards the server, 0 = without snat.
         snat_port: Be16,
-        /// IP protocol number; of a template: as in its cold record.
+        /// IP protocol number; of a template: the value of its cold record.
         proto: u8,
-        /// 4 or 6.
+        /// IP version: 4 or 6.
         family: u8,
         /// `KIND_FORWARD` or `KIND_TEMPLATE`.
         kind: u8,
         /// `State`.
         state: u8,
-        /// UDP: whether it counts as active.
+        /// UDP: whether the flow is counted as active.
         active: u8,
         /// `SYNC_*`, written by the program.
         result: u8,
         /// Server row.
         dest: u32,
-        /// Its generation.
+        /// Generation of the server row.
         dest_generation: u32,
         /// Service row.
         service: u32,
-        /// Ticks since its last packet.
+        /// Number of ticks since the flow's last packet.
         idle: u32,
-        /// Ticks since it started.
+        /// Number of ticks since the flow started.
         age: u32,
         /// Of a template: its timeout in ticks.
         timeout: u32,
         /// Device towards the client, used for replies without a route; 0 = unknown.
         ifindex: u32,
-        /// Written by the program: the flow's entry, `NO_PLACE` = none.
+        /// Written by the program: index of the flow's entry, `NO_PLACE` = none.
         entry_index: u32,
         /// Written by the program: tick of the entry's last packet.
         seen: u32,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::setting::TICK_SHIFT;
 
-/// Converts a duration to ticks: rounded up, so that a timeout never ends early, and saturating.
+/// Converts a duration to ticks. Rounds up, so that a timeout never ends early, and saturates.
 pub const fn ticks_from(duration: Duration) -> u32 {
     let ticks = duration.as_nanos().div_ceil(1 << TICK_SHIFT);
     if ticks > u32::MAX as u128 {

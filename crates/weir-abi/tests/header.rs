@@ -11,7 +11,8 @@ const HEADERS: [&str; 4] = [
     include_str!("../../../bpf/abi/weir_latency_reasons.h"),
 ];
 
-/// `#define WEIR_NAME number` of the headers; macros with arguments and the include guards have no number.
+/// Returns the definitions `#define WEIR_NAME number` of the headers; macros with arguments and include guards have no
+/// number.
 fn defines() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in HEADERS.iter().flat_map(|header| header.lines()) {
@@ -34,7 +35,7 @@ fn defines() -> BTreeMap<String, u64> {
     found
 }
 
-/// `WEIR_NAME = number,` inside the enums of the header.
+/// Returns the enumerators `WEIR_NAME = number,` of the header.
 fn enumerators() -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in HEADERS[0].lines() {
@@ -47,7 +48,10 @@ fn enumerators() -> BTreeMap<String, u64> {
         };
         found.insert(
             name.to_owned(),
-            value.trim_end_matches(',').parse().expect("a number"),
+            value
+                .trim_end_matches(',')
+                .parse()
+                .expect("the enumerator has a number"),
         );
     }
     found

@@ -1,4 +1,4 @@
-//! The manual's table of reasons matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates it.
+//! The table of reasons in the manual matches `weir_reasons.h`; `WEIR_UPDATE_DOCS=1` regenerates it.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,8 +1,8 @@
-//! The numbers that the data plane uses for the forwarding methods of the model.
+//! Conversions between forwarding methods and encapsulations, and their numbers in the data plane.
 
 use weir_model::{Forward, TunnelKind};
 
-/// The data plane's number of a forwarding method.
+/// Returns the data plane's number of a forwarding method.
 pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
     match forward {
         Forward::Nat => weir_abi::Forward::Nat,
@@ -13,14 +13,14 @@ pub const fn abi_forward(forward: Forward) -> weir_abi::Forward {
     }
 }
 
-/// The forwarding method of a row; `None` = the row is free.
+/// Returns the forwarding method with this number in a server's row, or `None` if the row is free.
 pub fn model_forward(number: u8) -> Option<Forward> {
     Forward::ALL
         .into_iter()
         .find(|forward| abi_forward(*forward) as u8 == number)
 }
 
-/// The data plane's number of an encapsulation.
+/// Returns the data plane's number of an encapsulation.
 pub const fn abi_tunnel(kind: TunnelKind) -> weir_abi::Tunnel {
     match kind {
         TunnelKind::Ipip => weir_abi::Tunnel::Ipip,

@@ -1,10 +1,10 @@
 //! Changes to a frame: addresses, ports, TTL and DSCP with their checksums, VLAN tags and MAC addresses.
 //!
-//! Every change to covered bytes goes through [`Checked`], which updates the checksum incrementally (RFC 1624), so a
-//! wrong checksum stays wrong by the same difference.
+//! All changes to bytes that a checksum covers use [`IncrementalChecksum`], which updates the checksum incrementally
+//! (RFC 1624). A wrong checksum therefore remains wrong by the same difference.
 
 use weir_abi::Addr;
-use weir_wire::checksum::{udp_field, update_u16};
+use weir_wire::checksum::{udp_checksum_field, update_u16};
 use weir_wire::{EtherType, IpProtocol};
 
 use crate::family::Family;
@@ -31,17 +31,17 @@ pub(crate) fn write_u16(frame: &mut [u8], at: usize, value: u16) {
 }
 
 /// A checksum that is updated incrementally.
-struct Checked(u16);
+struct IncrementalChecksum(u16);
 
-impl Checked {
-    fn changed(&mut self, old: &[u8], new: &[u8]) {
+impl IncrementalChecksum {
+    fn update(&mut self, old: &[u8], new: &[u8]) {
         for (old, new) in old.chunks(2).zip(new.chunks(2)) {
             self.0 = update_u16(self.0, read_u16(old, 0), read_u16(new, 0));
         }
     }
 }
 
-/// The TTL or hop limit.
+/// Returns the TTL or hop limit.
 pub(crate) fn ttl(frame: &[u8], layout: &Layout) -> u8 {
     let at = match layout.family {
         Family::V4 => layout.l3 + 8,
@@ -50,7 +50,7 @@ pub(crate) fn ttl(frame: &[u8], layout: &Layout) -> u8 {
     frame.get(at).copied().unwrap_or(0)
 }
 
-/// Decrements TTL or hop limit. The caller checked that it is above 1.
+/// Decrements the TTL or hop limit, which must be above 1.
 pub(crate) fn decrement_ttl(frame: &mut [u8], layout: &Layout) {
     let l3 = layout.l3;
     match layout.family {
@@ -68,7 +68,7 @@ pub(crate) fn decrement_ttl(frame: &mut [u8], layout: &Layout) {
     }
 }
 
-/// Replaces the six DSCP bits and keeps the two ECN bits (RFC 2474, RFC 3168).
+/// Replaces the six DSCP bits, and keeps the two ECN bits (RFC 2474, RFC 3168).
 pub(crate) fn set_dscp(frame: &mut [u8], layout: &Layout, dscp: u8) {
     let l3 = layout.l3;
     let old = read_u16(frame, l3);
@@ -93,7 +93,7 @@ fn address_bytes(family: Family, src: Addr, dst: Addr) -> Vec<u8> {
     both
 }
 
-/// Writes addresses, and ports if the packet has them.
+/// Writes new addresses, and new ports if the packet has ports.
 pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
     let old = address_bytes(layout.family, layout.src, layout.dst);
     let new = address_bytes(layout.family, to.src, to.dst);
@@ -105,8 +105,8 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
         field.copy_from_slice(&new);
     }
     if layout.family == Family::V4 {
-        let mut header = Checked(read_u16(frame, layout.l3 + 10));
-        header.changed(&old, &new);
+        let mut header = IncrementalChecksum(read_u16(frame, layout.l3 + 10));
+        header.update(&old, &new);
         write_u16(frame, layout.l3 + 10, header.0);
     }
     if layout.cold == Cold::FragmentLater {
@@ -118,23 +118,23 @@ pub(crate) fn translate(frame: &mut [u8], layout: &Layout, to: &Translation) {
         _ => return,
     };
     let before = read_u16(frame, at);
-    let mut transport = Checked(before);
-    transport.changed(&old, &new);
+    let mut transport = IncrementalChecksum(before);
+    transport.update(&old, &new);
     for (offset, port) in [(0, to.sport), (2, to.dport)] {
         let field = layout.l4 + offset;
-        transport.changed(&read_u16(frame, field).to_be_bytes(), &port.to_be_bytes());
+        transport.update(&read_u16(frame, field).to_be_bytes(), &port.to_be_bytes());
         write_u16(frame, field, port);
     }
     let after = match (layout.protocol, before) {
-        // Zero means no checksum and is kept.
+        // Zero means that there is no checksum, and is kept.
         (IpProtocol::UDP, 0) => 0,
-        (IpProtocol::UDP, _) => udp_field(transport.0),
+        (IpProtocol::UDP, _) => udp_checksum_field(transport.0),
         _ => transport.0,
     };
     write_u16(frame, at, after);
 }
 
-/// Replaces all VLAN tags by `vlan`; 0 = untagged.
+/// Replaces all VLAN tags with `vlan`; 0 = untagged.
 pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
     let mut tags = 0;
     while tags < 2 && EtherType(read_u16(frame, 12 + tags * 4)).is_vlan() {
@@ -147,7 +147,7 @@ pub(crate) fn retag(frame: &mut Vec<u8>, vlan: u16) {
     }
 }
 
-/// Writes the frame's destination and source MAC.
+/// Writes the frame's destination and source MAC addresses.
 pub(crate) fn set_macs(frame: &mut [u8], dmac: [u8; 6], smac: [u8; 6]) {
     for (at, mac) in [(0, dmac), (6, smac)] {
         if let Some(field) = frame.get_mut(at..at + 6) {
@@ -194,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn translated_packet_equals_a_built_one() {
+    fn translated_packet_equals_one_built_with_new_addresses() {
         check("192.0.2.1", "192.0.2.10", "10.0.0.1", "10.0.0.5");
         check("2001:db8::1", "2001:db8::10", "fd00::1", "fd00:0:1::5");
     }
 
     #[test]
-    fn udp_without_a_checksum_keeps_none() {
+    fn udp_packet_without_checksum_gets_none() {
         let link = || Packet::ethernet(MACS.0.into(), MACS.1.into());
         let udp = |src: [u8; 4], ports: (u16, u16)| {
             let ip = link().ipv4(src.into(), [192, 0, 2, 10].into());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn ttl_and_macs() {
+    fn ttl_is_decremented_and_macs_are_replaced() {
         for (src, dst) in [("192.0.2.1", "192.0.2.10"), ("2001:db8::1", "2001:db8::10")] {
             let ip = |text: &str| text.parse::<IpAddr>().unwrap();
             let packet = Packet::ethernet(MACS.0.into(), MACS.1.into()).ip(ip(src), ip(dst));

@@ -1,17 +1,17 @@
 //! Encapsulation of packets for tunnel servers.
 //!
-//! weir-wire's builders produce the headers; this module determines their content: TTL and traffic class of the inner
-//! packet (RFC 6040, ingress), DF, the GUE source port that spreads flows.
+//! weir-wire's builders produce the headers. This module determines their content: TTL and traffic class, copied from
+//! the inner packet (RFC 6040, ingress); DF; the GUE source port, which distributes flows.
 
 use weir_abi::{Dest, TUNNEL_CSUM, TUNNEL_REMCSUM, Tunnel};
-use weir_wire::checksum::{pseudo_header, udp_field, update_u16};
+use weir_wire::checksum::{pseudo_header, udp_checksum_field, update_u16};
 use weir_wire::{Encapsulation, EtherType, GueChecksum, IpBuilder, IpProtocol, Packet};
 
 use crate::edit::{read_u16, ttl, write_u16};
 use crate::family::Family;
 use crate::parse::{Cold, Layout};
 
-/// Bytes that the server's tunnel adds to an IP packet.
+/// Returns the number of bytes that the server's tunnel adds to an IP packet.
 pub(crate) fn overhead(dest: &Dest) -> usize {
     let ip = if dest.family == 4 { 20 } else { 40 };
     let flag = |flag: u8, with: usize, without: usize| {
@@ -36,13 +36,12 @@ fn traffic_class(frame: &[u8], layout: &Layout) -> u8 {
     }
 }
 
-/// The transport checksum of an inner packet that covers a complete segment: the value in the packet and the correct
-/// one.
+/// The transport checksum of an inner packet with a complete segment: the value in the packet, and the correct value.
 struct Segment {
     at: usize,
     claimed: u16,
     correct: u16,
-    /// The IP header has neither options nor extension headers.
+    /// Whether the IP header has neither options nor extension headers.
     has_plain_header: bool,
 }
 
@@ -73,19 +72,19 @@ impl Segment {
     }
 }
 
-/// The inner packet as assumed for the outer checksum. The data plane derives the outer checksum from the inner one
-/// without summing the data: if the inner checksum is wrong, so is the outer one, and the server drops the packet
-/// either way.
-fn assumed(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
-    let mut assumed = inner.to_vec();
+/// Returns the inner packet with a correct checksum, as assumed for the outer checksum. The data plane derives the
+/// outer checksum from the inner one without summing the data. If the inner checksum is wrong, the outer one is wrong
+/// too, and the server drops the packet in any case.
+fn with_correct_checksum(inner: &[u8], segment: Option<&Segment>) -> Vec<u8> {
+    let mut with_correct_checksum = inner.to_vec();
     if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
-        write_u16(&mut assumed, segment.at, segment.correct);
+        write_u16(&mut with_correct_checksum, segment.at, segment.correct);
     }
-    assumed
+    with_correct_checksum
 }
 
 /// Encapsulates `inner`.
-fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
+fn encapsulate(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64) -> Vec<u8> {
     let csum = dest.tunnel_flags & TUNNEL_CSUM != 0;
     let remote = dest.tunnel_flags & TUNNEL_REMCSUM != 0;
     let segment = Segment::of(inner, layout);
@@ -96,21 +95,26 @@ fn wrap(outer: IpBuilder, inner: &[u8], layout: &Layout, dest: &Dest, hash: u64)
     };
     let encapsulation = match Tunnel::from_number(dest.tunnel) {
         Some(Tunnel::Gre) => Encapsulation::Gre { checksum: csum },
-        Some(Tunnel::Gue) if remote => return wrap_remote(outer, inner, segment, dest, &gue),
+        Some(Tunnel::Gue) if remote => {
+            return encapsulate_remote(outer, inner, segment, dest, &gue);
+        }
         Some(Tunnel::Gue) if csum => gue(GueChecksum::Full),
         Some(Tunnel::Gue) => gue(GueChecksum::None),
         Some(Tunnel::Ipip) | None => Encapsulation::Ipip,
     };
-    let mut packet = outer.encapsulate(encapsulation, &assumed(inner, segment.as_ref()));
+    let mut packet = outer.encapsulate(
+        encapsulation,
+        &with_correct_checksum(inner, segment.as_ref()),
+    );
     let at = packet.len() - inner.len();
     packet.truncate(at);
     packet.extend(inner);
     packet
 }
 
-/// GUE with remote checksum offload: the receiver completes the inner checksum. The outer checksum is needed as well,
-/// because a completed checksum is always correct and would hide corruption.
-fn wrap_remote(
+/// Encapsulates `inner` in GUE with remote checksum offload: the receiver completes the inner checksum. The outer
+/// checksum is needed too, because a completed checksum is always correct and would hide corruption.
+fn encapsulate_remote(
     outer: IpBuilder,
     inner: &[u8],
     segment: Option<Segment>,
@@ -133,11 +137,12 @@ fn wrap_remote(
     if let Some(segment) = segment.filter(|segment| segment.has_plain_header) {
         sum = update_u16(sum, !segment.correct, !segment.claimed);
     }
-    write_u16(&mut packet, udp_at + 6, udp_field(sum));
+    write_u16(&mut packet, udp_at + 6, udp_checksum_field(sum));
     packet
 }
 
-/// Inserts the outer headers before the IP packet; keeps the frame's Ethernet header, its tags and any trailing bytes.
+/// Inserts the outer headers before the IP packet. Keeps the frame's Ethernet header, its VLAN tags and any trailing
+/// bytes.
 pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64) {
     let (l3, end) = (layout.l3, layout.l3 + layout.ip_len);
     let inner = frame.get(l3..end).unwrap_or_default().to_vec();
@@ -145,14 +150,14 @@ pub(crate) fn push(frame: &mut Vec<u8>, layout: &Layout, dest: &Dest, hash: u64)
         .ttl(ttl(frame, layout))
         .tos(traffic_class(frame, layout))
         .dont_fragment();
-    let mut outer = wrap(outer, &inner, layout, dest, hash);
+    let mut outer = encapsulate(outer, &inner, layout, dest, hash);
     let kind = if dest.family == 4 {
         EtherType::IPV4
     } else {
         EtherType::IPV6
     };
     if dest.family != 4 {
-        // The flow label spreads flows over paths at routers that only hash outer headers (RFC 6438).
+        // The flow label distributes flows over several paths at routers that hash only outer headers (RFC 6438).
         let label = (hash >> 44) as u32 & 0xf_ffff;
         let first = read_u16(&outer, 0) & 0xfff0 | (label >> 16) as u16;
         write_u16(&mut outer, 0, first);
@@ -182,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Every tunnel of a frame, decoded: its checksums must be valid where the inner packet's are.
+    /// Encapsulates a frame in every tunnel. The checksums must be valid if those of the inner packet are.
     fn check(frame: &[u8], valid: bool) {
         let layout = crate::parse(frame).unwrap();
         for (to, from) in [("10.0.0.5", "10.0.0.1"), ("fd00::5", "fd00::1")] {

@@ -1,14 +1,14 @@
 //! A flow's tuple and its keyed hash. [`crate::slot`] maps the hash to slots of the flow table.
 //!
-//! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) over a fixed number of words per family; the family in the
-//! last word replaces the length block of the original. The functions here must compute the same as bpf/lib/hash.h.
+//! The hash is SipHash-1-3 (Aumasson and Bernstein, 2012) of a fixed number of words per family. The family, in the
+//! last word, replaces the length block of the original. The functions must compute the same values as bpf/lib/hash.h.
 
 use weir_abi::{Addr, FlowCold};
 use weir_model::GOLDEN_64;
 
 use crate::family::Family;
 
-/// One direction of a flow, as its packets carry it.
+/// One direction of a flow: the addresses and ports in its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     /// Source address.
@@ -21,12 +21,13 @@ pub struct Tuple {
     pub dport: u16,
     /// IP protocol number.
     pub protocol: u8,
-    /// The packets' family: an IPv6 packet may contain an IPv4-mapped address.
+    /// Address family of the packets. It is not implied by the addresses, because an IPv6 packet may contain
+    /// IPv4-mapped addresses.
     pub family: Family,
 }
 
 impl Tuple {
-    /// The tuple of packets in the other direction, without translation.
+    /// Returns the tuple of packets in the other direction, without translation.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {
@@ -38,7 +39,7 @@ impl Tuple {
         }
     }
 
-    /// The tuple of a table's cold record.
+    /// Returns the tuple in a cold record of the flow table.
     #[must_use]
     pub fn of_cold(cold: &FlowCold) -> Self {
         let family = if cold.family == 4 {
@@ -57,7 +58,7 @@ impl Tuple {
     }
 }
 
-/// The secret of a flow table.
+/// The secret key of a flow table.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey([u64; 2]);
 
@@ -68,13 +69,13 @@ impl core::fmt::Debug for FlowKey {
 }
 
 impl FlowKey {
-    /// A key from the two words that the loader passes to the programs.
+    /// Creates a key from the two words that the loader passes to the programs.
     #[must_use]
     pub const fn new(secret: [u64; 2]) -> Self {
         Self(secret)
     }
 
-    /// The hash of a tuple.
+    /// Returns the hash of a tuple.
     #[must_use]
     pub fn hash(&self, tuple: &Tuple) -> u64 {
         let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
@@ -140,13 +141,14 @@ impl Sip {
     }
 }
 
-/// The hash of a flow for maglev: unkeyed, so that directors with the same servers choose the same.
+/// Returns the hash of a flow for `maglev`: unkeyed, so that directors with the same servers choose the same server.
 #[must_use]
 pub fn steer_hash(tuple: &Tuple) -> u64 {
     let wire = |port: u16| u64::from(u16::from_ne_bytes(port.to_be_bytes()));
     let fold = |addr: &Addr| addr.lo ^ addr.hi.rotate_left(29);
     let tail = wire(tuple.sport) | wire(tuple.dport) << 16 | u64::from(tuple.protocol) << 32;
-    let mix = |word: u64, shift: u32, by: u64| (word ^ word >> shift).wrapping_mul(by);
+    let mix =
+        |word: u64, shift: u32, multiplier: u64| (word ^ word >> shift).wrapping_mul(multiplier);
     let mut mixed = mix(fold(&tuple.src), 32, GOLDEN_64);
     mixed = mix(mixed ^ fold(&tuple.dst), 32, MIXING_64);
     mixed = mix(mixed ^ tail, 32, GOLDEN_64);
@@ -157,7 +159,7 @@ pub fn steer_hash(tuple: &Tuple) -> u64 {
 /// The first multiplier of SplitMix64's finalizer.
 const MIXING_64: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// The upper half of `hash` scaled to 0…`range`−1.
+/// Returns the upper half of `hash`, scaled to 0…`range`−1.
 pub(crate) const fn scaled(hash: u64, range: u32) -> u32 {
     (((hash >> 32) * range as u64) >> 32) as u32
 }
@@ -187,7 +189,7 @@ mod tests {
     fn hash_depends_on_every_field() {
         let key = FlowKey::new([1, 2]);
         let one = tuple("192.0.2.1", "192.0.2.10", (1000, 80));
-        let others = [
+        let other_tuples = [
             Tuple { sport: 1001, ..one },
             Tuple { dport: 81, ..one },
             Tuple {
@@ -202,13 +204,13 @@ mod tests {
             },
             one.reversed(),
         ];
-        for other in others {
+        for other in other_tuples {
             assert_ne!(key.hash(&one), key.hash(&other), "{other:?}");
         }
         assert_ne!(key.hash(&one), FlowKey::new([1, 3]).hash(&one));
     }
 
-    /// Computed by another implementation; bpf/lib/hash.h computes the same.
+    /// The values were computed by another implementation. bpf/lib/hash.h computes the same values.
     #[test]
     fn hashes_have_known_values() {
         let key = FlowKey::new([0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]);
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn reversed_tuple_and_record() {
+    fn reversing_twice_and_record_return_the_tuple() {
         for (src, dst) in [("192.0.2.1", "192.0.2.10"), ("2001:db8::1", "2001:db8::10")] {
             let forward = tuple(src, dst, (1000, 80));
             assert_eq!(forward.reversed(), tuple(dst, src, (80, 1000)));

@@ -1,15 +1,15 @@
-//! The flow table, the TCP states and the reference model that the data plane must agree with.
+//! The flow table, the TCP states, and the reference model with which the data plane must agree.
 //!
-//! [`Model`] determines the outcome of a packet from the product's rules: which service, which server, which bytes are
-//! sent. It is written for readability: flows are in a hash map by tuple, with slots as in the data plane, a packet is
-//! a `Vec<u8>`, and nothing is shared. The BPF programs must produce the same outcome, frame and counters for every
-//! packet (`differential.rs` of weir-dataplane). The crate also contains what user space shares with the data plane:
+//! [`Model`] determines the outcome of a packet from the product's rules: its service, its server, and the bytes to
+//! send. It is written for readability: flows are in a hash map by tuple, with slots as in the data plane; a packet is
+//! a `Vec<u8>`; no state is shared. The BPF programs must produce the same outcome, frame and counters for every packet
+//! (`differential.rs` of weir-dataplane). The crate also contains the rules that user space shares with the data plane:
 //! [`state`] (IPVS's TCP states), [`timeout`] (timeouts by state), [`key`] (the keyed hash) and [`slot`] (slots of the
 //! flow table).
 //!
-//! The crate reads no clock (every packet comes with its tick), draws no random numbers, does not choose servers (the
-//! caller passes a [`Scheduler`], because this crate does not depend on weir-sched), and does not model races between
-//! CPUs. It depends on weir-abi, weir-model and weir-wire.
+//! The crate reads no clock (the tick is an argument), draws no random numbers, does not choose servers (the caller
+//! passes a [`Scheduler`], because this crate does not depend on weir-sched), and does not model races between CPUs. It
+//! depends on weir-abi, weir-model and weir-wire.
 
 mod convert;
 mod edit;

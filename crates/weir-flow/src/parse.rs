@@ -1,4 +1,4 @@
-//! Parses a frame as the data plane does: family, offsets, ports, and whether a slow-path stage is needed.
+//! Parses a frame like the data plane: family, offsets, ports, and whether a slow-path stage is needed.
 //!
 //! weir-wire parses well-formed packets; this parser also determines the drop reason of malformed ones. It verifies no
 //! checksum, because the data plane updates checksums incrementally.
@@ -11,13 +11,13 @@ use crate::family::Family;
 /// Why a packet needs the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cold {
-    /// It does not: a complete TCP or UDP packet.
+    /// The slow path is not needed: a complete TCP or UDP packet.
     Plain,
-    /// ICMP of the packet's family.
+    /// ICMP for IPv4, ICMPv6 for IPv6.
     Icmp,
-    /// The first fragment of a datagram, with its ports.
+    /// The first fragment of a datagram, which contains the ports.
     FragmentFirst,
-    /// A fragment without ports.
+    /// A later fragment, without ports.
     FragmentLater,
     /// A protocol that is not balanced.
     OtherProtocol,
@@ -40,20 +40,20 @@ pub struct Layout {
     pub protocol: IpProtocol,
     /// TCP control bits.
     pub tcp_flags: TcpFlags,
-    /// Whether it needs the slow path.
+    /// Whether and why the packet needs the slow path.
     pub cold: Cold,
     /// Offset of the IP header.
     pub l3: usize,
     /// Offset of the transport header.
     pub l4: usize,
-    /// Bytes from `l3` to the end of the IP packet, from its header.
+    /// Length in bytes from `l3` to the end of the IP packet, according to its header.
     pub ip_len: usize,
 }
 
-/// Why parsing stopped, and what was parsed before.
+/// Why parsing stopped, and the addresses that were parsed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped {
-    /// The packet's final reason if it concerns Weir.
+    /// The packet's final reason if the address filter accepts it.
     pub reason: Reason,
     /// Source and destination, if they were parsed.
     pub addresses: Option<(Addr, Addr)>,
@@ -68,12 +68,12 @@ impl Stopped {
     }
 }
 
-const VLAN_TAGS: usize = 2;
-const EXTENSION_HEADERS: usize = 4;
-/// Extension headers beyond this offset are not parsed.
-const EXTENSION_REACH: usize = 512;
-/// Transport headers beyond this offset are not parsed.
-const TRANSPORT_REACH: usize = 1024;
+const VLAN_TAGS_MAX: usize = 2;
+const EXTENSION_HEADERS_MAX: usize = 4;
+/// Maximum offset of parsed extension headers, in bytes.
+const EXTENSION_OFFSET_MAX: usize = 512;
+/// Maximum offset of parsed transport headers, in bytes.
+const TRANSPORT_OFFSET_MAX: usize = 1024;
 
 fn byte(frame: &[u8], at: usize) -> u8 {
     frame.get(at).copied().unwrap_or(0)
@@ -94,13 +94,13 @@ fn v6_addr(frame: &[u8], at: usize) -> Addr {
 /// Parses a frame.
 ///
 /// # Errors
-/// `Stopped`: the packet is not IP, is truncated, or its length fields are inconsistent.
+/// The packet is not IP, is truncated, or has inconsistent length fields.
 pub fn parse(frame: &[u8]) -> Result<Layout, Stopped> {
     if frame.len() < 14 {
         return Err(Stopped::early(Reason::DropTooShort));
     }
     let (mut kind, mut l3) = (EtherType(read_u16(frame, 12)), 14);
-    for _ in 0..VLAN_TAGS {
+    for _ in 0..VLAN_TAGS_MAX {
         if !kind.is_vlan() {
             break;
         }
@@ -189,7 +189,7 @@ const fn is_extension(protocol: IpProtocol) -> bool {
 }
 
 impl Layout {
-    /// The tuple of its flow.
+    /// Returns the tuple of the packet's flow.
     #[must_use]
     pub const fn tuple(&self) -> crate::Tuple {
         crate::Tuple {
@@ -202,7 +202,7 @@ impl Layout {
         }
     }
 
-    /// Whether the frame carries a VLAN tag.
+    /// Whether the frame has a VLAN tag.
     #[must_use]
     pub const fn tagged(&self) -> bool {
         self.l3 > 14
@@ -215,13 +215,14 @@ impl Layout {
         }
     }
 
-    /// Skips the extension headers with a length field (RFC 8200 section 4); AH and ESP end the walk as protocols.
+    /// Skips the extension headers with a length field (RFC 8200 section 4). AH and ESP are treated as transport
+    /// protocols.
     fn follow_extensions(&mut self, frame: &[u8]) -> Result<(), Stopped> {
-        for _ in 0..EXTENSION_HEADERS {
+        for _ in 0..EXTENSION_HEADERS_MAX {
             if !is_extension(self.protocol) {
                 break;
             }
-            if self.l4 > EXTENSION_REACH {
+            if self.l4 > EXTENSION_OFFSET_MAX {
                 return Err(self.stopped(Reason::PassHeaders));
             }
             if frame.len() < self.l4 + 8 {
@@ -234,7 +235,8 @@ impl Layout {
                 continue;
             }
             self.l4 += 8;
-            // Without offset and "more" it is an atomic fragment (RFC 6946), an ordinary packet.
+            // Without offset and "more fragments", this is an atomic fragment (RFC 6946), which is treated as an
+            // ordinary packet.
             let fragment = read_u16(frame, at + 2);
             if fragment & !7 != 0 {
                 self.cold = Cold::FragmentLater;
@@ -245,7 +247,7 @@ impl Layout {
             }
         }
         let unfinished = is_extension(self.protocol) && self.cold != Cold::FragmentLater;
-        if unfinished || self.l4 > TRANSPORT_REACH {
+        if unfinished || self.l4 > TRANSPORT_OFFSET_MAX {
             return Err(self.stopped(Reason::PassHeaders));
         }
         Ok(())
@@ -256,7 +258,7 @@ impl Layout {
             return Ok(self);
         }
         let available = self.ip_len - (self.l4 - self.l3);
-        let fits = match self.protocol {
+        let has_header = match self.protocol {
             IpProtocol::TCP => {
                 let header_len = usize::from(byte(frame, self.l4 + 12) >> 4) * 4;
                 self.tcp_flags = TcpFlags(byte(frame, self.l4 + 13));
@@ -266,9 +268,9 @@ impl Layout {
             IpProtocol::UDP => {
                 let length = usize::from(read_u16(frame, self.l4 + 4));
                 self.require(frame, 8)?;
-                // A first fragment contains less than the whole datagram.
-                let whole = self.cold == Cold::Plain;
-                available >= 8 && (!whole || (length >= 8 && length <= available))
+                // A first fragment contains only a part of the datagram.
+                let is_complete = self.cold == Cold::Plain;
+                available >= 8 && (!is_complete || (length >= 8 && length <= available))
             }
             _ => {
                 let icmp = match self.family {
@@ -283,7 +285,7 @@ impl Layout {
                 return Ok(self);
             }
         };
-        if !fits {
+        if !has_header {
             return Err(self.stopped(match self.cold {
                 Cold::FragmentFirst => Reason::DropFragmentTiny,
                 _ => Reason::DropBadLength,
@@ -354,7 +356,7 @@ mod tests {
 
     #[test]
     fn truncated_packets_do_not_panic() {
-        let whole = frame()
+        let complete = frame()
             .ipv6(
                 "2001:db8::1".parse().unwrap(),
                 "2001:db8::2".parse().unwrap(),
@@ -364,8 +366,8 @@ mod tests {
             .dest_opts()
             .tcp(7, 9)
             .build();
-        for end in 0..whole.len() {
-            if let Ok(layout) = parse(&whole[..end]) {
+        for end in 0..complete.len() {
+            if let Ok(layout) = parse(&complete[..end]) {
                 assert!(layout.l4 <= end);
             }
         }

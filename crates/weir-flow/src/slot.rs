@@ -1,21 +1,21 @@
-//! Slots of the flow table: which buckets may hold a hash, in which order they are tried, and how the home bucket marks
-//! entries in other buckets.
+//! Slots of the flow table: which buckets may contain an entry with a hash, in which order they are tried, and how the
+//! home bucket marks entries in other buckets.
 //!
-//! The rules are those of bpf/lib/bucket.h. They are used by the reference model, which allocates slots as the data
-//! plane does, and by tests that walk a table.
+//! The rules are those of bpf/lib/bucket.h. The reference model uses them to allocate slots like the data plane, and
+//! tests use them to walk a table.
 
 use weir_abi::{BUCKET_SLOTS, Bucket, SPILL_PAIRS, STASH_PAIRS};
 use weir_model::GOLDEN_64;
 
 use crate::key::scaled;
 
-/// Positions of the hash bits that select the first pair and the bucket of a pair.
+/// Positions of the hash bits that select the first pair, and the bucket of a pair.
 const PAIR_SHIFT: u32 = 8;
 const SIDE_SHIFT: u32 = 12;
-/// Bits of a mark.
+/// Number of bits of a mark.
 const MARK_BITS: u32 = 4;
 
-/// Number of home buckets, and of stash buckets after them.
+/// The number of home buckets, and of the stash buckets after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     homes: u32,
@@ -23,7 +23,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a table of `buckets` buckets.
+    /// Returns the geometry of a table of `buckets` buckets.
     #[must_use]
     pub const fn of(buckets: u32) -> Self {
         let homes = Bucket::homes(buckets);
@@ -33,7 +33,7 @@ impl Geometry {
         }
     }
 
-    /// Number of home buckets.
+    /// Returns the number of home buckets.
     #[must_use]
     pub const fn homes(self) -> u32 {
         self.homes
@@ -44,10 +44,10 @@ impl Geometry {
     }
 }
 
-/// The buckets that may hold a hash.
+/// The buckets that may contain an entry with a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The fingerprint, 44 bits.
+    /// The tag: 44 bits of the hash.
     pub tag: u64,
     /// The bucket that is searched first.
     pub home: u32,
@@ -68,7 +68,7 @@ pub enum Mark {
 }
 
 impl Placement {
-    /// The placement in a table of this geometry.
+    /// Returns the placement of a hash in a table of this geometry.
     #[must_use]
     pub const fn of(hash: u64, geometry: Geometry) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Placement {
         }
     }
 
-    /// The buckets in the order in which they are tried, each with its mark in the home bucket.
+    /// Returns the buckets in the order in which they are tried, each with its mark in the home bucket.
     pub fn steps(self) -> impl Iterator<Item = (u32, Mark)> {
         let steps = |pairs: u32| (0..2 * pairs).map(move |step| (step / 2, self.side ^ step & 1));
         let spilled = steps(SPILL_PAIRS).filter_map(move |(step, side)| self.spill(step, side));
@@ -119,7 +119,7 @@ pub(crate) struct SlotAllocator {
 }
 
 impl SlotAllocator {
-    /// A table of `buckets` buckets with all slots free.
+    /// Creates an allocator for a table of `buckets` buckets, with all slots free.
     pub(crate) fn new(buckets: u32) -> Self {
         Self {
             geometry: Geometry::of(buckets),
@@ -127,7 +127,7 @@ impl SlotAllocator {
         }
     }
 
-    /// Allocates a slot for a hash; `None` = all of its buckets are full.
+    /// Allocates a slot for a hash. Returns `None` if all buckets for the hash are full.
     pub(crate) fn allocate(&mut self, hash: u64) -> Option<u32> {
         Placement::of(hash, self.geometry)
             .steps()
@@ -173,7 +173,7 @@ mod tests {
     }
 
     /// Fills `percent` of a table with nat flows, then replaces all of them ten times, the oldest first or at random.
-    /// Returns how many allocations failed.
+    /// Returns the number of failed allocations.
     fn failures(buckets: u32, percent: u32, oldest_first: bool) -> usize {
         let mut random = SplitMix64::new(buckets.into());
         let mut allocator = SlotAllocator::new(buckets);
@@ -241,7 +241,7 @@ mod tests {
             prop_assert!(placement.home < geometry.homes() && placement.tag < 1 << 44);
         }
 
-        /// A reader that only uses the home bucket's marks finds every entry, and no slot is allocated twice.
+        /// A reader that uses only the marks of the home bucket finds every entry, and no slot is allocated twice.
         #[test]
         fn marks_cover_every_entry(
             buckets in 1u32..200,
@@ -249,12 +249,12 @@ mod tests {
         ) {
             let geometry = Geometry::of(buckets);
             let mut allocator = SlotAllocator::new(buckets);
-            let mut held: Vec<(u64, u32)> = Vec::new();
+            let mut allocated: Vec<(u64, u32)> = Vec::new();
             let mut marks: HashMap<u32, (u64, u32)> = HashMap::new();
-            // Few homes, so that they fill up.
+            // There are few home buckets, so that they fill up.
             for (random, action) in steps {
-                if action == 0 && !held.is_empty() {
-                    let (hash, index) = held.swap_remove(random as usize % held.len());
+                if action == 0 && !allocated.is_empty() {
+                    let (hash, index) = allocated.swap_remove(random as usize % allocated.len());
                     allocator.free(index);
                     add(&mut marks, hash, index, geometry, -1);
                     continue;
@@ -265,11 +265,11 @@ mod tests {
                     prop_assert!(placement.steps().all(|(bucket, _)| is_full(&allocator, bucket)));
                     continue;
                 };
-                prop_assert!(held.iter().all(|(_, other)| *other != index));
+                prop_assert!(allocated.iter().all(|(_, other)| *other != index));
                 add(&mut marks, hash, index, geometry, 1);
-                held.push((hash, index));
+                allocated.push((hash, index));
             }
-            for (hash, index) in &held {
+            for (hash, index) in &allocated {
                 let placement = Placement::of(*hash, geometry);
                 let (spilled, stashed) = marks.get(&placement.home).copied().unwrap_or_default();
                 let looked_at = placement.steps().filter(|(_, mark)| match mark {
@@ -280,15 +280,15 @@ mod tests {
                 let buckets: Vec<u32> = looked_at.map(|(bucket, _)| bucket).collect();
                 prop_assert!(buckets.contains(&(index / BUCKET_SLOTS)), "{hash:x} {index}");
             }
-            for (hash, index) in held.drain(..) {
+            for (hash, index) in allocated.drain(..) {
                 add(&mut marks, hash, index, geometry, -1);
             }
             prop_assert!(marks.values().all(|marks| *marks == (0, 0)));
         }
     }
 
-    /// Adds an entry to its home's marks or removes it, as the data plane does; a carry between counters would be
-    /// detected.
+    /// Adds an entry to the marks of its home bucket, or removes it, like the data plane. A carry between counters
+    /// would be detected.
     fn add(
         marks: &mut HashMap<u32, (u64, u32)>,
         hash: u64,
@@ -300,7 +300,7 @@ mod tests {
         let (_, mark) = placement
             .steps()
             .find(|(bucket, _)| *bucket == index / BUCKET_SLOTS)
-            .expect("a bucket of its own");
+            .expect("slot is in one of the hash's buckets");
         let (spilled, stashed) = marks.entry(placement.home).or_default();
         match mark {
             Mark::None => {}

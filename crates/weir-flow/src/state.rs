@@ -1,20 +1,20 @@
-//! IPVS's TCP states: transitions by event and by which directions of the connection are seen
+//! IPVS's TCP states: transitions by event and by the directions of the connection that the director sees
 //! (net/netfilter/ipvs/ip_vs_proto_tcp.c, the table without `secure_tcp`).
 //!
-//! A packet causes at most one event. Its direction, and whether replies pass the director, select the table: under
-//! `direct`, `tunnel` and `l3dsr` only the client's side is seen, and a client's FIN ends both directions.
+//! A packet causes at most one event. Its direction, and whether replies pass through the director, select the table:
+//! with `direct`, `tunnel` and `l3dsr`, only packets from the client are seen, and a client's FIN ends both directions.
 
 use weir_abi::State;
 use weir_wire::TcpFlags;
 
-/// Which direction a packet belongs to, and whether both are seen.
+/// The direction of a packet, and whether both directions are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// From the client, and replies are seen: `nat`.
+    /// From the client, and replies are seen (`nat`).
     Input,
-    /// From the server: `nat`.
+    /// From the server (`nat`).
     Output,
-    /// From the client, replies are never seen.
+    /// From the client; replies are never seen.
     OneSided,
 }
 
@@ -30,7 +30,7 @@ pub enum Event {
     Syn,
     /// FIN.
     Fin,
-    /// ACK alone.
+    /// ACK without the other flags.
     Ack,
     /// RST.
     Rst,
@@ -40,7 +40,8 @@ impl Event {
     /// All values.
     pub const ALL: [Self; 4] = [Self::Syn, Self::Fin, Self::Ack, Self::Rst];
 
-    /// The event of a packet; RST takes precedence over SYN, FIN and ACK, in this order. `None` = none of these flags.
+    /// Returns the event of a packet. The precedence is RST, SYN, FIN, ACK. Returns `None` if the packet has none of
+    /// these flags.
     #[must_use]
     pub fn of(flags: TcpFlags) -> Option<Self> {
         let order = [
@@ -56,7 +57,7 @@ impl Event {
     }
 }
 
-/// The next states, indexed by [`State`]'s numbers: none to synack.
+/// The next states, indexed by [`State`]'s numbers, from `None` to `Synack`.
 type Row = [State; 11];
 
 const NO: State = State::None;
@@ -87,7 +88,7 @@ const fn row(view: View, event: Event) -> Row {
     }
 }
 
-/// The state after a packet with these control bits. States that are not TCP's are kept.
+/// Returns the state after a packet with these control bits. States that are not TCP states are kept.
 #[must_use]
 pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     match Event::of(flags) {
@@ -99,13 +100,14 @@ pub fn next(state: State, view: View, flags: TcpFlags) -> State {
     }
 }
 
-/// The initial state of a flow. The view is one-sided whatever the forward, because no reply was seen yet.
+/// Returns the initial state of a flow. The view is one-sided for all forwarding methods, because no reply was seen
+/// yet.
 #[must_use]
 pub fn first(flags: TcpFlags) -> State {
     next(NO, View::OneSided, flags)
 }
 
-/// Whether a TCP flow in this state counts as active; all others are inactive.
+/// Whether a TCP flow in this state counts as active. In all other states, it is inactive.
 #[must_use]
 pub const fn is_active(state: State) -> bool {
     matches!(state, ES | SS | SR | SA)
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_have_a_precedence() {
+    fn rst_takes_precedence_over_syn_fin_and_ack() {
         let all = TcpFlags(0xff);
         assert_eq!(Event::of(all), Some(Event::Rst));
         assert_eq!(Event::of(TcpFlags(0xff ^ 4)), Some(Event::Syn));
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_seen_in_both_directions() {
+    fn states_of_a_connection_seen_in_both_directions() {
         let steps = [
             (View::Input, TcpFlags::SYN, SR),
             (View::Output, TcpFlags(0x12), SR),
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_seen_in_one_direction() {
+    fn states_of_a_connection_seen_in_one_direction() {
         let mut state = first(TcpFlags::SYN);
         assert_eq!(state, SR);
         for (flags, expected) in [

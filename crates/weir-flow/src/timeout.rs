@@ -1,10 +1,10 @@
-//! Idle timeouts of flows by state: IPVS's defaults, three of them configurable.
+//! Idle timeouts of flows by state. The defaults are those of IPVS; three of them are configurable.
 
 use core::time::Duration;
 
 use weir_abi::{State, ticks_from};
 
-/// The three timeouts that `ipvsadm --set` and `[timeouts]` change.
+/// The three timeouts that `ipvsadm --set` and `[timeouts]` set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Established TCP; 15 minutes by default.
@@ -26,7 +26,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// The idle timeout of a flow in `state`.
+    /// Returns the idle timeout of a flow in `state`.
     #[must_use]
     pub const fn of(&self, state: State) -> Duration {
         match state {
@@ -43,8 +43,8 @@ impl Timeouts {
         }
     }
 
-    /// The row of `weir_settings`: ticks by state number; numbers without a state have the timeout of established
-    /// flows.
+    /// Returns the timeouts in the row of `weir_settings`: in ticks, by state number. Numbers without a state have the
+    /// timeout of established flows.
     #[must_use]
     pub fn ticks(&self) -> [u32; 16] {
         let mut ticks = [ticks_from(self.tcp); 16];

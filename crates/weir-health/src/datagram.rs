@@ -6,8 +6,8 @@ use weir_model::{DatagramProbe, DnsRecord, Medium, Probe};
 
 use crate::outcome::Outcome;
 
-/// The datagram to send; `id` matches responses to this probe. `None` = the driver builds it, or the probe does not use
-/// datagrams.
+/// Returns the datagram to send; `id` matches responses to this probe. Returns `None` if the driver builds the
+/// datagram, or if the probe does not use datagrams.
 pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { payload, .. }) => Some(payload.to_vec()),
@@ -16,12 +16,12 @@ pub fn request(probe: &Probe, id: u16) -> Option<Vec<u8>> {
     }
 }
 
-/// Evaluates a response; `None` = it belongs to another request, and more responses may follow.
+/// Evaluates a response. Returns `None` if it belongs to another request: more responses may follow.
 pub fn evaluate(probe: &Probe, id: u16, datagram: &[u8]) -> Option<Outcome> {
     match probe.medium() {
         Medium::Datagram(DatagramProbe::Udp { bytes, .. }) => Some(matches(bytes, datagram)),
         Medium::Datagram(DatagramProbe::Dns { record, answer, .. }) => {
-            resolved(record, answer, id, datagram)
+            evaluate_dns(record, answer, id, datagram)
         }
         Medium::Datagram(DatagramProbe::Ping) | Medium::Stream | Medium::Director(_) => None,
     }
@@ -41,7 +41,7 @@ fn matches(expected: Option<&[Option<u8>]>, datagram: &[u8]) -> Outcome {
     }
 }
 
-/// RFC 1035 section 4.1: a header with "recursion desired", and one question.
+/// Builds a query (RFC 1035 section 4.1): a header with "recursion desired", and one question.
 fn query(name: &str, record: DnsRecord, id: u16) -> Vec<u8> {
     let mut message = id.to_be_bytes().to_vec();
     message.extend([0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0]);
@@ -61,7 +61,12 @@ fn read_u16(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
 
-fn resolved(record: DnsRecord, wanted: Option<IpAddr>, id: u16, message: &[u8]) -> Option<Outcome> {
+fn evaluate_dns(
+    record: DnsRecord,
+    wanted: Option<IpAddr>,
+    id: u16,
+    message: &[u8],
+) -> Option<Outcome> {
     let flags = read_u16(message, 2)?;
     if read_u16(message, 0)? != id || flags & 0x8000 == 0 {
         return None;
@@ -75,15 +80,15 @@ fn resolved(record: DnsRecord, wanted: Option<IpAddr>, id: u16, message: &[u8]) 
     }
     Some(match records(message, record) {
         None => Outcome::failed("dns: malformed response"),
-        Some(found) if found.is_empty() => {
+        Some(answers) if answers.is_empty() => {
             Outcome::failed(format!("dns: no {} record", record.as_str()))
         }
-        Some(found) => compare(record, wanted, &found),
+        Some(answers) => compare(record, wanted, &answers),
     })
 }
 
-fn compare(record: DnsRecord, wanted: Option<IpAddr>, found: &[Vec<u8>]) -> Outcome {
-    let count = found.len();
+fn compare(record: DnsRecord, wanted: Option<IpAddr>, answers: &[Vec<u8>]) -> Outcome {
+    let count = answers.len();
     let Some(wanted) = wanted else {
         return Outcome::passed(format!("dns {count} {}", record.as_str()));
     };
@@ -91,38 +96,38 @@ fn compare(record: DnsRecord, wanted: Option<IpAddr>, found: &[Vec<u8>]) -> Outc
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     };
-    if found.contains(&bytes) {
+    if answers.contains(&bytes) {
         Outcome::passed(format!("dns {wanted}"))
     } else {
         Outcome::failed(format!("dns: {wanted} is not among {count} answers"))
     }
 }
 
-/// The data of every answer record of that type; `None` = the message is truncated.
+/// Returns the data of all answer records of this type, or `None` if the message is truncated.
 fn records(message: &[u8], record: DnsRecord) -> Option<Vec<Vec<u8>>> {
     let (questions, answers) = (read_u16(message, 4)?, read_u16(message, 6)?);
     let mut at = 12;
     for _ in 0..questions {
-        at = after_name(message, at)? + 4;
+        at = skip_name(message, at)? + 4;
     }
-    let mut found = Vec::new();
+    let mut data_of_records = Vec::new();
     for _ in 0..answers {
-        at = after_name(message, at)?;
+        at = skip_name(message, at)?;
         let (kind, length) = (
             read_u16(message, at)?,
             usize::from(read_u16(message, at + 8)?),
         );
         let data = message.get(at + 10..at + 10 + length)?;
         if kind == record.number() {
-            found.push(data.to_vec());
+            data_of_records.push(data.to_vec());
         }
         at += 10 + length;
     }
-    Some(found)
+    Some(data_of_records)
 }
 
-/// The offset after a name: after its root label, or after a compression pointer.
-fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+/// Returns the offset after a name, which ends with its root label or a compression pointer.
+fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {
             0 => return Some(at + 1),
@@ -145,7 +150,7 @@ mod tests {
         }
     }
 
-    /// A server's response to the query: a compressed name and one address.
+    /// Returns a server's response to the query: a compressed name and one address.
     fn answer(id: u16, code: u8, address: [u8; 4]) -> Vec<u8> {
         let mut message = query("www.example", DnsRecord::A, id);
         message[2] = 0x81;
@@ -157,17 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn dns_responses_are_compared() {
+    fn dns_response_must_match_id_code_and_address() {
         let note =
             |probe: &Probe, message: &[u8]| evaluate(probe, 7, message).map(|outcome| outcome.note);
-        let good = answer(7, 0, [10, 0, 0, 5]);
-        assert_eq!(note(&dns(None), &good).as_deref(), Some("dns 1 A"));
+        let valid = answer(7, 0, [10, 0, 0, 5]);
+        assert_eq!(note(&dns(None), &valid).as_deref(), Some("dns 1 A"));
         assert_eq!(
-            note(&dns(Some("10.0.0.5")), &good).as_deref(),
+            note(&dns(Some("10.0.0.5")), &valid).as_deref(),
             Some("dns 10.0.0.5")
         );
         assert_eq!(
-            note(&dns(Some("10.0.0.6")), &good).as_deref(),
+            note(&dns(Some("10.0.0.6")), &valid).as_deref(),
             Some("dns: 10.0.0.6 is not among 1 answers")
         );
         assert_eq!(
@@ -188,20 +193,20 @@ mod tests {
             note(&dns(None), &answer(7, 11, [0; 4])).as_deref(),
             Some("dns 11")
         );
-        let mut empty = good.clone();
+        let mut empty = valid.clone();
         empty[7] = 0;
         assert_eq!(
             note(&dns(None), &empty).as_deref(),
             Some("dns: no A record")
         );
-        for end in 12..good.len() {
-            let cut = evaluate(&dns(None), 7, &good[..end]).unwrap();
+        for end in 12..valid.len() {
+            let cut = evaluate(&dns(None), 7, &valid[..end]).unwrap();
             assert_eq!(cut.verdict, Verdict::Failed, "cut at {end}");
         }
     }
 
     #[test]
-    fn dns_query_has_one_question() {
+    fn dns_query_has_one_question_and_desires_recursion() {
         let probe = |name: &str, record| Probe::Dns {
             name: name.to_owned(),
             record,
@@ -219,8 +224,8 @@ mod tests {
             ),
             (probe(".", DnsRecord::A), b"\0\0\x01\0\x01"),
         ] {
-            let sent = request(&probe, 0x1234).unwrap();
-            assert_eq!(sent, [head, question].concat());
+            let query = request(&probe, 0x1234).unwrap();
+            assert_eq!(query, [head, question].concat());
         }
         assert_eq!(request(&Probe::Tcp, 1), None);
         assert_eq!(evaluate(&Probe::Tcp, 1, b"x"), None);
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn dns_answers_of_other_types_are_skipped() {
-        // An alias whose target is not a pointer, then the address.
+        // An alias whose target is not a compression pointer, then the address.
         let mut message = query("www.example", DnsRecord::A, 7);
         (message[2], message[7]) = (0x81, 2);
         message.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 3, 1, b'a', 0]);

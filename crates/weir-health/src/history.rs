@@ -2,27 +2,27 @@
 
 use std::fmt;
 
-/// Results, the newest last; shown as `+` passed and `-` failed.
+/// Results, displayed as `+` (passed) and `-` (failed), the newest last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// Bit 0 is the newest; 1 = passed.
+    /// Bit 0 is the newest result; 1 = passed.
     bits: u32,
     len: u8,
 }
 
 impl History {
-    /// Number of results that are kept.
-    pub const MOST: u8 = 32;
+    /// Maximum number of results that are stored.
+    pub const CAPACITY: u8 = 32;
 
-    /// Adds a result and drops the oldest beyond [`Self::MOST`].
+    /// Adds a result. Drops the oldest if there are more than [`Self::CAPACITY`].
     pub const fn push(&mut self, passed: bool) {
         self.bits = self.bits << 1 | passed as u32;
-        if self.len < Self::MOST {
+        if self.len < Self::CAPACITY {
             self.len += 1;
         }
     }
 
-    /// Number of results held, at most [`Self::MOST`].
+    /// Returns the number of results, at most [`Self::CAPACITY`].
     pub const fn len(&self) -> u8 {
         self.len
     }

@@ -1,13 +1,14 @@
 //! Health checking without I/O: probe scheduling, rise/fall state, effective weights, and the probe protocols.
 //!
-//! [`Monitor`] holds every active check. It receives the configuration, the time and probe results, and returns probes
-//! to run and servers whose [`Standing`] changed; [`weigh()`] computes weights from standings. A [`Dialogue`] is the
-//! client side of one probe's protocol, as bytes. The crate opens no socket, reads no clock and takes its random seed
-//! as an argument: the driver in weir-probing does the I/O, and the tests replace it by a simulation.
+//! [`Monitor`] contains all active checks. It receives the configuration, the time and probe results, and returns
+//! probes to run and servers whose [`Standing`] changed; [`weigh()`] computes weights from standings. A [`Dialogue`]
+//! implements the client side of a probe's protocol, as bytes. The crate opens no socket, reads no clock and takes its
+//! random seed as an argument: the driver in weir-probing does the I/O, and the tests replace the driver with a
+//! simulation.
 //!
-//! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses; it never runs backwards.
+//! Time is a [`Duration`](std::time::Duration) since a point in time that the driver chooses. It never goes backwards.
 
-// A new scheduler or check kind must be handled wherever the old ones are.
+// A new scheduler or check kind must be handled in every place that handles the existing ones.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 pub mod datagram;

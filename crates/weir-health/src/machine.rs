@@ -7,31 +7,31 @@ use weir_model::{Start, Timing};
 use crate::history::History;
 use crate::outcome::{Outcome, ReportedWeight, Verdict};
 
-/// State of a target as seen by a check.
+/// State of a target according to a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum State {
     /// No result yet.
     Starting,
-    /// Enough probes passed.
+    /// Enough consecutive probes passed.
     Up,
-    /// Enough probes failed.
+    /// Enough consecutive probes failed.
     Down,
 }
 
-/// State, consecutive contrary results and the last results of one check.
+/// State of one check, its consecutive contrary results and its last results.
 #[derive(Clone, Debug)]
 pub struct Machine {
     timing: Timing,
     state: State,
     /// Consecutive results that contradict the state.
-    against: u32,
+    contrary: u32,
     history: History,
     note: String,
     weight: Option<ReportedWeight>,
 }
 
 impl Machine {
-    /// A machine without results, in the state that `start` selects.
+    /// Creates a state machine without results, in the state that `start` selects.
     pub fn new(timing: Timing, start: Start) -> Self {
         let state = match start {
             Start::Checking => State::Starting,
@@ -41,14 +41,14 @@ impl Machine {
         Self {
             timing,
             state,
-            against: 0,
+            contrary: 0,
             history: History::default(),
             note: "no result yet".to_owned(),
             weight: None,
         }
     }
 
-    /// A machine that starts in a known state: after a restart, or after the check's settings changed.
+    /// Creates a state machine in a known state: after a restart, or after the check's settings changed.
     pub(crate) fn resuming(timing: Timing, state: State) -> Self {
         Self {
             state,
@@ -74,9 +74,9 @@ impl Machine {
             State::Up => Some(passed),
             State::Down => Some(!passed),
         };
-        self.against = match confirms {
+        self.contrary = match confirms {
             Some(true) => 0,
-            Some(false) => self.against.saturating_add(1),
+            Some(false) => self.contrary.saturating_add(1),
             None => 0,
         };
         let needed = match self.state {
@@ -84,9 +84,9 @@ impl Machine {
             State::Down => self.timing.rise,
             State::Starting => 0,
         };
-        if confirms.is_none() || self.against >= needed {
+        if confirms.is_none() || self.contrary >= needed {
             self.state = if passed { State::Up } else { State::Down };
-            self.against = 0;
+            self.contrary = 0;
         }
         if passed {
             self.weight = outcome.weight;
@@ -95,52 +95,52 @@ impl Machine {
         before != (self.state, self.weight)
     }
 
-    /// Time until the next probe, without jitter.
+    /// Returns the time until the next probe, without jitter.
     pub fn pause(&self) -> Duration {
         let timing = &self.timing;
         let other = match self.state {
-            State::Down if self.against > 0 => timing.interval_rising,
+            State::Down if self.contrary > 0 => timing.interval_rising,
             State::Down => timing.interval_down,
-            State::Up if self.against > 0 => timing.interval_falling,
+            State::Up if self.contrary > 0 => timing.interval_falling,
             State::Up | State::Starting => None,
         };
         other.unwrap_or(timing.interval)
     }
 
-    /// Results in a row that change the state: to up and to down.
+    /// Returns the numbers of consecutive results that change the state: to up, and to down.
     pub const fn thresholds(&self) -> (u32, u32) {
         (self.timing.rise, self.timing.fall)
     }
 
-    /// The current state.
+    /// Returns the current state.
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The weight that the last passing result reported.
+    /// Returns the weight that the last passed probe reported.
     pub const fn weight(&self) -> Option<ReportedWeight> {
         self.weight
     }
 
-    /// The last results.
+    /// Returns the last results.
     pub const fn history(&self) -> History {
         self.history
     }
 
-    /// Description of the last result, with the progress towards a state change.
+    /// Returns a description of the last result, with the progress towards a state change.
     pub fn reason(&self) -> String {
         let (what, needed) = match self.state {
             State::Up => ("failed", self.timing.fall),
             State::Starting | State::Down => ("passed", self.timing.rise),
         };
-        if self.against == 0 {
+        if self.contrary == 0 {
             self.note.clone()
         } else {
-            format!("{} ({what} {} of {needed})", self.note, self.against)
+            format!("{} ({what} {} of {needed})", self.note, self.contrary)
         }
     }
 
-    /// Description of the last result.
+    /// Returns the description of the last result.
     pub fn note(&self) -> &str {
         &self.note
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_results_change_nothing() {
+    fn unknown_results_do_not_change_the_state() {
         let mut machine = machine(Start::Up);
         assert_eq!(results(&mut machine, "--???"), [State::Up; 5]);
         assert_eq!(machine.history().to_string(), "--");

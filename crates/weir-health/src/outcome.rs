@@ -7,18 +7,18 @@ pub enum Verdict {
     Passed,
     /// The server did not respond as expected.
     Failed,
-    /// The probe could not run, for a reason on the director (no descriptor, no port). Such a result changes nothing.
+    /// The probe could not run because of a problem on the director (no descriptor, no port). The result is ignored.
     Unknown,
 }
 
-/// A weight that a probe's result reports, for example an agent's.
+/// A weight that a probe reports, for example an agent check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ReportedWeight {
     /// Replaces the configured weight, 0 to 65535.
     Weight(u32),
     /// Percentage of the configured weight; may exceed 100.
     Percent(u32),
-    /// No new flows: the server asks to be drained.
+    /// The server requests to be drained: no new flows.
     Drain,
 }
 
@@ -29,23 +29,23 @@ impl ReportedWeight {
             Self::Weight(_) | Self::Percent(_) if base == 0 => 0,
             Self::Weight(weight) => weight.min(weir_model::MAX_WEIGHT),
             Self::Percent(0) | Self::Drain => 0,
-            Self::Percent(percent) => share(base, percent, 100),
+            Self::Percent(percent) => scale(base, percent, 100),
         }
     }
 }
 
-/// `base * part / whole`: rounded, at least 1, at most the largest weight.
-pub(crate) fn share(base: u32, part: u32, whole: u32) -> u32 {
+/// Returns `base * part / whole`, rounded: at least 1, at most the maximum weight.
+pub(crate) fn scale(base: u32, part: u32, whole: u32) -> u32 {
     let (base, part, whole) = (u64::from(base), u64::from(part), u64::from(whole));
     let rounded = (base * part + whole / 2) / whole.max(1);
-    let most = u64::from(weir_model::MAX_WEIGHT);
-    u32::try_from(rounded.clamp(1, most)).unwrap_or(weir_model::MAX_WEIGHT)
+    let max_weight = u64::from(weir_model::MAX_WEIGHT);
+    u32::try_from(rounded.clamp(1, max_weight)).unwrap_or(weir_model::MAX_WEIGHT)
 }
 
 /// The result of one probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Passed, failed or neither.
+    /// Passed, failed or unknown.
     pub verdict: Verdict,
     /// Short description: `http 200`, `connection refused`.
     pub note: String,
@@ -54,17 +54,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A passed probe.
+    /// Returns the outcome of a passed probe.
     pub fn passed(note: impl Into<String>) -> Self {
         Self::new(Verdict::Passed, note)
     }
 
-    /// A failed probe.
+    /// Returns the outcome of a failed probe.
     pub fn failed(note: impl Into<String>) -> Self {
         Self::new(Verdict::Failed, note)
     }
 
-    /// A probe that could not run.
+    /// Returns the outcome of a probe that could not run.
     pub fn unknown(note: impl Into<String>) -> Self {
         Self::new(Verdict::Unknown, note)
     }

@@ -1,32 +1,33 @@
-//! Passive checks: finds servers that accept no connections while others of their pool do, from client traffic alone.
+//! Passive checks: finds servers that accept no connections while other servers of their pool do, using only client
+//! traffic.
 //!
 //! The input is the number of SYNs sent to a server and the number of flows that became established. This works whether
-//! or not the server's replies pass the director, and whether it drops SYNs or resets them. A server is ejected when
-//! SYNs went unanswered for a while and none was answered, another server of the pool answered meanwhile (otherwise the
-//! clients or a flood may be the cause), and the ejection stays within the pool's share. An ejected server returns on
-//! trial; if the trial fails, the next ejection lasts twice as long.
+//! or not the server's replies pass through the director, and whether the server drops SYNs or resets connections. A
+//! server is ejected if three conditions are met: it answered none of its SYNs for a while; another server of the pool
+//! did answer (otherwise the clients or a flood may be the cause); the pool's limit for ejections is not exceeded. An
+//! ejected server returns on trial. If the trial fails, the next ejection lasts twice as long.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-/// Unanswered SYNs needed for an ejection.
-const NEEDED: u64 = 3;
+/// Minimum number of unanswered SYNs for an ejection.
+const SYNS_MIN: u64 = 3;
 
-/// How long none of them may have been answered: longer than any handshake, including one whose first packet was lost
-/// and retransmitted after the initial RTO of 1 s (RFC 6298).
-const AT_LEAST: Duration = Duration::from_millis(1500);
+/// Minimum time without an answer: longer than any handshake, including one whose first packet was lost and
+/// retransmitted after the initial RTO of 1 s (RFC 6298).
+const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
-/// How long an answer of another server proves that clients complete handshakes.
-const ALIVE: Duration = Duration::from_secs(3);
+/// Time for which an answer from another server proves that clients complete handshakes.
+const ANSWER_VALIDITY: Duration = Duration::from_secs(3);
 
-/// Duration of the first ejection, and the maximum.
+/// Duration of the first ejection, and of the longest.
 const EJECTION_TIME: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(300);
+const EJECTION_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Counters of a server since its rows were created.
+/// Counters of a server since its map rows were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sample {
-    /// SYNs sent to it, including retransmissions.
+    /// SYNs sent to the server, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
     pub answered: u64,
@@ -37,16 +38,16 @@ pub struct Sample {
 pub struct Ejection {
     /// When the ejection began, on the driver's clock.
     pub since: Duration,
-    /// When it returns on trial.
+    /// When the server returns on trial.
     pub until: Duration,
-    /// Why it was ejected.
+    /// Why the server was ejected.
     pub reason: String,
 }
 
 /// A change that [`Outliers::observe`] reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EjectionChange {
-    /// Address as in the file.
+    /// The server's address, as in the configuration file.
     pub server: String,
     /// `None` = the ejection ended.
     pub ejection: Option<Ejection>,
@@ -55,25 +56,25 @@ pub struct EjectionChange {
 #[derive(Clone, Debug, Default)]
 struct Watch {
     last: Sample,
-    /// SYNs since the last answer, and when the first of them was observed.
+    /// SYNs since the last answer, and the time at which the first of them was observed.
     unanswered: u64,
-    waiting: Option<Duration>,
+    unanswered_since: Option<Duration>,
     answered: Option<Duration>,
     ejected: Option<Duration>,
-    /// Ejections in a row.
-    times: u32,
+    /// Number of consecutive ejections.
+    consecutive_ejections: u32,
 }
 
-/// Passive check state by group: the servers of one service, or of one pool if the service makes no difference.
+/// State of passive checks by group: the servers of one service, or of one pool if all its services share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Outliers {
     groups: BTreeMap<String, BTreeMap<String, Watch>>,
 }
 
 impl Outliers {
-    /// Applies the counters of the servers of a group that should accept connections; at most `share` percent of them
-    /// may be ejected. A server that is no longer in `samples`, because its check failed, is no longer ejected either:
-    /// the next result of its check takes effect immediately.
+    /// Applies the counters of those servers of a group that should accept connections. At most `share` percent of them
+    /// may be ejected. The ejection of a server that is no longer in `samples`, because its check failed, ends: the
+    /// next result of its check takes effect immediately.
     pub fn observe(
         &mut self,
         group: &str,
@@ -85,14 +86,14 @@ impl Outliers {
         let mut changes = Vec::new();
         let eligible: HashSet<&str> = samples.iter().map(|(name, _)| *name).collect();
         watches.retain(|server, watch| {
-            let stays = eligible.contains(server.as_str());
-            if !stays && watch.ejected.is_some() {
+            let is_eligible = eligible.contains(server.as_str());
+            if !is_eligible && watch.ejected.is_some() {
                 changes.push(EjectionChange {
                     server: server.clone(),
                     ejection: None,
                 });
             }
-            stays
+            is_eligible
         });
         for (server, sample) in samples {
             let Some(watch) = watches.get_mut(*server) else {
@@ -111,22 +112,22 @@ impl Outliers {
                 });
             }
         }
-        let most = samples.len() as u64 * u64::from(share) / 100;
-        let away = watches.values().filter(|watch| watch.ejected.is_some());
-        let mut away = away.count() as u64;
+        let max_ejected = samples.len() as u64 * u64::from(share) / 100;
+        let ejected_count = watches.values().filter(|watch| watch.ejected.is_some());
+        let mut ejected_count = ejected_count.count() as u64;
         let mut answers = Answers::of(watches);
         for (server, _) in samples {
-            if away >= most {
+            if ejected_count >= max_ejected {
                 break;
             }
             let Some(watch) = watches.get_mut(*server) else {
                 continue;
             };
-            if !answers.implicate(watch, now) {
+            if !answers.others_answered(watch, now) {
                 continue;
             }
             if let Some(ejection) = watch.eject(now) {
-                away += 1;
+                ejected_count += 1;
                 answers = Answers::of(watches);
                 changes.push(EjectionChange {
                     server: (*server).to_owned(),
@@ -144,13 +145,13 @@ impl Outliers {
         }
     }
 
-    /// Discards the groups for which `stays` returns false.
+    /// Removes the groups for which `stays` returns false.
     pub fn retain(&mut self, stays: impl Fn(&str) -> bool) {
         self.groups.retain(|group, _| stays(group));
     }
 }
 
-/// When servers that are not ejected last answered: the latest time, and the second latest.
+/// When servers that are not ejected last answered: the latest time, and the second latest, of another server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
     latest: Option<Duration>,
@@ -170,14 +171,18 @@ impl Answers {
         answers
     }
 
-    /// Whether clients completed handshakes with other servers while this one did not answer: recently, or since the
-    /// first unanswered SYN. The latter also holds if observations are late or all clients now wait for this server.
-    fn implicate(self, watch: &Watch, now: Duration) -> bool {
-        let own = watch.ejected.is_none() && watch.answered == self.latest;
-        let Some(other) = (if own { self.second } else { self.latest }) else {
+    /// Whether clients completed handshakes with other servers while this server did not answer: recently, or since the
+    /// first unanswered SYN. The second condition can be met even if observations are late or all clients are waiting
+    /// for this server.
+    fn others_answered(self, watch: &Watch, now: Duration) -> bool {
+        let is_latest = watch.ejected.is_none() && watch.answered == self.latest;
+        let Some(last_answer) = (if is_latest { self.second } else { self.latest }) else {
             return false;
         };
-        now.saturating_sub(other) <= ALIVE || watch.waiting.is_some_and(|since| other >= since)
+        now.saturating_sub(last_answer) <= ANSWER_VALIDITY
+            || watch
+                .unanswered_since
+                .is_some_and(|since| last_answer >= since)
     }
 }
 
@@ -189,39 +194,43 @@ impl Watch {
         let answered = grown(sample.answered, self.last.answered);
         self.last = sample;
         if answered > 0 {
-            (self.unanswered, self.waiting, self.times) = (0, None, 0);
+            (
+                self.unanswered,
+                self.unanswered_since,
+                self.consecutive_ejections,
+            ) = (0, None, 0);
             self.answered = Some(now);
         }
-        // Of SYNs in the same sample as answers, only the excess is unanswered.
+        // If a sample has both SYNs and answers, only the excess SYNs are unanswered.
         let syns = syns.saturating_sub(answered);
         if syns > 0 {
             self.unanswered += syns;
-            self.waiting = self.waiting.or(Some(now));
+            self.unanswered_since = self.unanswered_since.or(Some(now));
         }
     }
 
-    /// Ends the ejection if it expired; the server is then on trial.
+    /// Ends the ejection if it expired: the server is then on trial. Returns whether it ended.
     fn end_ejection(&mut self, now: Duration) -> bool {
-        let is_over = self.ejected.is_some_and(|until| now >= until);
-        if is_over {
-            (self.ejected, self.unanswered, self.waiting) = (None, 0, None);
+        let has_expired = self.ejected.is_some_and(|until| now >= until);
+        if has_expired {
+            (self.ejected, self.unanswered, self.unanswered_since) = (None, 0, None);
         }
-        is_over
+        has_expired
     }
 
     fn eject(&mut self, now: Duration) -> Option<Ejection> {
-        let waited = now.saturating_sub(self.waiting?);
-        if self.ejected.is_some() || self.unanswered < NEEDED || waited < AT_LEAST {
+        let waited = now.saturating_sub(self.unanswered_since?);
+        if self.ejected.is_some() || self.unanswered < SYNS_MIN || waited < SILENCE_MIN {
             return None;
         }
-        let away = EJECTION_TIME
-            .saturating_mul(1 << self.times.min(8))
-            .min(LONGEST);
-        self.times += 1;
-        self.ejected = Some(now + away);
+        let duration = EJECTION_TIME
+            .saturating_mul(1 << self.consecutive_ejections.min(8))
+            .min(EJECTION_TIME_MAX);
+        self.consecutive_ejections += 1;
+        self.ejected = Some(now + duration);
         Some(Ejection {
             since: now,
-            until: now + away,
+            until: now + duration,
             reason: format!("{} unanswered SYNs", self.unanswered),
         })
     }

@@ -1,10 +1,10 @@
-//! Random durations, so that probes do not all start at once.
+//! Random durations, so that probes do not all start at the same time.
 
 use std::time::Duration;
 
 use weir_model::SplitMix64;
 
-/// Draws durations.
+/// A generator of random durations.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(SplitMix64);
 
@@ -13,13 +13,13 @@ impl Random {
         Self(SplitMix64::new(seed))
     }
 
-    /// A duration in `0..most`.
-    pub(crate) fn below(&mut self, most: Duration) -> Duration {
-        let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    /// Returns a random duration in `0..limit`.
+    pub(crate) fn below(&mut self, limit: Duration) -> Duration {
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.0.below(nanos))
     }
 
-    /// `interval` plus or minus 5 %.
+    /// Returns `interval` plus or minus up to 5 %.
     pub(crate) fn around(&mut self, interval: Duration) -> Duration {
         interval - interval / 20 + self.below(interval / 10)
     }
@@ -33,13 +33,13 @@ mod tests {
     fn jitter_varies_within_five_percent() {
         let mut random = Random::new(1);
         let interval = Duration::from_secs(2);
-        let drawn: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();
-        let (least, most) = (drawn.iter().min(), drawn.iter().max());
-        assert!(least >= Some(&Duration::from_millis(1900)), "{least:?}");
-        assert!(most <= Some(&Duration::from_millis(2100)), "{most:?}");
+        let intervals: Vec<Duration> = (0..1000).map(|_| random.around(interval)).collect();
+        let (min, max) = (intervals.iter().min(), intervals.iter().max());
+        assert!(min >= Some(&Duration::from_millis(1900)), "{min:?}");
+        assert!(max <= Some(&Duration::from_millis(2100)), "{max:?}");
         assert!(
-            most.zip(least)
-                .is_some_and(|(most, least)| *most - *least > interval / 12)
+            max.zip(min)
+                .is_some_and(|(max, min)| *max - *min > interval / 12)
         );
     }
 }

@@ -1,37 +1,38 @@
-//! Finds servers whose replies bypass the director, although `nat` without source translation requires them to pass it.
+//! Finds servers whose replies bypass the director, although `nat` without source translation requires them to pass
+//! through it.
 //!
 //! Such a server passes its check, because the probe comes from the director itself, but every client times out: the
 //! server's default gateway is another machine, or the server is on the clients' segment. The counters distinguish it
-//! from a healthy one: SYNs are forwarded to it and no packet comes back. That is a warning and ejects no server.
-//! Servers that accept no connections while others of the pool do are found by [`Outliers`](crate::Outliers), which
+//! from a healthy server: SYNs are forwarded to it and no packet comes back. The result is a warning; the server is not
+//! ejected. [`Outliers`](crate::Outliers) finds servers that accept no connections while others of the pool do. It
 //! skips servers for which [`Silence::is_alive`] returns true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Unanswered SYNs needed for a warning, and how many clients they must come from.
-const SYNS: u64 = 5;
-const CLIENTS: usize = 3;
+/// Minimum number of unanswered SYNs for a warning, and of clients that sent them.
+const SYNS_MIN: u64 = 5;
+const CLIENTS_MIN: usize = 3;
 
-/// How long no reply may have come: longer than any handshake, including one whose first packet was lost.
-const AT_LEAST: Duration = Duration::from_millis(1500);
+/// Minimum time without a reply: longer than any handshake, including one whose first packet was lost.
+const SILENCE_MIN: Duration = Duration::from_millis(1500);
 
 /// Maximum number of clients stored per server.
-const REMEMBERED: usize = 256;
+const CLIENTS_MAX: usize = 256;
 
-/// A server sends no reply through the director.
+/// How long a server has sent no reply through the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// It never sent one.
+    /// The server never sent a reply.
     Always,
-    /// The time of the first unanswered SYN.
+    /// Since the first unanswered SYN, which was observed at this time.
     Since(Duration),
 }
 
 impl Silence {
-    /// Whether the server is alive anyway: it never sent a reply although its check passes, or a probe passed (the last
-    /// one at `passed`) after the first unanswered SYN.
+    /// Whether the server is alive although it sends no replies: it never sent one but its check passes, or a probe
+    /// passed after the first unanswered SYN. `passed` is the time at which a probe last passed.
     pub fn is_alive(self, passed: Option<Duration>) -> bool {
         match self {
             Self::Always => true,
@@ -40,24 +41,25 @@ impl Silence {
     }
 }
 
-/// Counters of a server in one service since its rows were created.
+/// Counters of a server in one service since its map rows were created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyCounters {
-    /// SYNs sent to it, including retransmissions.
+    /// SYNs sent to the server, including retransmissions.
     pub syns: u64,
     /// Flows that became established.
     pub answered: u64,
-    /// Packets that it sent back; `None` = not read, allowed if [`ReplyWatch::needs_replies`] returned false.
+    /// Packets that the server sent back; `None` = not read, which is allowed if [`ReplyWatch::needs_replies`] returned
+    /// false.
     pub replies: Option<u64>,
 }
 
-/// A server in a service; the caller chooses the number.
+/// Identifies a server in a service; the caller chooses the number.
 pub type Key = u64;
 
 /// A client's address and port.
 pub type Client = (IpAddr, u16);
 
-/// Warning: clients of a server get no reply.
+/// A warning that clients of a server receive no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoReplyWarning {
     /// SYNs since the last reply.
@@ -71,7 +73,7 @@ pub struct NoReplyWarning {
 /// Result of [`ReplyWatch::observe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// Nothing new.
+    /// Nothing changed.
     Same,
     /// Enough SYNs went unanswered for long enough: pass their clients to [`ReplyWatch::add_clients`].
     Suspect,
@@ -85,10 +87,10 @@ struct Watch {
     syns: u64,
     answered: u64,
     replies: u64,
-    /// When the first SYN after it was observed.
-    silent: Option<Duration>,
-    /// When there were enough such SYNs.
-    waiting: Option<Duration>,
+    /// When the first SYN after the last reply was observed.
+    silent_since: Option<Duration>,
+    /// When the number of such SYNs reached [`SYNS_MIN`].
+    suspect_since: Option<Duration>,
     clients: BTreeSet<Client>,
     warning: Option<NoReplyWarning>,
 }
@@ -97,13 +99,14 @@ struct Watch {
 #[derive(Clone, Debug, Default)]
 pub struct ReplyWatch {
     watches: BTreeMap<Key, Watch>,
-    /// False during the first round: counts from before it then count, since servers may have been silent for long.
+    /// False during the first round, in which earlier counts are included, because servers may have been silent for a
+    /// long time.
     first_round_done: bool,
 }
 
 impl ReplyWatch {
-    /// Whether a server's replies must be read: SYNs were sent to it since its last reply and no flow became
-    /// established.
+    /// Whether the counter of a server's replies must be read: SYNs were sent to the server since its last reply, and
+    /// no flow became established.
     pub fn needs_replies(&self, key: Key, counted: ReplyCounters) -> bool {
         self.watches.get(&key).is_some_and(|watch| {
             watch.warning.is_some()
@@ -111,10 +114,10 @@ impl ReplyWatch {
         })
     }
 
-    /// Returns whether clients wait for a reply of a server, and since when; `None` = none waits.
+    /// Returns how long a server has sent no reply, or `None` if no client is waiting for one.
     pub fn silence(&self, key: Key) -> Option<Silence> {
         let watch = self.watches.get(&key)?;
-        let since = watch.silent?;
+        let since = watch.silent_since?;
         let never = watch.replies == 0 && watch.answered == 0;
         Some(if never {
             Silence::Always
@@ -151,20 +154,20 @@ impl ReplyWatch {
         }
         let syns = counted.syns - watch.syns;
         if syns > 0 {
-            watch.silent.get_or_insert(now);
+            watch.silent_since.get_or_insert(now);
         }
         if let Some(warning) = &mut watch.warning {
             warning.syns = syns;
-        } else if syns >= SYNS {
-            let since = *watch.waiting.get_or_insert(now);
-            if now.saturating_sub(since) >= AT_LEAST {
+        } else if syns >= SYNS_MIN {
+            let since = *watch.suspect_since.get_or_insert(now);
+            if now.saturating_sub(since) >= SILENCE_MIN {
                 return Finding::Suspect;
             }
         }
         Finding::Same
     }
 
-    /// Adds the clients that currently wait for a suspect. Returns the resulting warning.
+    /// Adds the clients that are currently waiting for a suspect. Returns the resulting warning, if any.
     pub fn add_clients(
         &mut self,
         key: Key,
@@ -173,16 +176,16 @@ impl ReplyWatch {
         now: Duration,
     ) -> Option<&NoReplyWarning> {
         let watch = self.watches.get_mut(&key)?;
-        let room = REMEMBERED.saturating_sub(watch.clients.len());
-        watch.clients.extend(clients.into_iter().take(room));
+        let capacity = CLIENTS_MAX.saturating_sub(watch.clients.len());
+        watch.clients.extend(clients.into_iter().take(capacity));
         let addresses: BTreeSet<IpAddr> = watch.clients.iter().map(|client| client.0).collect();
-        // If it never replied to any client, several connections of one client are enough.
+        // If the server never replied to any client, several connections from one client are sufficient.
         let clients = if watch.replies == 0 && watch.answered == 0 {
             watch.clients.len()
         } else {
             addresses.len()
         };
-        if clients < CLIENTS {
+        if clients < CLIENTS_MIN {
             return None;
         }
         watch.warning = Some(NoReplyWarning {
@@ -193,13 +196,13 @@ impl ReplyWatch {
         watch.warning.as_ref()
     }
 
-    /// Ends a round: discards the state and warnings of servers for which `stays` returns false.
+    /// Ends a round: removes the state and warnings of servers for which `stays` returns false.
     pub fn retain(&mut self, stays: impl Fn(Key) -> bool) {
         self.first_round_done = true;
         self.watches.retain(|key, _| stays(*key));
     }
 
-    /// The warning of a server.
+    /// Returns the warning about a server, if there is one.
     pub fn warning(&self, key: Key) -> Option<&NoReplyWarning> {
         self.watches.get(&key)?.warning.as_ref()
     }
@@ -230,7 +233,7 @@ mod tests {
             .collect()
     }
 
-    /// A server that was observed before, and that replied before unless `replies` is 0.
+    /// Returns the state for a server that was observed before, and that replied before unless `replies` is 0.
     fn watch(replies: u64) -> ReplyWatch {
         let mut watch = ReplyWatch::default();
         watch.retain(|_| true);
@@ -273,13 +276,13 @@ mod tests {
             assert_eq!(later, Finding::Same, "four since then");
         }
         for (millis, finding) in [(70_000, Finding::Same), (72_000, Finding::Suspect)] {
-            let silent = watch.observe(KEY, counted(10, 9, 10), at(millis));
-            assert_eq!(silent, finding, "five since then, at {millis}");
+            let silent_since = watch.observe(KEY, counted(10, 9, 10), at(millis));
+            assert_eq!(silent_since, finding, "five since then, at {millis}");
         }
     }
 
     #[test]
-    fn one_client_is_enough_if_the_server_never_replied() {
+    fn one_client_is_sufficient_if_the_server_never_replied() {
         let one = |ports: u16| (0..ports).map(|port| (IpAddr::from([198, 51, 100, 1]), port));
         for (replies, warns) in [(0, true), (9, false)] {
             let mut watch = watch(replies);
@@ -316,7 +319,7 @@ mod tests {
         assert!(!alive(&once, None));
         assert!(!alive(&once, Some(at(400))), "before it was silent");
         assert!(alive(&once, Some(at(600))));
-        // A reset is a reply: the server itself refuses.
+        // A reset is a reply: the server itself rejects the connection.
         once.observe(KEY, counted(2, 9, 10), at(700));
         assert!(!alive(&once, Some(at(800))));
     }

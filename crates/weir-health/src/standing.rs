@@ -17,19 +17,19 @@ pub struct Standing {
     pub since: Duration,
     /// Why the state was entered.
     pub reason: String,
-    /// Weights that its checks report.
+    /// Weights that the server's checks report.
     pub weights: Vec<ReportedWeight>,
-    /// A check with `on_failure = "remove"` is down.
+    /// Whether the server is down and a failed check has `on_failure = "remove"`.
     pub remove: bool,
-    /// Share of the weight that slow start allows, in thousandths; grows from `since` on.
+    /// Share of the weight that slow start allows, in thousandths. It starts to grow at `since`.
     pub ramp: u32,
-    /// If probes use the paths of several services: the server's state in each of them, by service name. The server's
-    /// state is the best of these. Nested standings have no paths.
+    /// The server's state in each service, by name, if probes use the paths of several services. The server's own state
+    /// is the best of these. Nested standings have no paths.
     pub paths: BTreeMap<String, Standing>,
 }
 
 impl Standing {
-    /// A standing without results.
+    /// Returns a standing without results.
     pub fn new(state: State, since: Duration) -> Self {
         Self {
             state,
@@ -42,12 +42,12 @@ impl Standing {
         }
     }
 
-    /// The standing in a service; the server's own if the service has no separate path.
+    /// Returns the standing in a service, or the server's own if the service has no separate path.
     pub fn in_service(&self, service: &str) -> &Self {
         self.paths.get(service).unwrap_or(self)
     }
 
-    /// The services in which the server is down although it is not down as a whole.
+    /// Returns the services in which the server is down, if the server itself is not down.
     pub(crate) fn broken_paths(&self) -> impl Iterator<Item = &str> {
         let paths = self.paths.iter().filter(|_| self.state != State::Down);
         paths
@@ -55,10 +55,11 @@ impl Standing {
             .map(|(service, _)| service.as_str())
     }
 
-    /// The services that joined [`Self::broken_paths`], and those that left it because their path works again, each
-    /// with the former state. Empty if the server went down as a whole.
+    /// Returns the services that were added to [`Self::broken_paths`], and those that were removed because their path
+    /// works again, each with the former state. Empty if the server itself went down.
     pub(crate) fn changed_paths(&self, before: &Self) -> Vec<(String, State)> {
-        let is_broken = |of: &Self, service: &str| of.broken_paths().any(|it| it == service);
+        let is_broken =
+            |standing: &Self, service: &str| standing.broken_paths().any(|it| it == service);
         let paths = self.paths.iter().filter(|(service, path)| {
             let broken = is_broken(self, service);
             let was_broken = is_broken(before, service);
@@ -69,7 +70,7 @@ impl Standing {
             .collect()
     }
 
-    /// The standing when these services have separate paths: a new path starts in the server's state; if only one
+    /// Returns the standing if these services have separate paths. A new path starts in the server's state. If only one
     /// service remains, its state becomes the server's.
     pub(crate) fn with_services(self, services: &[&str]) -> Self {
         let without_paths = |standing: &Self| Self {
@@ -89,7 +90,7 @@ impl Standing {
         }
     }
 
-    /// Whether slow start is running, in at least one service.
+    /// Whether slow start is active in at least one service.
     pub(crate) fn in_slow_start(&self) -> bool {
         self.ramp < 1000 || self.paths.values().any(Self::in_slow_start)
     }
@@ -104,7 +105,7 @@ impl Standing {
         }
     }
 
-    /// The weight that its checks report in place of `base`; `None` = they report none.
+    /// Returns the weight that the server's checks report instead of `base`, or `None` if they report none.
     pub fn reported_weight(&self, base: u32) -> Option<u32> {
         self.weights.iter().map(|weight| weight.apply(base)).min()
     }
@@ -130,7 +131,7 @@ pub(crate) fn combine(require: Require, states: impl Iterator<Item = State>) -> 
     }
 }
 
-/// The check that explains a state: the first one in that state, or else the first.
+/// Returns the check that explains a state: the first check in that state, otherwise the first check.
 pub(crate) fn deciding<'a, T>(
     state: State,
     checks: impl Iterator<Item = &'a T>,
@@ -146,13 +147,13 @@ pub(crate) fn deciding<'a, T>(
     first
 }
 
-/// Whether a server that is down shall be removed: a failed check has `on_failure = "remove"`.
+/// Whether a server that is down must be removed: a failed check has `on_failure = "remove"`.
 pub(crate) fn removes<'a>(uses: impl Iterator<Item = (&'a Machine, OnFailure)>) -> bool {
     uses.into_iter()
         .any(|(machine, on)| machine.state() == State::Down && on == OnFailure::Remove)
 }
 
-/// The share of its weight, in thousandths, that a server gets `elapsed` after it came up.
+/// Returns the share of its weight, in thousandths, that a server has `elapsed` after it came up.
 pub(crate) fn ramp(elapsed: Duration, slow_start: Duration) -> u32 {
     if slow_start.is_zero() || elapsed >= slow_start {
         return 1000;
@@ -167,7 +168,7 @@ mod tests {
     use State::{Down, Starting, Up};
 
     #[test]
-    fn combine_all_and_any() {
+    fn all_needs_every_check_and_any_needs_one() {
         let all = |states: &[State]| combine(Require::All, states.iter().copied());
         let any = |states: &[State]| combine(Require::Any, states.iter().copied());
         assert_eq!(all(&[Up, Up]), Up);
@@ -180,26 +181,26 @@ mod tests {
 
     #[test]
     fn standing_without_services_has_no_paths() {
-        let mut whole = Standing::new(Up, Duration::ZERO);
+        let mut standing = Standing::new(Up, Duration::ZERO);
         let broken = Standing::new(Down, Duration::ZERO);
-        whole.paths.insert("a".to_owned(), broken.clone());
-        assert_eq!(whole.clone().with_services(&["a"]), broken);
+        standing.paths.insert("a".to_owned(), broken.clone());
+        assert_eq!(standing.clone().with_services(&["a"]), broken);
         for services in [&[][..], &["b"]] {
-            let rest = whole.clone().with_services(services);
+            let rest = standing.clone().with_services(services);
             assert_eq!((rest.state, rest.paths), (Up, BTreeMap::new()));
         }
-        // Neither has the path of a service that is new.
-        let both = whole.clone().with_services(&["a", "b"]);
+        // The path of a new service has no paths either.
+        let both = standing.clone().with_services(&["a", "b"]);
         assert_eq!(both.in_service("a"), &broken);
         assert_eq!(both.in_service("b"), &Standing::new(Up, Duration::ZERO));
     }
 
     #[test]
     fn slow_start_grows_linearly_and_is_never_zero() {
-        let whole = Duration::from_secs(10);
-        assert_eq!(ramp(Duration::ZERO, whole), 1);
-        assert_eq!(ramp(Duration::from_secs(5), whole), 500);
-        assert_eq!(ramp(whole, whole), 1000);
+        let duration = Duration::from_secs(10);
+        assert_eq!(ramp(Duration::ZERO, duration), 1);
+        assert_eq!(ramp(Duration::from_secs(5), duration), 500);
+        assert_eq!(ramp(duration, duration), 1000);
         assert_eq!(ramp(Duration::ZERO, Duration::ZERO), 1000);
     }
 }

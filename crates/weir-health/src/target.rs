@@ -1,4 +1,4 @@
-//! The identity of a probe: checks that lead to equal targets share one probe.
+//! The identity of a probe: checks with equal targets share one probe.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use weir_model::{Check, CheckTls, Forward, Probe, ProbePath, ProxyHeader, Server
 
 use crate::outcome::{Outcome, Verdict};
 
-/// A probe and where it goes. Servers of several pools whose checks lead to equal targets share one probe.
+/// A probe and its destination. Checks with equal targets share one probe, even if their servers are in different
+/// pools.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The probe's kind and its parameters.
@@ -17,14 +18,14 @@ pub struct Target {
     pub address: IpAddr,
     /// Destination port; `None` = the probe uses no port.
     pub port: Option<u16>,
-    /// Path of the unix socket to connect to in place of `address`.
+    /// Path of the unix socket to which to connect instead of `address`.
     pub unix: Option<Arc<str>>,
     /// Source address.
     pub source: Option<IpAddr>,
-    /// Interface to leave by.
+    /// Outgoing interface.
     pub interface: Option<String>,
-    /// Through a service's forward; `None` = straight to the server.
-    pub way: Option<ProbePath>,
+    /// Path through a service's forwarding method; `None` = directly to the server.
+    pub path: Option<ProbePath>,
     /// TLS settings; `None` = plain text.
     pub tls: Option<CheckTls>,
     /// PROXY protocol header to send first.
@@ -36,7 +37,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target of a check of that server, at `port`.
+    /// Returns the target of a check of this server, at `port`.
     pub fn new(check: &Check, server: &Server, port: Option<u16>) -> Self {
         let unix = match check.target.address {
             None => server.unix.clone(),
@@ -49,7 +50,7 @@ impl Target {
             unix,
             source: check.target.source,
             interface: check.target.interface.clone(),
-            way: None,
+            path: None,
             tls: check.target.tls.clone(),
             proxy_protocol: check.target.proxy_protocol,
             timing: check.timing,
@@ -57,17 +58,17 @@ impl Target {
         }
     }
 
-    /// The same target, through a service's forward.
+    /// Returns the same target, through a service's path.
     #[must_use]
-    pub fn through(self, way: ProbePath) -> Self {
+    pub fn through(self, path: ProbePath) -> Self {
         Self {
-            port: Some(way.port),
-            way: Some(way),
+            port: Some(path.port),
+            path: Some(path),
             ..self
         }
     }
 
-    /// The name of the check kind in the configuration.
+    /// Returns the name of the check kind in the configuration.
     pub const fn kind(&self) -> &'static str {
         match (&self.probe, &self.tls) {
             (Probe::Http(_), Some(_)) => "https",
@@ -76,25 +77,30 @@ impl Target {
         }
     }
 
-    /// Adds the probe's address and port to a failure. Scripts and files already name themselves; for a probe through a
-    /// forward the VIP matters.
+    /// Adds the probe's address and port to the note of a failure. The notes of scripts and files already contain their
+    /// names. For a probe through a path with `nat`, the VIP is added too.
     #[must_use]
     pub fn with_address(&self, outcome: Outcome) -> Outcome {
-        let own = !self.probe.needs_port() && self.probe != Probe::Ping;
-        if outcome.verdict != Verdict::Failed || own {
+        let has_own_name = !self.probe.needs_port() && self.probe != Probe::Ping;
+        if outcome.verdict != Verdict::Failed || has_own_name {
             return outcome;
         }
-        let note = match self.way {
+        let note = match self.path {
             None => format!("{}: {}", self.endpoint(), outcome.note),
-            Some(way) if way.forward == Forward::Nat => {
-                format!("{} ({} for VIP {})", outcome.note, self.endpoint(), way.vip)
+            Some(path) if path.forward == Forward::Nat => {
+                format!(
+                    "{} ({} for VIP {})",
+                    outcome.note,
+                    self.endpoint(),
+                    path.vip
+                )
             }
             Some(_) => return outcome,
         };
         Outcome { note, ..outcome }
     }
 
-    /// Address, and the port if there is one; or the unix socket.
+    /// Returns the address with the port, if there is one, or the unix socket.
     fn endpoint(&self) -> String {
         if let Some(path) = &self.unix {
             return format!("{}{path}", unix_socket::PREFIX);
@@ -105,11 +111,11 @@ impl Target {
         }
     }
 
-    /// Short description: `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
+    /// Returns a short description: `http 10.0.0.5:80`, or `http 192.0.2.10:80 through direct to 10.0.0.5`.
     pub fn describe(&self) -> String {
         if let Some(ProbePath {
             vip, port, forward, ..
-        }) = self.way
+        }) = self.path
         {
             let at = SocketAddr::new(vip, port);
             let (kind, server) = (self.kind(), self.address);
@@ -129,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn probe_through_a_forward_goes_to_the_services_port() {
+    fn probe_through_a_path_uses_the_service_port() {
         let direct = target(Probe::Tcp, "10.0.0.5", Some(8000));
         assert_eq!(direct.describe(), "tcp 10.0.0.5:8000");
         for (forward, description, note) in [
@@ -144,7 +150,7 @@ mod tests {
                 "refused (10.0.0.5:80 for VIP 192.0.2.10)",
             ),
         ] {
-            let way = ProbePath {
+            let path = ProbePath {
                 vip: [192, 0, 2, 10].into(),
                 port: 80,
                 forward,
@@ -152,8 +158,8 @@ mod tests {
                 dscp: 0,
                 source_is_vip: false,
             };
-            let through = direct.clone().through(way);
-            assert_eq!((through.port, through.way), (Some(80), Some(way)));
+            let through = direct.clone().through(path);
+            assert_eq!((through.port, through.path), (Some(80), Some(path)));
             assert_eq!(through.describe(), description);
             assert_eq!(through.with_address(Outcome::failed("refused")).note, note);
         }

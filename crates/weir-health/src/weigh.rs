@@ -1,14 +1,14 @@
 //! Computes the weights that schedulers use from the standings of a pool's servers.
 //!
 //! Layers, lowest first: the configured weight, an operator's override, the weight that checks report, the slow start
-//! ramp, the state. An ejected server gets no weight. For the whole pool: a starting server counts only while no server
-//! is up, too many servers down make all of them count again (panic), and too little weight switches the pool to its
+//! ramp, the state. An ejected server gets weight 0. For the pool: a starting server is used only while no server is
+//! up; if too many servers are down, all are used (panic); if the total weight is too low, the pool switches to its
 //! sorry server (quorum).
 
 use weir_model::Health;
 
 use crate::machine::State;
-use crate::outcome::share;
+use crate::outcome::scale;
 use crate::standing::Standing;
 
 /// A server before its health is applied.
@@ -16,9 +16,9 @@ use crate::standing::Standing;
 pub struct Candidate<'a> {
     /// Configured weight, or the override that replaces it.
     pub base: u32,
-    /// Result of its checks; `None` = the server has no check.
+    /// Result of the server's checks; `None` = the server has no check.
     pub standing: Option<&'a Standing>,
-    /// Ejected by passive checks.
+    /// Whether the server is ejected by passive checks.
     pub ejected: bool,
 }
 
@@ -27,11 +27,11 @@ pub struct Candidate<'a> {
 pub struct Weighed {
     /// The weight that the scheduler uses.
     pub effective: u32,
-    /// `on_remove` applies to its flows.
+    /// Whether `on_remove` applies to the server's flows.
     pub remove: bool,
 }
 
-/// The mode that a pool operates in; kept between calls because quorum has hysteresis.
+/// The mode in which a pool operates. It is an input of the next call, because the quorum has hysteresis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Regime {
     /// Servers are used according to their states.
@@ -57,12 +57,12 @@ pub fn weigh(
         });
         return (all.collect(), Regime::Panic);
     }
-    let one_is_up = candidates
+    let any_is_up = candidates
         .iter()
         .any(|candidate| candidate.is_up() && candidate.weight() > 0);
     let mut weighed: Vec<Weighed> = candidates
         .iter()
-        .map(|candidate| candidate.weighed(one_is_up))
+        .map(|candidate| candidate.weighed(any_is_up))
         .collect();
     zero_ejected(candidates, &mut weighed);
     let sum: u64 = weighed.iter().map(|one| u64::from(one.effective)).sum();
@@ -80,9 +80,9 @@ pub fn weigh(
 /// Sets the weight of ejected servers to 0, unless no other server has weight.
 fn zero_ejected(candidates: &[Candidate<'_>], weighed: &mut [Weighed]) {
     let mut both = candidates.iter().zip(weighed.iter());
-    let others = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
+    let has_usable_server = both.any(|(candidate, one)| !candidate.ejected && one.effective > 0);
     let ejected = candidates.iter().zip(weighed).filter(|it| it.0.ejected);
-    for (_, one) in ejected.filter(|_| others) {
+    for (_, one) in ejected.filter(|_| has_usable_server) {
         one.effective = 0;
     }
 }
@@ -119,21 +119,21 @@ impl Candidate<'_> {
         matches!(self.state(), None | Some(State::Up))
     }
 
-    /// The weight after reported weights and slow start.
+    /// Returns the weight after reported weights and slow start.
     fn weight(&self) -> u32 {
         let Some(standing) = self.standing else {
             return self.base;
         };
         match standing.reported_weight(self.base).unwrap_or(self.base) {
             0 => 0,
-            weight => share(weight, standing.ramp, 1000),
+            weight => scale(weight, standing.ramp, 1000),
         }
     }
 
-    fn weighed(&self, one_is_up: bool) -> Weighed {
+    fn weighed(&self, any_is_up: bool) -> Weighed {
         let effective = match self.state() {
             None | Some(State::Up) => self.weight(),
-            Some(State::Starting) if !one_is_up => self.weight(),
+            Some(State::Starting) if !any_is_up => self.weight(),
             Some(State::Starting | State::Down) => 0,
         };
         Weighed {
@@ -247,8 +247,13 @@ mod tests {
             at(4, Regime::BelowQuorum),
             (vec![1, 1, 1, 1, 0], Regime::Normal)
         );
-        let alone = effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
-        assert_eq!(alone, (vec![1, 0], Regime::BelowQuorum), "no sorry server");
+        let without_sorry_server =
+            effective(&health, false, &[(1, &up), (1, &down)], Regime::Normal);
+        assert_eq!(
+            without_sorry_server,
+            (vec![1, 0], Regime::BelowQuorum),
+            "no sorry server"
+        );
     }
 
     #[test]

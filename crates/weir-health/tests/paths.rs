@@ -47,27 +47,27 @@ fn desired(services: &[(&str, &str)], via: Via) -> Desired {
     }
 }
 
-/// The monitor, virtual time, and the addresses that do not respond: VIPs, or the server itself.
-struct World {
+/// The monitor, virtual time, and the addresses that do not respond: VIPs, or the server's own address.
+struct Fixture {
     monitor: Monitor,
     now: Duration,
     silent: Vec<&'static str>,
     reported: Option<Standing>,
-    /// State changes of the server, and of single services.
+    /// State changes of the server, and of individual services.
     changes: Vec<String>,
 }
 
-impl World {
+impl Fixture {
     fn new(desired: &Desired, known: Option<SavedState>) -> Self {
-        let mut world = Self {
+        let mut fixture = Self {
             monitor: Monitor::new(1),
             now: Duration::from_secs(1000),
             silent: Vec::new(),
             reported: None,
             changes: Vec::new(),
         };
-        world.configure(desired, known);
-        world
+        fixture.configure(desired, known);
+        fixture
     }
 
     fn configure(&mut self, desired: &Desired, known: Option<SavedState>) {
@@ -91,17 +91,17 @@ impl World {
     fn drain(&mut self) {
         while let Some(output) = self.monitor.poll_output() {
             match output {
-                Output::Probe(order) => {
-                    let way = order.target.way;
-                    let at = way.map_or(order.target.address, |way| way.vip);
+                Output::Probe(request) => {
+                    let path = request.target.path;
+                    let at = path.map_or(request.target.address, |path| path.vip);
                     let is_silent = |at: IpAddr| self.silent.iter().any(|it| address(it) == at);
-                    let fails = is_silent(at) || is_silent(order.target.address);
+                    let fails = is_silent(at) || is_silent(request.target.address);
                     let outcome = if fails {
                         Outcome::failed(format!("no answer from {at}"))
                     } else {
                         Outcome::passed("ok")
                     };
-                    self.monitor.handle_result(order.id, outcome, self.now);
+                    self.monitor.handle_result(request.id, outcome, self.now);
                 }
                 Output::Server {
                     standing,
@@ -140,93 +140,100 @@ use State::{Down, Up};
 #[test]
 fn broken_path_affects_only_its_service() {
     for via in [Via::Both, Via::Path] {
-        let mut world = World::new(&desired(&[("a", A), ("b", B)], via), None);
-        world.run();
-        assert_eq!(world.states(), [Up, Up, Up]);
-        assert_eq!(world.changes(), ["Up"]);
+        let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], via), None);
+        fixture.run();
+        assert_eq!(fixture.states(), [Up, Up, Up]);
+        assert_eq!(fixture.changes(), ["Up"]);
 
-        world.silent = vec![B];
-        world.run();
-        assert_eq!(world.states(), [Up, Up, Down]);
-        assert_eq!(world.changes(), ["b Down"]);
-        let view = |service| world.monitor.view("p", SERVER, Some(service)).unwrap();
+        fixture.silent = vec![B];
+        fixture.run();
+        assert_eq!(fixture.states(), [Up, Up, Down]);
+        assert_eq!(fixture.changes(), ["b Down"]);
+        let view = |service| fixture.monitor.view("p", SERVER, Some(service)).unwrap();
         assert_eq!(view("a").reason, "ok");
         assert!(view("b").reason.ends_with("no answer from 192.0.2.11"));
-        let own = if via == Via::Both { 2 } else { 1 };
-        assert_eq!(view("b").checks.len(), own, "not those of other services");
+        let expected = if via == Via::Both { 2 } else { 1 };
+        assert_eq!(
+            view("b").checks.len(),
+            expected,
+            "not those of other services"
+        );
 
-        world.silent = Vec::new();
-        world.run();
-        assert_eq!(world.states(), [Up, Up, Up]);
-        assert_eq!(world.changes(), ["b Up"]);
+        fixture.silent = Vec::new();
+        fixture.run();
+        assert_eq!(fixture.states(), [Up, Up, Up]);
+        assert_eq!(fixture.changes(), ["b Up"]);
     }
 }
 
 #[test]
 fn server_is_down_if_all_paths_are_down() {
-    let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
-    world.run();
-    world.changes();
-    world.silent = vec![A, B];
-    world.run();
-    assert_eq!(world.states(), [Down, Down, Down]);
-    assert_eq!(world.changes().last().unwrap(), "Down");
+    let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Both), None);
+    fixture.run();
+    fixture.changes();
+    fixture.silent = vec![A, B];
+    fixture.run();
+    assert_eq!(fixture.states(), [Down, Down, Down]);
+    assert_eq!(fixture.changes().last().unwrap(), "Down");
     // The path that is still broken is reported when the server comes up.
-    world.silent = vec![B];
-    world.run();
-    assert_eq!(world.states(), [Up, Up, Down]);
-    assert_eq!(world.changes(), ["Up", "b Down"]);
+    fixture.silent = vec![B];
+    fixture.run();
+    assert_eq!(fixture.states(), [Up, Up, Down]);
+    assert_eq!(fixture.changes(), ["Up", "b Down"]);
 
     // One report, not one for each service.
-    world.silent = Vec::new();
-    world.run();
-    world.changes();
-    world.silent = vec![SERVER];
-    world.run();
-    assert_eq!(world.states(), [Down, Down, Down]);
-    assert_eq!(world.changes().last().unwrap(), "Down");
+    fixture.silent = Vec::new();
+    fixture.run();
+    fixture.changes();
+    fixture.silent = vec![SERVER];
+    fixture.run();
+    assert_eq!(fixture.states(), [Down, Down, Down]);
+    assert_eq!(fixture.changes().last().unwrap(), "Down");
 }
 
 #[test]
 fn slow_start_begins_in_the_service_whose_path_recovered() {
-    let mut world = World::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
-    world.run();
-    world.silent = vec![B];
-    world.run();
-    world.silent = Vec::new();
-    while world.states() != [Up, Up, Up] {
-        world.now = world.monitor.next_deadline().unwrap();
-        world.monitor.advance(world.now);
-        world.drain();
+    let mut fixture = Fixture::new(&desired(&[("a", A), ("b", B)], Via::Path), None);
+    fixture.run();
+    fixture.silent = vec![B];
+    fixture.run();
+    fixture.silent = Vec::new();
+    while fixture.states() != [Up, Up, Up] {
+        fixture.now = fixture.monitor.next_deadline().unwrap();
+        fixture.monitor.advance(fixture.now);
+        fixture.drain();
     }
-    let reported = world.reported.clone().unwrap();
+    let reported = fixture.reported.clone().unwrap();
     assert_eq!((reported.ramp, reported.in_service("a").ramp), (1000, 1000));
     assert!(reported.in_service("b").ramp < 1000);
-    world.run();
-    assert_eq!(world.reported.unwrap().in_service("b").ramp, 1000);
+    fixture.run();
+    assert_eq!(fixture.reported.unwrap().in_service("b").ramp, 1000);
 }
 
 #[test]
 fn broken_path_survives_reloads_and_restarts() {
     let both = desired(&[("a", A), ("b", B)], Via::Both);
-    let mut world = World::new(&both, None);
-    world.run();
-    world.silent = vec![B];
-    world.run();
-    let reported = world.reported.clone().unwrap();
+    let mut fixture = Fixture::new(&both, None);
+    fixture.run();
+    fixture.silent = vec![B];
+    fixture.run();
+    let reported = fixture.reported.clone().unwrap();
 
     let moved = desired(&[("b", "192.0.2.12"), ("a", A)], Via::Both);
-    world.configure(&moved, None);
+    fixture.configure(&moved, None);
     assert_eq!(
-        world.reported.clone().unwrap(),
+        fixture.reported.clone().unwrap(),
         reported,
         "order and VIP do not matter"
     );
 
-    let mut next = World::new(&both, Some(SavedState::from(&reported)));
+    let mut next = Fixture::new(&both, Some(SavedState::from(&reported)));
     assert_eq!(next.states(), [Up, Up, Down]);
-    let kept = next.reported.clone().unwrap();
-    assert_eq!(kept.in_service("b").reason, reported.in_service("b").reason);
+    let saved = next.reported.clone().unwrap();
+    assert_eq!(
+        saved.in_service("b").reason,
+        reported.in_service("b").reason
+    );
     next.silent = vec![B];
     next.run();
     assert_eq!(next.states(), [Up, Up, Down]);
@@ -243,10 +250,10 @@ fn broken_path_survives_reloads_and_restarts() {
 fn service_without_a_path_has_the_servers_state() {
     let mut desired = desired(&[("a", A), ("b", B), ("c", A)], Via::Both);
     desired.services[2].listen[0].ports = Ports::Range(81, 90);
-    let mut world = World::new(&desired, None);
-    world.run();
-    world.silent = vec![A];
-    world.run();
-    assert_eq!(world.states(), [Up, Down, Up]);
-    assert_eq!(world.reported.as_ref().unwrap().in_service("c").state, Up);
+    let mut fixture = Fixture::new(&desired, None);
+    fixture.run();
+    fixture.silent = vec![A];
+    fixture.run();
+    assert_eq!(fixture.states(), [Up, Down, Up]);
+    assert_eq!(fixture.reported.as_ref().unwrap().in_service("c").state, Up);
 }

@@ -1,4 +1,4 @@
-//! When probes are due, in virtual time.
+//! Tests when probes are due, in virtual time.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use weir_model::{Check, Desired, Pool, Probe, Server, Timing};
 
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// A monitor with one server, checked every [`INTERVAL`].
+/// Returns a monitor with one server, which is checked every [`INTERVAL`].
 fn monitor(probe: Probe) -> Monitor {
     let mut check = Check::new(probe);
     check.timing = Timing {
@@ -91,7 +91,7 @@ fn probe_now_reruns_a_running_probe_once() {
 }
 
 #[test]
-fn probes_are_counted_with_how_late_they_started() {
+fn probes_and_their_lateness_are_counted() {
     let mut monitor = monitor(Probe::Tcp);
     assert_eq!((monitor.targets(), monitor.probes()), (1, 0));
     let due = monitor.next_deadline().unwrap();

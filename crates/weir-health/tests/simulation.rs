@@ -1,10 +1,10 @@
-//! Simulation with random reloads, failures, recoveries and late results in virtual time, from seeds: whatever the
-//! order of events, no server keeps a wrong state.
+//! Simulation with seeded random reloads, failures, recoveries and late results in virtual time: for any order of
+//! events, no server remains in a wrong state.
 //!
 //! Each run has targets that are alive or dead, a configuration that is repeatedly shuffled, reduced and changed, and a
-//! network that delays results. The default is 10,000 runs, with `WEIR_SOAK=1` 1,000,000, with `WEIR_RUNS=N` N;
-//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Nothing is logged at first: a failed run
-//! is repeated with a log.
+//! network that delays results. The default is 10,000 runs; `WEIR_SOAK=1` selects 1,000,000 and `WEIR_RUNS=N` N runs;
+//! `WEIR_SEED=N` repeats one run. Seeds are distributed over the processors. Runs are not logged; a failed run is
+//! repeated with a log.
 
 #![allow(clippy::disallowed_methods, reason = "seeds come from the environment")]
 
@@ -38,7 +38,7 @@ fn address(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
 }
 
-struct World {
+struct Simulation {
     random: Random,
     monitor: Monitor,
     now: Duration,
@@ -49,7 +49,7 @@ struct World {
     /// Targets with a probe in flight; at most one each.
     probed: HashSet<IpAddr>,
     seen: BTreeMap<(String, String), State>,
-    /// The same, when the current configuration was applied.
+    /// The states at the time at which the current configuration was applied.
     before: BTreeMap<(String, String), State>,
     results: HashMap<IpAddr, Vec<bool>>,
     log: Log,
@@ -67,11 +67,11 @@ impl Log {
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, log: Log) -> Self {
         let mut random = Random(SplitMix64::new(finalize_64(seed)));
         let alive = std::array::from_fn(|_| random.one_in(2));
-        let mut world = Self {
+        let mut simulation = Self {
             monitor: Monitor::new(random.0.next_u64()),
             random,
             now: Duration::from_secs(1000),
@@ -84,8 +84,8 @@ impl World {
             results: HashMap::new(),
             log,
         };
-        world.reload();
-        world
+        simulation.reload();
+        simulation
     }
 
     /// Applies a random configuration: servers, their order, pools and timing.
@@ -109,7 +109,7 @@ impl World {
                 ..Timing::default()
             };
             check.start = Start::ALL[self.random.below(3) as usize];
-            // Sometimes both pools have the same check and share its probes.
+            // Sometimes both pools have the same check and therefore share probes.
             if self.random.one_in(3)
                 && let Some(first) = desired.pools.first()
             {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// A change must follow from results; a reload must not cause one.
+    /// Asserts that a change follows from probe results: a reload must not cause one.
     fn check_change(
         &self,
         key: &(String, String),
@@ -181,7 +181,7 @@ impl World {
         let (at, known) = self.server(pool, server);
         assert_eq!(from, Some(*before), "wrong former state: {:#?}", self.log);
         let Some((address, passed)) = cause else {
-            // Allowed only for a check that another pool already had, with its state.
+            // This is allowed only for a check that another pool already has, with the state of that check.
             let mut others = self
                 .before
                 .iter()
@@ -209,14 +209,14 @@ impl World {
         assert!(matching >= needed, "too early: {:#?}", self.log);
     }
 
-    fn launch(&mut self, order: ProbeRequest) {
-        let alive = self.alive[usize::from(match order.target.address {
+    fn launch(&mut self, request: ProbeRequest) {
+        let alive = self.alive[usize::from(match request.target.address {
             IpAddr::V4(v4) => v4.octets()[3],
             IpAddr::V6(_) => unreachable!("all servers are IPv4"),
         })];
-        let least = if alive { Duration::ZERO } else { TIMEOUT / 2 };
-        let delay = least + Duration::from_millis(self.random.below(500));
-        self.in_flight.push((self.now + delay, order, alive));
+        let min_delay = if alive { Duration::ZERO } else { TIMEOUT / 2 };
+        let delay = min_delay + Duration::from_millis(self.random.below(500));
+        self.in_flight.push((self.now + delay, request, alive));
     }
 
     /// Advances time to `until`, processing events in order.
@@ -263,8 +263,8 @@ impl World {
         assert!(self.monitor.poll_output().is_none(), "{:#?}", self.log);
     }
 
-    /// At most one probe per target is in flight.
-    fn probes_are_single(&mut self) {
+    /// Asserts that at most one probe per target is in flight.
+    fn assert_single_probes(&mut self) {
         let mut by_target: HashMap<*const weir_health::Target, u32> = HashMap::new();
         for (_, order, _) in &self.in_flight {
             *by_target
@@ -283,8 +283,8 @@ impl World {
             .collect();
     }
 
-    /// After the last event every server reaches its correct state.
-    fn settles(&mut self) {
+    /// Asserts that every server reaches its correct state after the last event.
+    fn assert_settles(&mut self) {
         let longest = (INTERVAL + INTERVAL / 20 + TIMEOUT) * 5;
         let until = self.now + longest;
         self.run(until);
@@ -311,25 +311,25 @@ impl World {
 }
 
 fn run(seed: u64, log: Log) {
-    let mut world = World::new(seed, log);
-    for _ in 0..2 + world.random.below(8) {
-        let pause = Duration::from_millis(world.random.below(6000));
-        let until = world.now + pause;
-        world.run(until);
-        world.probes_are_single();
-        match world.random.below(3) {
-            0 => world.reload(),
+    let mut simulation = Simulation::new(seed, log);
+    for _ in 0..2 + simulation.random.below(8) {
+        let pause = Duration::from_millis(simulation.random.below(6000));
+        let until = simulation.now + pause;
+        simulation.run(until);
+        simulation.assert_single_probes();
+        match simulation.random.below(3) {
+            0 => simulation.reload(),
             _ => {
-                let n = world.random.below(u64::from(SERVERS)) as usize;
-                world.alive[n] = !world.alive[n];
-                let (now, alive) = (world.now, world.alive[n]);
-                world
+                let n = simulation.random.below(u64::from(SERVERS)) as usize;
+                simulation.alive[n] = !simulation.alive[n];
+                let (now, alive) = (simulation.now, simulation.alive[n]);
+                simulation
                     .log
                     .note(|| format!("{now:?} server {n} alive: {alive}"));
             }
         }
     }
-    world.settles();
+    simulation.assert_settles();
 }
 
 /// Repeats a run with a log.
@@ -345,11 +345,11 @@ fn servers_reach_their_correct_state_in_any_order_at_length() {
     {
         return repeat(seed);
     }
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: u64 = given.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let runs: u64 = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
     std::thread::scope(|scope| {

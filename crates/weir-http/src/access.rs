@@ -8,10 +8,10 @@ use weir_model::LogFormat;
 
 use crate::route::glob;
 
-/// The data of a finished exchange. Text is as the client sent it.
+/// The data of a finished exchange. Values from the client are not escaped here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Time of the end, in milliseconds since 1970.
+    /// End of the exchange, in milliseconds since 1970.
     pub time_ms: u64,
     /// The client's address.
     pub client: SocketAddr,
@@ -19,13 +19,13 @@ pub struct Record<'a> {
     pub service: &'a str,
     /// The pool; empty if Weir answered itself.
     pub pool: &'a str,
-    /// The server; empty if none was chosen.
+    /// The server; empty if none was selected.
     pub server: &'a str,
     /// The method; empty for a TCP service or an invalid request.
     pub method: &'a [u8],
     /// The target as sent.
     pub target: &'a [u8],
-    /// `HTTP/1.1` and so on; empty if `method` is.
+    /// The version, such as `HTTP/1.1`; empty if `method` is empty.
     pub version: &'a str,
     /// `Host`.
     pub host: &'a [u8],
@@ -33,60 +33,61 @@ pub struct Record<'a> {
     pub referer: &'a [u8],
     /// `User-Agent`.
     pub agent: &'a [u8],
-    /// Status of the response; 0 = none was sent.
+    /// Status code of the response; 0 = no response was sent.
     pub status: u16,
     /// Bytes from the client.
     pub bytes_in: u64,
     /// Bytes to the client.
     pub bytes_out: u64,
-    /// Microseconds: until the head was received, in the queue, until connected, until the response began, in total.
+    /// Durations in microseconds: until the head was received, in the queue, until connected, until the response began,
+    /// in total.
     pub spent_us: [u64; 5],
-    /// Other servers tried.
+    /// Number of attempts at other servers.
     pub retries: u32,
-    /// Termination state: who ended the exchange and in which phase, in HAProxy's letters.
+    /// Termination state: the side that ended the exchange, and its phase, as two letters (HAProxy's codes).
     pub end: [u8; 2],
-    /// Further variables that the format contains, by name.
+    /// Other variables that the format contains: name and value.
     pub more: Vec<(&'a str, &'a [u8])>,
 }
 
 impl Record<'_> {
-    /// Appends the line, its newline included.
+    /// Appends the line, including its newline.
     pub fn write(&self, format: &LogFormat, out: &mut Vec<u8>) {
         match format {
-            LogFormat::Combined => self.combined(out),
-            LogFormat::Json => self.json(out),
-            LogFormat::Template(text) => self.template(text, out),
+            LogFormat::Combined => self.write_combined(out),
+            LogFormat::Json => self.write_json(out),
+            LogFormat::Template(text) => self.write_template(text, out),
         }
         out.push(b'\n');
     }
 
-    /// Appends the line of a TCP connection, which has none of the fields of the combined format.
+    /// Appends the line for a TCP connection, to which the combined format does not apply.
     pub fn write_tcp(&self, out: &mut Vec<u8>) {
-        self.template("{client} {port} [{date}] {service} ", out);
-        or_dash(self.pool.as_bytes(), out);
+        self.write_template("{client} {port} [{date}] {service} ", out);
+        write_or_dash(self.pool.as_bytes(), out);
         out.push(b'/');
-        or_dash(self.server.as_bytes(), out);
-        self.template(
+        write_or_dash(self.server.as_bytes(), out);
+        self.write_template(
             " {queue_ms}/{connect_ms}/{total_ms} {bytes_in}/{bytes_out} {end} \"{end_reason}\"\n",
             out,
         );
     }
 
-    fn combined(&self, out: &mut Vec<u8>) {
-        self.template("{client} - - [{date}] \"", out);
+    fn write_combined(&self, out: &mut Vec<u8>) {
+        self.write_template("{client} - - [{date}] \"", out);
         if self.method.is_empty() {
             out.push(b'-');
         } else {
-            self.template("{method} {target} {version}", out);
+            self.write_template("{method} {target} {version}", out);
         }
-        self.template("\" {status} {bytes_out} \"", out);
-        or_dash(self.referer, out);
+        self.write_template("\" {status} {bytes_out} \"", out);
+        write_or_dash(self.referer, out);
         out.extend_from_slice(b"\" \"");
-        or_dash(self.agent, out);
+        write_or_dash(self.agent, out);
         out.push(b'"');
     }
 
-    fn json(&self, out: &mut Vec<u8>) {
+    fn write_json(&self, out: &mut Vec<u8>) {
         for (at, name) in LogFormat::NAMES
             .iter()
             .filter(|name| **name != "date")
@@ -98,20 +99,20 @@ impl Record<'_> {
             match text {
                 Some(text) => {
                     out.push(b'"');
-                    escaped(text, out, Escape::Json);
+                    write_escaped(text, out, Escape::Json);
                     out.push(b'"');
                 }
                 None if matches!(*name, "time" | "client") => {
                     out.push(b'"');
-                    self.number(name, out);
+                    self.write_number(name, out);
                     out.push(b'"');
                 }
-                None => self.number(name, out),
+                None => self.write_number(name, out),
             }
         }
         for (name, value) in &self.more {
             let _ = write!(out, ",\"{name}\":\"");
-            escaped(value, out, Escape::Json);
+            write_escaped(value, out, Escape::Json);
             out.push(b'"');
         }
         out.push(b'}');
@@ -129,13 +130,13 @@ impl Record<'_> {
             Some(text) => glob(pattern, text),
             None => {
                 let mut text = Vec::new();
-                self.number(name, &mut text);
+                self.write_number(name, &mut text);
                 glob(pattern, &text)
             }
         }
     }
 
-    fn template(&self, text: &str, out: &mut Vec<u8>) {
+    fn write_template(&self, text: &str, out: &mut Vec<u8>) {
         let mut rest = text;
         while let Some((before, tail)) = rest.split_once('{') {
             out.extend_from_slice(before.as_bytes());
@@ -143,15 +144,15 @@ impl Record<'_> {
                 return;
             };
             match self.text(name) {
-                Some(value) => escaped(value, out, Escape::Plain),
-                None => self.number(name, out),
+                Some(value) => write_escaped(value, out, Escape::Plain),
+                None => self.write_number(name, out),
             }
             rest = after;
         }
         out.extend_from_slice(rest.as_bytes());
     }
 
-    /// The value of a text field; `None` = not a text field.
+    /// Returns the value of a text field, or `None` for a numeric field.
     fn text(&self, name: &str) -> Option<&[u8]> {
         Some(match name {
             "service" => self.service.as_bytes(),
@@ -174,7 +175,7 @@ impl Record<'_> {
         })
     }
 
-    fn number(&self, name: &str, out: &mut Vec<u8>) {
+    fn write_number(&self, name: &str, out: &mut Vec<u8>) {
         let [request, queue, connect, response, total] = self.spent_us;
         let mut ms = |us: u64| {
             let _ = write!(out, "{}.{:03}", us / 1_000, us % 1_000);
@@ -216,7 +217,7 @@ impl Record<'_> {
     }
 }
 
-/// Description of a termination state.
+/// Returns the description of a termination state.
 const fn end_reason(end: [u8; 2]) -> &'static str {
     match &end {
         b"--" => "completed",
@@ -240,7 +241,7 @@ const fn end_reason(end: [u8; 2]) -> &'static str {
     }
 }
 
-/// Milliseconds since 1970 as RFC 3339 writes a time, in UTC.
+/// Formats milliseconds since 1970 as an RFC 3339 timestamp in UTC.
 pub fn rfc3339(ms: u64) -> String {
     let at = utc(ms);
     let (hour, minute, second) = at.as_hms();
@@ -249,17 +250,17 @@ pub fn rfc3339(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z")
 }
 
-/// Milliseconds since 1970 as date and time in UTC; times after the year 9999 are cut off.
+/// Converts milliseconds since 1970 to a date and time in UTC. Returns the last possible time for years after 9999.
 fn utc(ms: u64) -> UtcDateTime {
     let seconds = i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
     UtcDateTime::from_unix_timestamp(seconds).unwrap_or(UtcDateTime::MAX)
 }
 
-fn or_dash(text: &[u8], out: &mut Vec<u8>) {
+fn write_or_dash(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         out.push(b'-');
     } else {
-        escaped(text, out, Escape::Plain);
+        write_escaped(text, out, Escape::Plain);
     }
 }
 
@@ -271,14 +272,14 @@ enum Escape {
 }
 
 /// Escapes text so that a client cannot end a line or a quoted string.
-fn escaped(text: &[u8], out: &mut Vec<u8>, how: Escape) {
+fn write_escaped(text: &[u8], out: &mut Vec<u8>, style: Escape) {
     for byte in text {
         match byte {
-            b'"' | b'\\' if how == Escape::Json => out.extend_from_slice(&[b'\\', *byte]),
+            b'"' | b'\\' if style == Escape::Json => out.extend_from_slice(&[b'\\', *byte]),
             b' '..=b'~' if !matches!(byte, b'"' | b'\\') => out.push(*byte),
             _ => {
-                // Bytes above ASCII are not characters by themselves: they are shown as Latin-1.
-                let _ = match how {
+                // A non-ASCII byte is not a character by itself: JSON shows it as Latin-1.
+                let _ = match style {
                     Escape::Plain => write!(out, "\\x{byte:02X}"),
                     Escape::Json => write!(out, "\\u{byte:04x}"),
                 };
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn further_variables_are_escaped_and_appended() {
+    fn other_variables_are_escaped_and_appended() {
         let line = Record {
             more: vec![("request_id", b"r-1"), ("header.x", b"a\"\nb")],
             ..line()
@@ -410,8 +411,8 @@ mod tests {
         assert_eq!(written(&format), "192.0.2.1:4711 200 -- 0.120\n");
     }
 
-    /// Year, month and day by Howard Hinnant's `civil_from_days`.
-    fn civil(days_since_1970: u64) -> (i32, u8, u8) {
+    /// Computes year, month and day with Howard Hinnant's `civil_from_days`.
+    fn civil_date(days_since_1970: u64) -> (i32, u8, u8) {
         let days = days_since_1970 + 719_468;
         let (era, day) = (days / 146_097, days % 146_097);
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -424,16 +425,16 @@ mod tests {
         };
         let year = year + era * 400 + u64::from(month <= 2);
         let day = day - (153 * shifted + 2) / 5 + 1;
-        let small = |number| u8::try_from(number).unwrap();
+        let small = |write_number| u8::try_from(write_number).unwrap();
         (i32::try_from(year).unwrap(), small(month), small(day))
     }
 
     #[test]
-    fn calendar_is_that_of_civil_from_days_for_four_centuries() {
+    fn utc_dates_match_civil_from_days_for_400_years() {
         for day in 0..=146_097 {
             let ms = day * 86_400_000;
             for at in [utc(ms), utc(ms + 86_399_999)] {
-                assert_eq!((at.year(), u8::from(at.month()), at.day()), civil(day));
+                assert_eq!((at.year(), u8::from(at.month()), at.day()), civil_date(day));
             }
             assert_eq!(utc(ms).as_hms(), (0, 0, 0));
             assert_eq!(utc(ms + 86_399_999).as_hms(), (23, 59, 59));
@@ -442,11 +443,11 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_written_in_both_formats() {
+    fn time_and_date_variables_are_in_utc() {
         let mut line = line();
         line.time_ms = 951_867_007_042;
         let mut out = Vec::new();
-        line.template("{time} {date}", &mut out);
+        line.write_template("{time} {date}", &mut out);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "2000-02-29T23:30:07.042Z 29/Feb/2000:23:30:07 +0000"
@@ -486,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn request_without_a_method_is_a_dash() {
+    fn missing_request_line_is_written_as_a_dash() {
         let line = Record {
             method: b"",
             target: b"",
@@ -504,7 +505,7 @@ mod tests {
     fn every_field_name_has_a_value() {
         for name in LogFormat::NAMES {
             let mut out = Vec::new();
-            line().template(&format!("[{{{name}}}]"), &mut out);
+            line().write_template(&format!("[{{{name}}}]"), &mut out);
             assert!(out.len() > 2 || name == "referer", "{name}");
         }
     }

@@ -1,6 +1,7 @@
 //! Responses that Weir generates itself.
 
-/// The reason phrase of a status: all registered ones, since routes may answer with any.
+/// Returns the reason phrase of a status code. All registered codes are listed, because a route may respond with any of
+/// them.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -77,13 +78,13 @@ pub struct Answer<'a> {
     pub kind: &'a str,
     /// Value of `Retry-After` in seconds.
     pub retry_after: Option<u32>,
-    /// Further fields, as whole lines.
+    /// Other fields, as complete lines.
     pub fields: &'a [u8],
-    /// The connection is closed after it.
+    /// Whether the connection is closed after the response.
     pub close: bool,
-    /// Response to HEAD: the length is sent, the body is not.
+    /// Whether this is a response to HEAD: the length is sent, but not the body.
     pub to_head: bool,
-    /// The client speaks HTTP/1.0 and needs `Connection: keep-alive`.
+    /// Whether the client uses HTTP/1.0 and needs `Connection: keep-alive`.
     pub http10: bool,
 }
 
@@ -91,7 +92,7 @@ impl<'a> Answer<'a> {
     /// The content type of plain text.
     pub const PLAIN: &'static str = "text/plain; charset=utf-8";
 
-    /// A response with the status as its body; closes the connection.
+    /// Returns a response with the status as its body, after which the connection is closed.
     pub const fn closing(status: u16) -> Self {
         Answer {
             status,
@@ -109,8 +110,8 @@ impl<'a> Answer<'a> {
     /// Appends the response to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         let line = format!("{} {}", self.status, reason(self.status));
-        let own = format!("{line}\n");
-        let body = self.body.unwrap_or(own.as_bytes());
+        let default_body = format!("{line}\n");
+        let body = self.body.unwrap_or(default_body.as_bytes());
         out.extend_from_slice(format!("HTTP/1.1 {line}\r\n").as_bytes());
         if let Some(location) = self.location {
             out.extend_from_slice(b"Location: ");
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_phrases_are_the_registered_ones() {
+    fn reason_phrases_match_rfc_9110() {
         for (status, phrase) in [
             (200, "OK"),
             (301, "Moved Permanently"),
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_phrase_is_that_of_the_http_crate() {
+    fn reason_phrases_match_the_http_crate() {
         // Newer or differently spelled in RFC 9110, RFC 2324 and the IANA registry.
         let differs = [203, 413, 418, 422];
         let mut named = 0;
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn redirect_and_busy_responses_have_their_fields() {
+    fn redirect_has_location_and_busy_response_has_retry_after() {
         let answer = Answer {
             location: Some(b"https://a.example/"),
             retry_after: Some(30),

@@ -9,8 +9,8 @@ const TOKEN: u8 = 1;
 const VALUE: u8 = 2;
 const TARGET: u8 = 4;
 const HOST: u8 = 8;
-/// Every byte but `_`.
-const PLAIN: u8 = 16;
+/// Every byte except `_`.
+const NOT_UNDERSCORE: u8 = 16;
 
 const fn classes() -> [u8; 256] {
     let mut table = [0u8; 256];
@@ -35,7 +35,7 @@ const fn classes() -> [u8; 256] {
             table[at] |= HOST;
         }
         if byte != b'_' {
-            table[at] |= PLAIN;
+            table[at] |= NOT_UNDERSCORE;
         }
         at += 1;
     }
@@ -53,20 +53,20 @@ const fn is_one_of(byte: u8, set: &[u8]) -> bool {
     false
 }
 
-/// The classes that every byte belongs to.
-fn common(text: &[u8]) -> u8 {
+/// Returns the classes to which all bytes of the text belong.
+fn common_classes(text: &[u8]) -> u8 {
     text.iter()
         .fold(u8::MAX, |seen, byte| seen & CLASS[usize::from(*byte)])
 }
 
 fn all(text: &[u8], class: u8) -> bool {
-    common(text) & class == class
+    common_classes(text) & class == class
 }
 
-/// Whether a field name contains a `_`; `None` if it is not a token.
-pub(crate) fn field_name(text: &[u8]) -> Option<bool> {
-    let classes = common(text);
-    (!text.is_empty() && classes & TOKEN != 0).then_some(classes & PLAIN == 0)
+/// Returns whether a field name contains a `_`, or `None` if the name is not a token.
+pub(crate) fn contains_underscore(text: &[u8]) -> Option<bool> {
+    let classes = common_classes(text);
+    (!text.is_empty() && classes & TOKEN != 0).then_some(classes & NOT_UNDERSCORE == 0)
 }
 
 /// Whether the text is a token (method or field name): one or more `tchar`.
@@ -105,7 +105,7 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let address = std::str::from_utf8(&rest[..end]).map(str::parse::<Ipv6Addr>);
         return matches!(address, Ok(Ok(_))) && is_port_part(&rest[end + 1..]);
     }
-    // One pass both checks the name and finds its end.
+    // A single pass checks the name and finds its end.
     let mut at = 0;
     while let Some(byte) = text.get(at) {
         match byte {
@@ -143,7 +143,7 @@ fn is_port_part(text: &[u8]) -> bool {
     port.is_some()
 }
 
-/// The text without surrounding spaces and tabs.
+/// Returns the text without leading and trailing spaces and tabs.
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let start = text.iter().position(|o| !blank(o)).unwrap_or(text.len());
@@ -154,7 +154,7 @@ pub(crate) fn trim(text: &[u8]) -> &[u8] {
     &text[start..end]
 }
 
-/// The members of a comma-separated list, trimmed, without empty ones.
+/// Returns the non-empty members of a comma-separated list, trimmed.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|byte| *byte == b',')
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn field_name_reports_underscores() {
-        assert_eq!(field_name(b"X-Forwarded-For"), Some(false));
-        assert_eq!(field_name(b"X_Forwarded_For"), Some(true));
-        assert_eq!(field_name(b"_"), Some(true));
-        assert_eq!(field_name(b"a_ b"), None);
-        assert_eq!(field_name(b""), None);
+    fn contains_underscore_is_none_for_invalid_names() {
+        assert_eq!(contains_underscore(b"X-Forwarded-For"), Some(false));
+        assert_eq!(contains_underscore(b"X_Forwarded_For"), Some(true));
+        assert_eq!(contains_underscore(b"_"), Some(true));
+        assert_eq!(contains_underscore(b"a_ b"), None);
+        assert_eq!(contains_underscore(b""), None);
     }
 
     #[test]

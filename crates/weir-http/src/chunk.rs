@@ -1,20 +1,21 @@
 //! Incremental validation of the chunked coding (RFC 9112 section 7.1), which is forwarded unchanged.
 //!
-//! Forwarding bytes unchanged is safe only if every parser finds the same end. A size therefore consists of hexadecimal
-//! digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the trailer
-//! section contains no framing field. Where trailer names with `_` must not pass, a request's trailer section is held
-//! back until it is complete ([`Chunks::for_request`]).
+//! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
+//! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
+//! trailer section contains no framing field. If trailer names with `_` are not kept, a request's trailer section is
+//! held back until it is complete ([`Chunks::for_request`]).
 
 use weir_model::Underscores;
 
 use crate::byte_class::{is_token_byte, is_value_byte};
 use crate::refusal::Refusal;
 
-/// Maximum length of a chunk extension; they are unused in practice and would allow endless sending without a body.
+/// Maximum length of a chunk extension, in bytes. Extensions are unused in practice; without a limit, a client could
+/// send data endlessly without a body.
 const EXTENSION_MAX: u16 = 256;
-/// Maximum length of a trailer section.
+/// Maximum length of a trailer section, in bytes.
 const TRAILER_MAX: u16 = 8192;
-/// Maximum number of digits of a size: below 2^60.
+/// Maximum number of digits of a chunk size, which is therefore below 2^60.
 const DIGITS_MAX: u8 = 15;
 /// Trailer names that would change the framing or the host of a message.
 const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
@@ -38,13 +39,13 @@ enum State {
 
 /// The received part of a request's trailer section, without removed fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Held {
+struct HeldTrailers {
     text: Vec<u8>,
-    /// Offset of its last line.
+    /// Offset of the last line in `text`.
     line: usize,
 }
 
-/// State of a chunked body.
+/// State of the parser of a chunked body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunks {
     state: State,
@@ -55,10 +56,10 @@ pub struct Chunks {
     line: u16,
     /// Remaining bytes of the current chunk.
     remaining: u64,
-    /// Policy for trailers with `_` in their names, and whether the current one has such a name.
+    /// Policy for trailers with `_` in their names, and whether the current trailer has such a name.
     underscores: Underscores,
     underscore: bool,
-    held: Option<Box<Held>>,
+    held: Option<Box<HeldTrailers>>,
 }
 
 impl Default for Chunks {
@@ -78,13 +79,13 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// The state before the first byte of a body.
+    /// Returns the state before the first byte of a body.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The initial state for a request's body; `underscores` applies to its trailers as to other fields. Unless it is
-    /// [`Underscores::Keep`], trailers are held back; see [`Chunks::take_held`].
+    /// Returns the initial state for a request's body. `underscores` applies to trailers as to other fields: unless it
+    /// is [`Underscores::Keep`], trailers are held back; see [`Chunks::take_held`].
     pub fn for_request(underscores: Underscores) -> Self {
         Self {
             underscores,
@@ -92,12 +93,12 @@ impl Chunks {
         }
     }
 
-    /// Whether input is currently held back.
-    const fn holds(&self) -> bool {
+    /// Whether a trailer section is being held back.
+    const fn is_holding_trailers(&self) -> bool {
         self.held.is_some()
     }
 
-    /// The trailers that were held back and may be sent; empty before the end of the body.
+    /// Returns the trailers that were held back and may now be sent; empty before the end of the body.
     pub fn take_held(&mut self) -> Vec<u8> {
         if !self.is_done() {
             return Vec::new();
@@ -105,20 +106,21 @@ impl Chunks {
         self.held.take().map(|held| held.text).unwrap_or_default()
     }
 
-    /// Whether the end of the body was reached.
+    /// Whether the body is complete.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
 
-    /// Processes input; `data` receives the content. Returns how many bytes belong to the body.
+    /// Processes input and passes the content to `data`. Returns the number of bytes that belong to the body.
     ///
     /// # Errors
-    /// The coding is malformed; input processed before remains part of the body.
+    /// The coding is malformed. Input processed before the error remains part of the body.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
         self.scan_request(input, data).map(|(taken, _)| taken)
     }
 
-    /// Like [`Chunks::scan`]; also returns how many of these bytes may be forwarded now. The rest are held back.
+    /// Like [`Chunks::scan`], but also returns the number of these bytes that may be forwarded now. The others are held
+    /// back.
     ///
     /// # Errors
     /// As [`Chunks::scan`].
@@ -128,7 +130,11 @@ impl Chunks {
         data: &mut dyn FnMut(&[u8]),
     ) -> Result<(usize, usize), Refusal> {
         let mut at = 0;
-        let mut passing = if self.holds() { Some(0) } else { None };
+        let mut forwardable = if self.is_holding_trailers() {
+            Some(0)
+        } else {
+            None
+        };
         while at < input.len() && self.state != State::Done {
             if self.state == State::Data {
                 let rest = input.len() - at;
@@ -143,7 +149,7 @@ impl Chunks {
             }
             self.step(input[at])?;
             if let Some(held) = &mut self.held {
-                passing.get_or_insert(at);
+                forwardable.get_or_insert(at);
                 held.text.push(input[at]);
                 if self.state == State::TrailerStart {
                     // The line is complete.
@@ -155,7 +161,7 @@ impl Chunks {
             }
             at += 1;
         }
-        Ok((at, passing.unwrap_or(at)))
+        Ok((at, forwardable.unwrap_or(at)))
     }
 
     fn step(&mut self, byte: u8) -> Result<(), Refusal> {
@@ -233,9 +239,9 @@ impl Chunks {
         Ok(())
     }
 
-    fn count(&mut self, most: u16, refusal: Refusal) -> Result<(), Refusal> {
+    fn count(&mut self, limit: u16, refusal: Refusal) -> Result<(), Refusal> {
         self.line += 1;
-        if self.line > most {
+        if self.line > limit {
             Err(refusal)
         } else {
             Ok(())
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn body_with_extension_and_trailer() {
+    fn extensions_and_trailers_are_part_of_the_body() {
         let body =
             b"5;a=\"b\"\r\nhello\r\n00A\r\n0123456789\r\n0\r\nExpires: never\r\n\r\nGET / HTTP/1.1";
         for step in 1..body.len() {
@@ -357,8 +363,8 @@ mod tests {
     proptest! {
         #[test]
         fn splitting_input_changes_nothing(input in prop::collection::vec(prop::sample::select(b"05aF\r\n;:x \t\0".to_vec()), 0..60), step in 1usize..9) {
-            let (whole, split) = (read(&input, 64), read(&input, step));
-            prop_assert_eq!(whole, split);
+            let (unsplit, split) = (read(&input, 64), read(&input, step));
+            prop_assert_eq!(unsplit, split);
         }
 
         #[test]

@@ -1,10 +1,11 @@
-//! Cookies and query parameters as ranges of the input, and the signature of a server for stickiness cookies.
+//! Cookies and query parameters as ranges of the input, and the signature that identifies a server in a stickiness
+//! cookie.
 
 use std::ops::Range;
 
 use crate::byte_class::trim;
 
-/// The range of the value of the cookie `name` in a `Cookie` field's value.
+/// Returns the range of the value of the cookie `name` in the value of a `Cookie` field.
 pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
     let mut at = 0;
     for pair in value.split(|byte| *byte == b';') {
@@ -20,7 +21,7 @@ pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
     None
 }
 
-/// The field's value without the cookie whose value is at `range`; empty if it has no other cookie.
+/// Returns the field's value without the cookie whose value is at `range`; empty if there is no other cookie.
 pub fn without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
     let begin = value[..range.start]
         .iter()
@@ -36,12 +37,12 @@ pub fn without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
     [before, between, after].concat()
 }
 
-/// The value of the first parameter `name` in a query; empty if the parameter has no value.
+/// Returns the value of the first parameter `name` in a query; empty if the parameter has no value.
 pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     parameters(query, name).next()
 }
 
-/// The values of all parameters `name` in a query.
+/// Returns the values of all parameters `name` in a query.
 pub fn parameters<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     query.split(|byte| *byte == b'&').filter_map(move |pair| {
         let equals = pair.iter().position(|byte| *byte == b'=');
@@ -52,7 +53,7 @@ pub fn parameters<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a 
     })
 }
 
-/// A keyed hash of `server` as sixteen hexadecimal digits; it cannot be computed without `secret`.
+/// Returns a keyed hash of `server` as sixteen hexadecimal digits; it cannot be computed without `secret`.
 pub fn sign(secret: &[u8], server: &str) -> [u8; 16] {
     let key = (
         siphash((0x7765_6972, 0x7374_6963), secret),
@@ -67,7 +68,7 @@ pub fn sign(secret: &[u8], server: &str) -> [u8; 16] {
     text
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein).
+/// Computes SipHash-2-4 (Aumasson and Bernstein).
 pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
@@ -135,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn parameters_may_be_empty() {
+    fn parameter_values_may_be_empty() {
         assert_eq!(parameter(b"a=1&b&c=", b"a"), Some(&b"1"[..]));
         assert_eq!(parameter(b"a=1&b&c=", b"b"), Some(&b""[..]));
         assert_eq!(parameter(b"a=1&b&c=", b"d"), None);
     }
 
     #[test]
-    fn siphash_test_vectors() {
+    fn siphash_matches_the_authors_test_vectors() {
         // The authors' test vectors: key 00…0f, inputs 00…00, 00…0e.
         let key = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         let input: Vec<u8> = (0..15).collect();

@@ -12,11 +12,11 @@ use crate::head::{Framing, Response};
 type Quality = u16;
 const BEST: Quality = 1_000;
 
-/// The offered coding that the client prefers; if it prefers several equally, the first of them in `offered`. `None` if
-/// it accepts none of them or prefers the unencoded content.
+/// Returns the offered coding that the client prefers; if it prefers several equally, the first of them in `offered`.
+/// Returns `None` if the client accepts none of them or prefers unencoded content.
 pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Coding> {
     let mut qualities = [None::<Quality>; Coding::ALL.len()];
-    let (mut rest, mut identity) = (None, None);
+    let (mut wildcard, mut identity) = (None, None);
     for field in fields {
         if field.name != Name::Other
             || !field.name_in(head).eq_ignore_ascii_case(b"accept-encoding")
@@ -25,21 +25,24 @@ pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Co
         }
         for member in field.value_in(head).split(|byte| *byte == b',') {
             let (name, quality) = preference(member);
-            let known = Coding::ALL
+            let coding_index = Coding::ALL
                 .iter()
                 .position(|coding| has_name(*coding, name));
-            match known {
+            match coding_index {
                 Some(at) => qualities[at] = Some(quality),
-                None if name == b"*" => rest = Some(quality),
+                None if name == b"*" => wildcard = Some(quality),
                 None if name.eq_ignore_ascii_case(b"identity") => identity = Some(quality),
                 None => {}
             }
         }
     }
-    let of = |coding: &Coding| qualities[*coding as usize].or(rest).unwrap_or(0);
-    // `max_by_key` returns the last of equals, which is the first in the list.
-    let best = offered.iter().rev().max_by_key(|coding| of(coding))?;
-    let quality = of(best);
+    let quality_of = |coding: &Coding| qualities[*coding as usize].or(wildcard).unwrap_or(0);
+    // `max_by_key` returns the last of equal elements: because of `rev`, the first in the list.
+    let best = offered
+        .iter()
+        .rev()
+        .max_by_key(|coding| quality_of(coding))?;
+    let quality = quality_of(best);
     (quality > 0 && identity.is_none_or(|identity| identity <= quality)).then_some(*best)
 }
 
@@ -48,7 +51,7 @@ fn has_name(coding: Coding, name: &[u8]) -> bool {
         || (coding == Coding::Gzip && name.eq_ignore_ascii_case(b"x-gzip"))
 }
 
-/// Parses `gzip;q=0.5`; an invalid quality counts as 0, so nothing is sent that was not clearly requested.
+/// Parses `gzip;q=0.5`. An invalid quality counts as 0, so that a coding is used only if it was clearly requested.
 fn preference(member: &[u8]) -> (&[u8], Quality) {
     let mut parts = member.split(|byte| *byte == b';');
     let name = trim(parts.next().unwrap_or_default());
@@ -63,22 +66,21 @@ fn preference(member: &[u8]) -> (&[u8], Quality) {
 
 /// Parses `0`, `0.5`, `1.000`: at most three decimals, at most 1.
 fn thousandths(text: &[u8]) -> Option<Quality> {
-    let (whole, rest) = text.split_first()?;
+    let (integer, rest) = text.split_first()?;
     let decimals = match rest {
         [] => &[][..],
         [b'.', decimals @ ..] if decimals.len() <= 3 => decimals,
         _ => return None,
     };
     let digit = |byte: u8| byte.is_ascii_digit().then(|| Quality::from(byte - b'0'));
-    let mut value = digit(*whole)?;
+    let mut value = digit(*integer)?;
     for at in 0..3 {
         value = value * 10 + decimals.get(at).map_or(Some(0), |byte| digit(*byte))?;
     }
     (value <= BEST).then_some(value)
 }
 
-/// Whether the response could be compressed for some client. If so, `Vary` informs clients and caches that it depends
-/// on `Accept-Encoding`.
+/// Whether the response could be compressed for some client. If so, the response gets `Vary: Accept-Encoding`.
 pub(crate) fn is_compressible(
     head: &[u8],
     response: &Response,
@@ -90,7 +92,7 @@ pub(crate) fn is_compressible(
     if bodiless || response.status < 200 || matches!(response.status, 204..=206 | 304) {
         return false;
     }
-    let mut fits = false;
+    let mut has_listed_type = false;
     for field in fields {
         let value = field.value_in(head);
         if field.name == Name::ContentLength && is_short(value, rules.minimum) {
@@ -102,7 +104,7 @@ pub(crate) fn is_compressible(
         let name = field.name_in(head);
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
-            12 if is(b"content-type") => fits = has_type(value, &rules.types),
+            12 if is(b"content-type") => has_listed_type = has_type(value, &rules.types),
             // The server already encoded it, or sends fields that compression would invalidate.
             16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
                 return false;
@@ -115,7 +117,7 @@ pub(crate) fn is_compressible(
             _ => {}
         }
     }
-    fits
+    has_listed_type
 }
 
 fn is_short(length: &[u8], minimum: u32) -> bool {
@@ -126,13 +128,13 @@ fn is_short(length: &[u8], minimum: u32) -> bool {
 
 /// Whether a media type, without its parameters, is one of `types`.
 fn has_type(value: &[u8], types: &[String]) -> bool {
-    let kind = value.split(|byte| *byte == b';').next();
-    let kind = trim(kind.unwrap_or_default());
+    let media_type = value.split(|byte| *byte == b';').next();
+    let media_type = trim(media_type.unwrap_or_default());
     types.iter().any(|known| match known.strip_suffix('*') {
-        Some(beginning) => kind
+        Some(beginning) => media_type
             .get(..beginning.len())
             .is_some_and(|part| part.eq_ignore_ascii_case(beginning.as_bytes())),
-        None => kind.eq_ignore_ascii_case(known.as_bytes()),
+        None => media_type.eq_ignore_ascii_case(known.as_bytes()),
     })
 }
 
@@ -141,7 +143,8 @@ fn has_member(value: &[u8], wanted: &[u8]) -> bool {
     members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
 }
 
-/// Whether a field describes the original content, and is removed or rewritten if the content is compressed.
+/// Whether a field describes the unencoded content, so that it must be removed or rewritten if the content is
+/// compressed.
 pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -163,15 +166,19 @@ pub(crate) fn write_content_fields(
     out: &mut Vec<u8>,
 ) {
     let is_removed = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
-    let tag = |field: &&Field| {
+    let is_kept_etag = |field: &&Field| {
         let is = field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
         is && !is_removed
     };
-    for field in fields.iter().filter(|field| !field.dropped).filter(tag) {
+    for field in fields
+        .iter()
+        .filter(|field| !field.dropped)
+        .filter(is_kept_etag)
+    {
         let value = field.value_in(head);
         out.extend_from_slice(b"ETag: ");
         if !value.starts_with(b"W/") {
-            // The bytes differ from the server's, the meaning does not: a weak validator.
+            // The content is equivalent to the server's but its bytes differ, so the validator must be weak.
             out.extend_from_slice(b"W/");
         }
         out.extend_from_slice(value);

@@ -1,8 +1,8 @@
-//! One request and its response as a machine without I/O: what may be forwarded, where each message ends, and whether
-//! the two connections persist.
+//! A state machine without I/O for one request and its response: what may be forwarded, where each message ends, and
+//! whether the two connections persist.
 //!
-//! The driver reads and writes; it passes in what it read and forwards the ranges that the machine returns from its own
-//! buffer. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0 client.
+//! The driver does the I/O: it passes in the bytes that it has read, and forwards the ranges of its buffer that this
+//! module returns. Bodies are not copied here, except when the chunked coding is removed for an HTTP/1.0 client.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::head::{self, Framing, HeadLimits, Request};
 use crate::refusal::Refusal;
 use crate::rewrite::{HopEdit, ResponseEdit, write_response};
 
-/// Maximum number of interim responses before a final one; more are treated as malformed.
+/// Maximum number of interim responses before the final one; more are treated as a malformed response.
 const INTERIM_MAX: u8 = 16;
 
 /// The remaining part of a body.
@@ -37,7 +37,7 @@ impl Body {
         }
     }
 
-    /// Returns how much of `input` belongs to the body; `data` receives the content.
+    /// Passes the content in `input` to `data`. Returns the number of bytes that belong to the body.
     fn take(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
         let taken = match self {
             Self::Done => 0,
@@ -67,32 +67,32 @@ impl Body {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// The final response's head is still missing.
+    /// The head of the final response was not received yet.
     Waiting,
     Body,
     Tunnel,
     Done,
 }
 
-/// What to send to the client: first what was appended to the buffer, then this part of the input.
+/// What to send to the client: first the bytes appended to the buffer, then a range of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Step {
     /// Bytes of the input that were processed.
     pub consumed: usize,
     /// Range of the input to forward unchanged.
     pub forward: Range<usize>,
-    /// Offset of the content in the buffer, after heads; used if the caller encodes it.
+    /// Offset of the content in the buffer, after any heads; used if the caller encodes the content.
     pub content: usize,
 }
 
-/// How the client's bytes are used by an exchange.
+/// How an exchange uses bytes from the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Upload {
     /// Bytes of the input that were processed.
     pub consumed: usize,
-    /// How many of them, from the start, are forwarded to the server unchanged.
+    /// Number of bytes, from the start of the input, to forward to the server unchanged.
     pub forward: usize,
-    /// Bytes to send to the server after them: trailers that were held back.
+    /// Bytes to send to the server after the forwarded ones: trailers that were held back.
     pub trailers: Vec<u8>,
 }
 
@@ -103,9 +103,9 @@ pub enum ServerEnd {
     Complete,
     /// No byte of a response was received: the request may be retried on another server.
     Unanswered,
-    /// Only interim responses were received: Weir can answer the client, but must not retry on another server.
+    /// Only interim responses were received: Weir can respond to the client, but must not retry on another server.
     Interim,
-    /// The response is truncated; the client's connection must be closed so that it notices.
+    /// The response is truncated; the client's connection must be closed so that the client detects this.
     Truncated,
 }
 
@@ -130,7 +130,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// A state without a request.
+    /// Returns a state without a request.
     pub const fn idle() -> Self {
         Self {
             request: Body::Done,
@@ -150,7 +150,7 @@ impl Exchange {
         }
     }
 
-    /// The state after the head of a request; `underscores` applies to its trailers.
+    /// Returns the state after the head of a request; `underscores` applies to the request's trailers.
     pub fn new(request: &Request, underscores: Underscores) -> Self {
         Self {
             request: match request.framing {
@@ -176,20 +176,20 @@ impl Exchange {
     /// Processes bytes from the client.
     ///
     /// # Errors
-    /// The body is malformed: the request that was forwarded so far must not be completed.
+    /// The body is malformed: the request, which may be partly forwarded, must not be completed.
     pub fn client_data(&mut self, input: &[u8]) -> Result<Upload, Refusal> {
-        let whole = |consumed| Upload {
+        let forward_all = |consumed| Upload {
             consumed,
             forward: consumed,
             trailers: Vec::new(),
         };
         if self.stage == Stage::Tunnel {
-            return Ok(whole(input.len()));
+            return Ok(forward_all(input.len()));
         }
         let content = &mut self.content;
         let mut count = |data: &[u8]| *content += data.len() as u64;
         let Body::Chunked(chunks) = &mut self.request else {
-            return self.request.take(input, &mut count).map(whole);
+            return self.request.take(input, &mut count).map(forward_all);
         };
         let (consumed, forward) = chunks.scan_request(input, &mut count)?;
         let trailers = chunks.take_held();
@@ -203,7 +203,8 @@ impl Exchange {
         })
     }
 
-    /// Bytes of the request's content so far, without the overhead of the chunked coding.
+    /// Returns the number of bytes of the request's content received so far, without the overhead of the chunked
+    /// coding.
     pub const fn request_content(&self) -> u64 {
         self.content
     }
@@ -229,18 +230,19 @@ impl Exchange {
         self.response_coding = None;
     }
 
-    /// Whether both sides now speak another protocol.
+    /// Whether the connection has switched to another protocol.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self.stage, Stage::Tunnel)
     }
 
-    /// Status of the final response; 0 before it.
+    /// Returns the status code of the final response, or 0 before it.
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// Bytes of the response's body that may be forwarded to the client without passing [`Self::server_data`]: the rest
-    /// of a body with a length, any number if the body ends with the connection.
+    /// Returns the number of bytes of the response's body that may be forwarded to the client without calling
+    /// [`Self::server_data`]: the rest of a body with a length, or any number if the body ends with the connection.
+    /// Returns `None` if the bytes must be processed here.
     pub const fn response_remaining(&self) -> Option<u64> {
         match (self.stage, &self.response) {
             _ if self.response_coding.is_some() => None,
@@ -261,7 +263,8 @@ impl Exchange {
         }
     }
 
-    /// Bytes of the request's body that may be forwarded to the server without passing [`Self::client_data`].
+    /// Returns the number of bytes of the request's body that may be forwarded to the server without calling
+    /// [`Self::client_data`], or `None` if the bytes must be processed here.
     pub const fn request_remaining(&self) -> Option<u64> {
         match (self.stage, &self.request) {
             (Stage::Waiting | Stage::Body, Body::Length(remaining)) => Some(*remaining),
@@ -279,8 +282,8 @@ impl Exchange {
         }
     }
 
-    /// The coding to apply to the response's content, known after its head: content is then appended to the buffer from
-    /// [`Step::content`] on, and the caller encodes it as a chunked body.
+    /// Returns the coding to apply to the response's content; it is known after the response's head. Content is then
+    /// appended to the buffer starting at [`Step::content`], and the caller encodes it as a chunked body.
     pub const fn response_coding(&self) -> Option<Coding> {
         self.response_coding
     }
@@ -290,31 +293,32 @@ impl Exchange {
         self.to_head
     }
 
-    /// After the response: whether the client's connection persists.
+    /// Whether the client's connection persists after the response.
     pub fn client_persists(&self) -> bool {
         self.client_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Whether the client's connection could persist after a response from Weir itself.
+    /// Whether the client's connection could persist after a response generated by Weir.
     pub fn client_could_persist(&self) -> bool {
         self.client_persists && self.stage == Stage::Waiting && self.request == Body::Done
     }
 
-    /// Whether the client speaks HTTP/1.0.
+    /// Whether the client uses HTTP/1.0.
     pub const fn is_http10(&self) -> bool {
         self.http10
     }
 
-    /// After the response: whether the server's connection can be reused.
+    /// Whether the server's connection can be reused after the response.
     pub fn server_persists(&self) -> bool {
         self.server_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Processes bytes from the server; `edit` applies to the head of the final response. `closing` = inform the client
-    /// that this is the last response. Output that must be sent first is appended to `out`; `fields` is scratch space.
+    /// Processes bytes from the server. `edit` applies to the head of the final response. If `closing` is true, the
+    /// client is informed that this is the last response. Output that must be sent first is appended to `out`. `fields`
+    /// is scratch space.
     ///
     /// # Errors
-    /// The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still answer the
+    /// The response is malformed. If [`is_answered`](Self::is_answered) returns false, Weir can still respond to the
     /// client.
     pub fn server_data(
         &mut self,
@@ -395,8 +399,8 @@ impl Exchange {
             }
             if !self.http10 {
                 let hop = HopEdit::default();
-                let nothing = ResponseEdit::default();
-                write_response(input, &response, fields, hop, &nothing, out);
+                let no_edit = ResponseEdit::default();
+                write_response(input, &response, fields, hop, &no_edit, out);
             }
             return Ok(Some(response.len));
         }
@@ -407,11 +411,11 @@ impl Exchange {
         });
         let coding = rules.filter(|_| varies).and_then(|one| one.negotiated);
         // After an incomplete request, the next one cannot be distinguished from the rest of its body.
-        let ends = closing
+        let closes_client = closing
             || self.request != Body::Done
             || self.decode
             || (response.framing == Framing::UntilClose && coding.is_none());
-        self.client_persists &= !ends;
+        self.client_persists &= !closes_client;
         self.server_persists = response.keep_alive;
         self.status = response.status;
         self.response = Body::new(response.framing);
@@ -423,7 +427,7 @@ impl Exchange {
         self.response_coding =
             coding.filter(|_| self.stage == Stage::Body || self.stage == Stage::Done);
         if self.stage == Stage::Done && !self.to_head {
-            // An empty body does not get shorter.
+            // Compression does not make an empty body shorter.
             self.response_coding = None;
         }
         let hop = HopEdit {
@@ -438,7 +442,7 @@ impl Exchange {
         Ok(Some(response.len))
     }
 
-    /// The server closed its side.
+    /// Handles the end of the server's connection.
     pub fn server_end(&mut self) -> ServerEnd {
         match self.stage {
             Stage::Waiting if self.interim == 0 => ServerEnd::Unanswered,

@@ -1,10 +1,10 @@
-//! Field lines as ranges in a head, and the field names with a meaning for a proxy.
+//! Field lines as ranges in a head, and the field names that a proxy interprets.
 
 use std::ops::Range;
 
 use memchr::memchr;
 
-use crate::byte_class::{field_name, is_value, trim};
+use crate::byte_class::{contains_underscore, is_value, trim};
 use crate::refusal::Refusal;
 
 /// Field names that a proxy handles specially.
@@ -63,43 +63,43 @@ impl Name {
 /// A field line in a head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The field's name.
     pub name: Name,
-    /// Offset of its line.
+    /// Offset of the field's line in the head.
     start: u32,
     name_end: u32,
     value: (u32, u32),
-    /// Offset after its CRLF.
+    /// Offset after the line's CRLF.
     end: u32,
-    /// Whether it is not forwarded.
+    /// Whether the field is not forwarded.
     pub dropped: bool,
-    /// Whether its name contains a `_`, which many servers treat like `-`.
+    /// Whether the name contains a `_`, which many servers treat like `-`.
     pub(crate) underscore: bool,
 }
 
-const fn wide(at: u32) -> usize {
+const fn to_usize(at: u32) -> usize {
     at as usize
 }
 
 impl Field {
-    /// The line, CRLF included.
+    /// Returns the range of the line, including its CRLF.
     pub const fn line(&self) -> Range<usize> {
-        wide(self.start)..wide(self.end)
+        to_usize(self.start)..to_usize(self.end)
     }
 
-    /// Its name as written.
+    /// Returns the name as the sender wrote it.
     pub fn name_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
-        &head[wide(self.start)..wide(self.name_end)]
+        &head[to_usize(self.start)..to_usize(self.name_end)]
     }
 
-    /// Its value without blanks around it.
+    /// Returns the value without leading and trailing whitespace.
     pub fn value_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
-        &head[wide(self.value.0)..wide(self.value.1)]
+        &head[to_usize(self.value.0)..to_usize(self.value.1)]
     }
 
-    /// Whether it is a framing field with unusual whitespace around its value: some parsers treat extra whitespace as
-    /// part of the value.
-    pub(crate) fn is_odd_framing(&self) -> bool {
+    /// Whether this is a framing field with unusual whitespace around its value, which some parsers treat as part of
+    /// the value.
+    pub(crate) fn is_unusual_framing(&self) -> bool {
         matches!(self.name, Name::ContentLength | Name::TransferEncoding)
             && (self.value.0 != self.name_end + 2 || self.end != self.value.1 + 2)
     }
@@ -112,7 +112,7 @@ impl Field {
         }
         let colon = memchr(b':', text).ok_or(Refusal::Field)?;
         let (name, rest) = (&text[..colon], &text[colon + 1..]);
-        let underscore = field_name(name).ok_or(Refusal::Field)?;
+        let underscore = contains_underscore(name).ok_or(Refusal::Field)?;
         if !is_value(rest) {
             return Err(Refusal::Field);
         }
@@ -135,7 +135,7 @@ impl Field {
     }
 }
 
-/// The offset after the CRLF of the line that begins at `start`; `None` while the line is incomplete.
+/// Returns the offset after the CRLF of the line that begins at `start`, or `None` while the line is incomplete.
 pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
     match memchr(b'\n', &input[start..]) {
         None => Ok(None),
@@ -148,7 +148,7 @@ pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refu
 pub(crate) fn fields(
     input: &[u8],
     start: usize,
-    most: usize,
+    max_fields: usize,
     into: &mut Vec<Field>,
 ) -> Result<Option<usize>, Refusal> {
     into.clear();
@@ -160,7 +160,7 @@ pub(crate) fn fields(
         if end - at == 2 {
             return Ok(Some(end));
         }
-        if into.len() == most {
+        if into.len() == max_fields {
             return Err(Refusal::TooManyFields);
         }
         into.push(Field::parse(input, at..end)?);

@@ -1,8 +1,8 @@
-//! Strict parsing of request and response heads; names and values are kept as ranges in the input.
+//! Strict parsing of request and response heads. Names and values are represented as ranges of the input.
 //!
 //! Every message that two parsers could interpret differently is rejected (RFC 9112 section 11.2): both framings at
 //! once, a repeated length, a coding other than `chunked`, whitespace before a colon, folded lines, bare CR or LF.
-//! Leniency here would be a vulnerability of the server behind.
+//! Leniency here would make the servers vulnerable to request smuggling.
 
 mod framing;
 mod line;
@@ -20,15 +20,15 @@ use crate::refusal::Refusal;
 /// Limits and options for parsing a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes of the whole head.
+    /// Maximum length of the head, in bytes.
     pub head: usize,
-    /// Bytes of the target.
+    /// Maximum length of the target, in bytes.
     pub target: usize,
-    /// Field lines.
+    /// Maximum number of field lines.
     pub fields: usize,
     /// Whether CONNECT is accepted.
     pub connect: bool,
-    /// Policy for a request's fields with `_` in their names; a response keeps them.
+    /// Policy for a request's fields with `_` in their names; in responses, they are kept.
     pub underscores: Underscores,
 }
 
@@ -115,10 +115,10 @@ impl Method {
     }
 }
 
-/// The head of a request. Offsets refer to the input that it was parsed from.
+/// The head of a request. Offsets refer to the input from which it was parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes up to the body, empty lines before the request line included.
+    /// Length in bytes up to the body, including empty lines before the request line.
     pub len: usize,
     /// The method.
     pub method: Method,
@@ -126,7 +126,7 @@ pub struct Request {
     target: (usize, usize),
     authority: Option<(usize, usize)>,
     path: (usize, usize),
-    /// HTTP/1.0 instead of HTTP/1.1.
+    /// Whether the version is HTTP/1.0, not HTTP/1.1.
     pub http10: bool,
     /// How the end of its body is determined.
     pub framing: Framing,
@@ -141,22 +141,22 @@ pub struct Request {
 }
 
 impl Request {
-    /// The method as written.
+    /// Returns the method as the client wrote it.
     pub fn method_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.method_text.0..self.method_text.1]
     }
 
-    /// The target as written.
+    /// Returns the target as the client wrote it.
     pub fn target_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.target.0..self.target.1]
     }
 
-    /// Path and query; `*` for `OPTIONS *`; empty if an absolute target has none.
+    /// Returns path and query; `*` for `OPTIONS *`; empty if an absolute target has neither.
     pub fn path_in<'a>(&self, head: &'a [u8]) -> &'a [u8] {
         &head[self.path.0..self.path.1]
     }
 
-    /// The requested host with its port: the target's authority, or else the value of `Host`.
+    /// Returns the requested host with its port: the target's authority if present, otherwise the value of `Host`.
     pub fn host_in<'a>(&self, head: &'a [u8], fields: &[Field]) -> Option<&'a [u8]> {
         if let Some((start, end)) = self.authority {
             return Some(&head[start..end]);
@@ -174,11 +174,11 @@ impl Request {
 /// The head of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// Bytes up to the body.
+    /// Length in bytes up to the body.
     pub len: usize,
     /// Status code, 100 to 999.
     pub status: u16,
-    /// From the code to the end of the status line, CRLF included.
+    /// Range from the status code to the end of the status line, including its CRLF.
     pub(crate) status_text: (usize, usize),
     /// How the end of its body is determined.
     pub framing: Framing,
@@ -186,7 +186,7 @@ pub struct Response {
     pub keep_alive: bool,
 }
 
-/// Parses a request head; `None` while it is incomplete.
+/// Parses a request head. Returns `None` while the head is incomplete.
 ///
 /// # Errors
 /// The request is malformed, ambiguous, or exceeds the limits.
@@ -231,7 +231,7 @@ fn interpret_request(
         match field.name {
             Name::Host => {
                 hosts += 1;
-                // It is empty if the target has no authority (RFC 9112 section 3.2).
+                // `Host` is empty if the target has no authority (RFC 9112 section 3.2).
                 let host = field.value_in(head);
                 if hosts > 1 || !(host.is_empty() || is_authority(host)) {
                     return Err(Refusal::Host);
@@ -259,8 +259,8 @@ fn interpret_request(
         if rule == Underscores::Reject {
             return Err(Refusal::Underscore);
         }
-        // Removed, so that neither routes nor servers see them: a server that treats `_` as `-` (CGI, WSGI) would
-        // mistake `X_Forwarded_For` for the field that Weir writes.
+        // Remove these fields, so that neither routes nor servers see them: a server that treats `_` as `-` (CGI, WSGI)
+        // would mistake `X_Forwarded_For` for the field that Weir writes.
         fields.retain(|field| !field.underscore);
         request.underscores = underscores;
     }
@@ -278,11 +278,13 @@ fn interpret_request(
         }
         Some(_) => return Err(Refusal::Expectation),
     }
-    let wanted = upgrade_to.is_some_and(|to| {
+    let is_supported_upgrade = upgrade_to.is_some_and(|to| {
         !members(to).any(|one| one.get(..2).is_some_and(|h| h.eq_ignore_ascii_case(b"h2")))
     });
-    request.upgrade =
-        options.upgrade && wanted && !request.http10 && request.framing == Framing::None;
+    request.upgrade = options.upgrade
+        && is_supported_upgrade
+        && !request.http10
+        && request.framing == Framing::None;
     for field in fields.iter_mut() {
         match field.name {
             Name::Upgrade => field.dropped = !request.upgrade,
@@ -293,7 +295,7 @@ fn interpret_request(
     Ok(())
 }
 
-/// Parses a response head; `None` while it is incomplete. `to_head` = it is a response to HEAD.
+/// Parses a response head. Returns `None` while the head is incomplete. `to_head`: the response is to a HEAD request.
 ///
 /// # Errors
 /// The response is malformed, ambiguous, or exceeds the limits.
@@ -319,20 +321,20 @@ pub fn response(
     };
     too_large(end)?;
     let options = connection_options(input, into);
-    let switches = status == 101;
+    let switches_protocol = status == 101;
     for field in into.iter_mut() {
         match field.name {
             Name::Connection | Name::HopByHop => field.dropped = true,
-            Name::Upgrade => field.dropped = !switches && status != 426,
+            Name::Upgrade => field.dropped = !switches_protocol && status != 426,
             _ => {}
         }
     }
-    let stated = framing(input, into, http10)?;
+    let declared = framing(input, into, http10)?;
     let bodiless = to_head || status < 200 || status == 204 || status == 304;
     let framing = if bodiless {
         Framing::None
     } else {
-        stated.unwrap_or(Framing::UntilClose)
+        declared.unwrap_or(Framing::UntilClose)
     };
     if status < 200 || status == 204 {
         // RFC 9110 section 8.6: such responses must not have these fields.
@@ -358,8 +360,8 @@ fn drop_all(fields: &mut [Field], names: &[Name]) {
     }
 }
 
-/// Whether the first line of a rejected head looks like a request except for the version: the client does not speak
-/// HTTP and would not understand an HTTP response.
+/// Whether the first line of a rejected head looks like a request line except for the version: the client uses another
+/// protocol and would not understand an HTTP response.
 pub fn is_other_protocol(input: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
     let line = input[..end].trim_ascii_end();
@@ -368,8 +370,8 @@ pub fn is_other_protocol(input: &[u8]) -> bool {
     version.is_some_and(|version| !version.starts_with(b"HTTP/")) && words.next().is_none()
 }
 
-/// Searches for the end of a head from `from` on without parsing it. Returns the offset after the empty line, or
-/// `None`. For input received in pieces: each byte is examined once.
+/// Searches for the end of a head, starting at `from`, without parsing the head. Returns the offset after the empty
+/// line, or `None` if the head is incomplete. If input is received in pieces, each byte is examined only once.
 ///
 /// # Errors
 /// A line ends with a bare LF.
@@ -382,10 +384,10 @@ pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
         }
         // Empty lines before the first line do not end the head.
         let first: Range<usize> = 0..newline.saturating_sub(1);
-        let blank = input[first]
+        let is_only_line_ends = input[first]
             .iter()
             .all(|byte| matches!(byte, b'\r' | b'\n'));
-        if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !blank {
+        if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !is_only_line_ends {
             return Ok(Some(newline + 1));
         }
         at = newline + 1;

@@ -1,11 +1,10 @@
-//! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, for choosing a
-//! server.
+//! Reads the server name (SNI, RFC 6066 section 3) from a TLS ClientHello without terminating TLS, to select a route.
 //!
-//! A missing or malformed ClientHello has no name; the server will reject it. Messages may be fragmented over records;
-//! at most [`HELLO_MAX`] bytes are buffered.
+//! A missing or malformed ClientHello counts as one without a name; the server will reject it. Messages may be
+//! fragmented over several records. At most [`HELLO_MAX`] bytes are buffered.
 
-/// Maximum number of bytes that are buffered; a ClientHello with the largest key shares and tickets needs a third of
-/// it.
+/// Maximum number of bytes that are buffered. A ClientHello with the largest key shares and tickets needs a third of
+/// this.
 pub const HELLO_MAX: usize = 16 << 10;
 
 const HANDSHAKE: u8 = 22;
@@ -13,7 +12,7 @@ const CLIENT_HELLO: u8 = 1;
 const RECORD_MAX: usize = 16 << 10;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
-/// RFC 1035 section 2.3.4.
+/// Maximum length of a host name, in bytes (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 
 /// Result of parsing a client's first bytes.
@@ -23,7 +22,7 @@ pub enum Hello {
     More,
     /// The requested host, in lower case, without a trailing dot.
     Name(String),
-    /// TLS without a name, or not TLS.
+    /// The client sends no server name, or does not use TLS.
     Nameless,
 }
 
@@ -46,14 +45,14 @@ impl<'a> Cursor<'a> {
         )
     }
 
-    /// Bytes after their length, which takes `width` bytes.
+    /// Returns the bytes after a length field of `width` bytes.
     fn prefixed(&mut self, width: usize) -> Option<&'a [u8]> {
         let count = self.number(width)?;
         self.bytes(count)
     }
 }
 
-/// Reads the name from everything that a client sent so far.
+/// Reads the server name from all bytes received from a client so far.
 pub fn server_name(input: &[u8]) -> Hello {
     let mut records = Cursor(input);
     let mut message: Vec<u8> = Vec::new();
@@ -114,8 +113,8 @@ fn name(hello: &[u8]) -> Option<String> {
 
 fn host(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".").unwrap_or(name);
-    let matches = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(matches) {
+    let is_host_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(is_host_byte) {
         return None;
     }
     Some(String::from_utf8_lossy(name).to_ascii_lowercase())
@@ -127,32 +126,32 @@ mod tests {
 
     use super::*;
 
-    fn counted(width: usize, content: &[u8]) -> Vec<u8> {
+    fn length_prefixed(width: usize, content: &[u8]) -> Vec<u8> {
         let length = content.len().to_be_bytes();
         [&length[8 - width..], content].concat()
     }
 
-    /// A ClientHello with an extension before the name, in records of `step` bytes.
+    /// Returns a ClientHello with an extension before the server name, in records of `step` bytes.
     fn hello(name: Option<&[u8]>, step: usize) -> Vec<u8> {
-        let mut extensions = [&[0u8, 43][..], &counted(2, &[2, 3, 4])].concat();
+        let mut extensions = [&[0u8, 43][..], &length_prefixed(2, &[2, 3, 4])].concat();
         if let Some(name) = name {
-            let entry = [&[HOST_NAME][..], &counted(2, name)].concat();
+            let entry = [&[HOST_NAME][..], &length_prefixed(2, name)].concat();
             extensions.extend([0, 0]);
-            extensions.extend(counted(2, &counted(2, &entry)));
+            extensions.extend(length_prefixed(2, &length_prefixed(2, &entry)));
         }
         let body = [
             &[3u8, 3][..],
             &[7; 32],
-            &counted(1, &[9; 32]),
-            &counted(2, &[0x13, 1]),
-            &counted(1, &[0]),
-            &counted(2, &extensions),
+            &length_prefixed(1, &[9; 32]),
+            &length_prefixed(2, &[0x13, 1]),
+            &length_prefixed(1, &[0]),
+            &length_prefixed(2, &extensions),
         ]
         .concat();
-        let message = [&[CLIENT_HELLO][..], &counted(3, &body)].concat();
+        let message = [&[CLIENT_HELLO][..], &length_prefixed(3, &body)].concat();
         let records = message.chunks(step);
         records
-            .flat_map(|part| [&[HANDSHAKE, 3, 1][..], &counted(2, part)].concat())
+            .flat_map(|part| [&[HANDSHAKE, 3, 1][..], &length_prefixed(2, part)].concat())
             .collect()
     }
 
@@ -192,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// A corrupted ClientHello has the same final result for a prefix as for the whole.
+        /// If the result for a prefix of a corrupted ClientHello is final, the whole ClientHello has the same result.
         #[test]
         fn corrupted_hello_has_a_stable_result(at in 0usize..140, byte: u8, step in 1usize..60, end in 0usize..400) {
             let mut bytes = hello(Some(b"a.example"), step);

@@ -1,10 +1,10 @@
-//! HTTP/1 for a proxy: strict parsing of heads, message framing, header hygiene, and one exchange as a machine without
-//! I/O.
+//! HTTP/1 for a proxy: strict parsing of heads, message framing, header hygiene, and a state machine without I/O for
+//! one exchange.
 //!
-//! [`head`] parses requests and responses and rejects whatever two parsers could interpret differently; [`rewrite`]
-//! forwards heads by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] pairs a request with its
-//! response and decides when it ends and whether the connections persist; [`hello`] reads the server name of a TLS
-//! ClientHello; [`answer`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a route.
+//! [`head`] parses requests and responses and rejects messages that two parsers could interpret differently;
+//! [`rewrite`] forwards heads by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] pairs a request
+//! with its response and decides when it ends and whether the connections persist; [`hello`] reads the server name of a
+//! TLS ClientHello; [`answer`] writes Weir's own responses; [`path`] normalizes paths; [`route`] selects a route.
 //!
 //! The crate owns no buffer, socket, clock or header map. Names and values are ranges in the caller's input.
 

@@ -1,4 +1,4 @@
-//! Normalization of paths before routes are compared: one spelling for all paths that servers treat alike.
+//! Normalization of paths before they are compared with routes: one spelling for all paths that servers treat alike.
 //!
 //! [`normalize`] implements syntax-based normalization (RFC 3986 section 6.2.2): escapes of unreserved characters are
 //! decoded, the digits of other escapes become upper case, characters that a URI must not contain are escaped, and dot
@@ -8,7 +8,7 @@
 //!
 //! Invalid escapes (`%zz`) and `%00` are rejected, as in nginx and Envoy: servers disagree on their meaning.
 //!
-//! A path that is already normal, as nearly all are, is not copied: one pass detects that and finds the end of the
+//! A path that is already normal, as nearly all are, is not copied: a single pass detects this and finds the end of the
 //! path.
 
 use weir_model::{EncodedSlash, NormalizePath};
@@ -58,14 +58,14 @@ pub struct RequestPath<'a> {
     /// Length of the path.
     path: usize,
     changed: bool,
-    /// Routes have made it: see [`Self::rewritten`].
+    /// Whether a route rewrote the path: see [`Self::rewritten`].
     rewritten: bool,
     /// See [`Self::first_route`].
     first_route: u32,
 }
 
 impl<'a> RequestPath<'a> {
-    /// The path as received, without normalization.
+    /// Returns the path and query as received, without normalization.
     pub fn received(text: &'a [u8]) -> Self {
         let path = memchr::memchr(b'?', text).unwrap_or(text.len());
         Self {
@@ -77,7 +77,8 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// A path and query that routes have made, and the first route to compare it with.
+    /// Returns a path and query that a route has rewritten. `first_route` is the index of the first route to compare it
+    /// with.
     pub fn rewritten(text: &'a [u8], first_route: u32) -> Self {
         Self {
             changed: true,
@@ -87,12 +88,12 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// The index of the first route to compare it with: those before it have been applied.
+    /// Returns the index of the first route to compare the path with. The routes before it have been applied.
     pub const fn first_route(&self) -> usize {
         self.first_route as usize
     }
 
-    /// The same path for this route and the following ones.
+    /// Returns the same path, to be compared with this route and the following ones.
     #[must_use]
     pub const fn from_route(self, first_route: u32) -> Self {
         Self {
@@ -101,12 +102,12 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// Whether routes have made it, so that servers get it in place of the received one.
+    /// Whether a route rewrote the path: servers receive it instead of the path that the client sent.
     pub const fn is_rewritten(&self) -> bool {
         self.rewritten
     }
 
-    /// The path; `/` if it is empty.
+    /// Returns the path, or `/` if it is empty.
     pub fn path(&self) -> &'a [u8] {
         match self.path {
             0 => b"/",
@@ -114,33 +115,34 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// The query, without its question mark.
+    /// Returns the query without its question mark.
     pub fn query(&self) -> &'a [u8] {
         self.text.get(self.path + 1..).unwrap_or_default()
     }
 
-    /// The query with its question mark; empty if there is none.
+    /// Returns the query with its question mark; empty if there is no query.
     pub fn query_part(&self) -> &'a [u8] {
         &self.text[self.path..]
     }
 
-    /// Path and query.
+    /// Returns path and query.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.text
     }
 
-    /// Whether it differs from the received text.
+    /// Whether the path differs from what the client sent.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
 }
 
-/// Path and query with the path in normal form. `buffer` is written only if the normal form differs.
+/// Returns path and query with the path in normal form. `buffer` is written only if the normal form differs from
+/// `text`.
 ///
-/// A target that is not a path (`*`) is kept.
+/// A target that is not a path (`*`) is returned unchanged.
 ///
 /// # Errors
-/// An escape is invalid or encodes NUL, or it is an encoded slash and the rules reject those.
+/// An escape is invalid, encodes NUL, or is an encoded slash that the rules reject.
 pub fn normalize<'a>(
     text: &'a [u8],
     rules: &NormalizePath,
@@ -169,11 +171,12 @@ pub fn normalize<'a>(
     })
 }
 
-/// Path and query with the path as files are named: escapes of all characters that a path may contain are decoded, also
-/// of reserved ones and of slashes, and slashes are merged. `None`: `target` is spelled like that, or has an invalid
-/// escape.
+/// Returns path and query with the path as a file name: escapes of all characters that a path may contain are decoded,
+/// including reserved characters and slashes, and slashes are merged. Returns `None` if this does not change the path,
+/// or if an escape is invalid.
 ///
-/// Routes may distinguish spellings that lead to one file, so this one must have the same route.
+/// Different spellings of one file name may match different routes. The caller compares both spellings, and both must
+/// have the same route.
 pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<RequestPath<'a>> {
     let path = target.path();
     if memchr::memchr(b'%', path).is_none() && memchr::memmem::find(path, b"//").is_none() {
@@ -183,7 +186,7 @@ pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<
     let mut rest = path;
     while let Some(byte) = rest.first() {
         let (byte, len) = match byte {
-            b'%' => (decoded(rest)?, 3),
+            b'%' => (decode_escape(rest)?, 3),
             byte => (*byte, 1),
         };
         rest = &rest[len..];
@@ -207,7 +210,7 @@ pub fn literal<'a>(target: &RequestPath<'_>, buffer: &'a mut Vec<u8>) -> Option<
     })
 }
 
-/// Length of the path, if it is already normal.
+/// Returns the length of the path in bytes if the path is already normal.
 fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
     match text.first() {
         Some(b'/') => {}
@@ -235,8 +238,8 @@ fn is_dot_segment(text: &[u8]) -> bool {
     matches!(rest.first(), None | Some(b'/' | b'?'))
 }
 
-/// A part of a path in normal form.
-enum Part {
+/// An element of a path in normal form.
+enum Token {
     Slash,
     /// A literal byte.
     Byte(u8),
@@ -251,12 +254,12 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
     if path.is_empty() {
         out.push(b'/');
     }
-    while let Some((part, len)) = part(rest, rules)? {
+    while let Some((token, len)) = next_token(rest, rules)? {
         rest = &rest[len..];
-        match part {
-            Part::Byte(byte) => out.push(byte),
-            Part::Escaped(byte) => escape(byte, out),
-            Part::Slash => {
+        match token {
+            Token::Byte(byte) => out.push(byte),
+            Token::Escaped(byte) => escape(byte, out),
+            Token::Slash => {
                 let removed = remove_dots(out, &mut segment);
                 let double = rules.merge_slashes && segment > 0 && segment == out.len();
                 if !removed && !double {
@@ -270,18 +273,18 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
     Ok(())
 }
 
-/// The first part of the path, and its length in the input.
-fn part(path: &[u8], rules: &NormalizePath) -> Result<Option<(Part, usize)>, Refusal> {
+/// Returns the first element of the path, and its length in the input in bytes.
+fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize)>, Refusal> {
     let Some(byte) = path.first().copied() else {
         return Ok(None);
     };
     Ok(Some(match CLASS[usize::from(byte)] {
-        Class::Slash => (Part::Slash, 1),
-        Class::Plain | Class::Dot => (Part::Byte(byte), 1),
+        Class::Slash => (Token::Slash, 1),
+        Class::Plain | Class::Dot => (Token::Byte(byte), 1),
         Class::Percent => {
-            let value = decoded(path).filter(|value| *value != 0);
+            let value = decode_escape(path).filter(|value| *value != 0);
             match value.ok_or(Refusal::Escape)? {
-                value if is_unreserved(value) => (Part::Byte(value), 3),
+                value if is_unreserved(value) => (Token::Byte(value), 3),
                 value => (reserved(value, rules)?, 3),
             }
         }
@@ -289,32 +292,32 @@ fn part(path: &[u8], rules: &NormalizePath) -> Result<Option<(Part, usize)>, Ref
     }))
 }
 
-fn reserved(byte: u8, rules: &NormalizePath) -> Result<Part, Refusal> {
+fn reserved(byte: u8, rules: &NormalizePath) -> Result<Token, Refusal> {
     match (byte, rules.encoded_slash) {
-        (b'/' | b'\\', EncodedSlash::Decode) => Ok(Part::Slash),
+        (b'/' | b'\\', EncodedSlash::Decode) => Ok(Token::Slash),
         (b'/' | b'\\', EncodedSlash::Reject) => Err(Refusal::EncodedSlash),
-        _ => Ok(Part::Escaped(byte)),
+        _ => Ok(Token::Escaped(byte)),
     }
 }
 
-/// Ends the last segment of `out`. Returns whether it was a dot segment, which is then removed with its slash.
-fn remove_dots(out: &mut Vec<u8>, segment: &mut usize) -> bool {
-    match &out[*segment..] {
-        b"." if *segment > 0 => out.truncate(*segment),
-        b".." if *segment > 0 => {
+/// Removes the last segment of `out` with its slash if it is a dot segment. Returns whether it was one.
+fn remove_dots(out: &mut Vec<u8>, segment_start: &mut usize) -> bool {
+    match &out[*segment_start..] {
+        b"." if *segment_start > 0 => out.truncate(*segment_start),
+        b".." if *segment_start > 0 => {
             // Remove the parent with its slash, but keep the root's.
-            let parent = &out[..*segment - 1];
+            let parent = &out[..*segment_start - 1];
             let slash = memchr::memrchr(b'/', parent);
-            *segment = slash.map_or(1, |slash| slash + 1);
-            out.truncate(*segment);
+            *segment_start = slash.map_or(1, |slash| slash + 1);
+            out.truncate(*segment_start);
         }
         _ => return false,
     }
     true
 }
 
-/// The byte encoded by the escape at the start of `text`.
-fn decoded(text: &[u8]) -> Option<u8> {
+/// Returns the byte that the escape at the start of `text` encodes.
+fn decode_escape(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
 }
@@ -329,14 +332,14 @@ fn escape(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte)]);
 }
 
-/// Result of checking a route's pattern against normalization.
+/// Result of checking a route's pattern: whether a normalized path can match it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     /// The pattern is normal as written.
     Normal,
     /// The normal spelling of the pattern.
     Normalized(String),
-    /// No normal path matches; contains the probably intended pattern, if there is one.
+    /// No normal path matches. Contains the pattern that was probably intended, if there is one.
     Never(Option<String>),
 }
 
@@ -348,7 +351,7 @@ pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
     };
     let pieces: Vec<&[u8]> = spelled.split(|byte| *byte == b'*').collect();
     let last = pieces.len() - 1;
-    let defect = |(at, piece): (usize, &&[u8])| {
+    let has_dots_or_slashes = |(at, piece): (usize, &&[u8])| {
         let ends = at == last
             && piece
                 .rsplit(|byte| *byte == b'/')
@@ -357,22 +360,25 @@ pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
         let slashed = piece.contains(&b'/') && (ends || dots_within(piece));
         slashed || (rules.merge_slashes && memchr::memmem::find(piece, b"//").is_some())
     };
-    let mut defects = pieces.iter().enumerate().filter(|piece| defect(*piece));
+    let mut defects = pieces
+        .iter()
+        .enumerate()
+        .filter(|piece| has_dots_or_slashes(*piece));
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
         (None, _) => text(spelled).map_or(Pattern::Never(None), Pattern::Normalized),
-        // After a star, what a dot segment removes is unknown.
+        // After a star, it is unknown what a dot segment removes.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
-            let fixed = pieces[0].len();
-            let whole = if last == 0 {
-                fixed
+            let piece_len = pieces[0].len();
+            let prefix_len = if last == 0 {
+                piece_len
             } else {
                 memchr::memrchr(b'/', pieces[0]).map_or(0, |slash| slash + 1)
             };
             let mut out = Vec::new();
-            let normal = write_normal(&spelled[..whole], rules, &mut out);
-            out.extend_from_slice(&spelled[whole..]);
+            let normal = write_normal(&spelled[..prefix_len], rules, &mut out);
+            out.extend_from_slice(&spelled[prefix_len..]);
             Pattern::Never(normal.ok().and_then(|()| text(out)))
         }
         _ => Pattern::Never(None),
@@ -387,28 +393,28 @@ fn is_dots(segment: &[u8]) -> bool {
 fn dots_within(piece: &[u8]) -> bool {
     let count = piece.iter().filter(|byte| **byte == b'/').count();
     let mut segments = piece.split(|byte| *byte == b'/');
-    // The first and the last one may continue in what a star matches.
+    // The first and the last segment may continue in the bytes that a star matches.
     segments.next();
     segments.take(count.saturating_sub(1)).any(is_dots)
 }
 
-/// A pattern with normalized escapes; `None` = an escape that no normal path contains.
+/// Returns the pattern with normalized escapes, or `None` if it has an escape that no normal path contains.
 fn normalize_escapes(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(pattern.len());
     let mut rest = pattern;
     while let Some(byte) = rest.first().copied() {
-        // An escape that is cut off by a star matches some paths as written.
+        // An escape that a star cuts off can match paths as it is written.
         let cut = rest[..rest.len().min(3)].contains(&b'*');
         if byte == b'%' && cut {
             out.push(byte);
             rest = &rest[1..];
             continue;
         }
-        let (part, len) = part(rest, rules).ok()??;
-        match part {
-            Part::Slash => out.push(b'/'),
-            Part::Byte(byte) => out.push(byte),
-            Part::Escaped(byte) => escape(byte, &mut out),
+        let (token, len) = next_token(rest, rules).ok()??;
+        match token {
+            Token::Slash => out.push(b'/'),
+            Token::Byte(byte) => out.push(byte),
+            Token::Escaped(byte) => escape(byte, &mut out),
         }
         rest = &rest[len..];
     }

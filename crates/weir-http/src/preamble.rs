@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a header before the first byte names the
-//! client of a proxied connection. Addresses are parsed; TLVs of version 2 are skipped.
+//! The PROXY protocol, versions 1 and 2 (HAProxy's `doc/proxy-protocol.txt`): a header before the first byte contains
+//! the addresses of a proxied connection. Addresses are parsed; TLVs of version 2 are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,32 +8,32 @@ use weir_model::ProxyHeader;
 use crate::refusal::Refusal;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// Maximum length of the line of version 1, including CRLF.
+/// Maximum length of a version 1 header in bytes, including CRLF.
 const LINE_MAX: usize = 107;
-/// Maximum accepted length of a header of version 2.
+/// Maximum accepted length of a version 2 header, in bytes.
 const HEADER_MAX: usize = 4096;
 
 /// A parsed header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preamble {
-    /// A connection of the proxy itself, or of a protocol other than TCP.
+    /// A connection from the proxy itself, or of a protocol other than TCP.
     Local {
         /// Length of the header in bytes.
         len: usize,
     },
-    /// A connection of a client.
+    /// A connection from a client.
     Client {
         /// Length of the header in bytes.
         len: usize,
-        /// The client.
+        /// The client's address.
         source: SocketAddr,
-        /// The address that the client connected to.
+        /// The address to which the client connected.
         destination: SocketAddr,
     },
 }
 
 impl Preamble {
-    /// Length of the header in bytes.
+    /// Returns length of the header in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> usize {
         match self {
@@ -42,27 +42,27 @@ impl Preamble {
     }
 }
 
-/// Parses a header; `None` while it is incomplete.
+/// Parses a header. Returns `None` while the header is incomplete.
 ///
 /// # Errors
 /// The input is not a PROXY protocol header.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
-    let signed = input.len().min(SIGNATURE.len());
-    if input[..signed] == SIGNATURE[..signed] {
-        return if signed == SIGNATURE.len() {
-            binary(input)
+    let signature_len = input.len().min(SIGNATURE.len());
+    if input[..signature_len] == SIGNATURE[..signature_len] {
+        return if signature_len == SIGNATURE.len() {
+            parse_v2(input)
         } else {
             Ok(None)
         };
     }
-    let started = input.len().min(b"PROXY ".len());
-    if input[..started] != b"PROXY "[..started] {
+    let keyword_len = input.len().min(b"PROXY ".len());
+    if input[..keyword_len] != b"PROXY "[..keyword_len] {
         return Err(Refusal::Preamble);
     }
     let end = input.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
     match end {
         Some(end) if end > 0 && input[end - 1] == b'\r' => {
-            line(&input[..end - 1], end + 1).map(Some)
+            parse_v1(&input[..end - 1], end + 1).map(Some)
         }
         Some(_) => Err(Refusal::Preamble),
         None if input.len() >= LINE_MAX => Err(Refusal::Preamble),
@@ -70,7 +70,7 @@ pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     }
 }
 
-fn line(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
+fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
     let text = std::str::from_utf8(text).map_err(|_| Refusal::Preamble)?;
     let mut words = text.split(' ').skip(1);
     let family = words.next();
@@ -110,7 +110,7 @@ fn line(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
     }
 }
 
-fn binary(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+fn parse_v2(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     let Some(&[command, family, high, low]) = input.get(12..16) else {
         return Ok(None);
     };
@@ -174,8 +174,8 @@ pub fn write(version: ProxyHeader, source: SocketAddr, destination: SocketAddr, 
                 }
                 (from, to) => {
                     out.extend_from_slice(&[0x21, 0, 36]);
-                    out.extend_from_slice(&wide(from).octets());
-                    out.extend_from_slice(&wide(to).octets());
+                    out.extend_from_slice(&to_ipv6(from).octets());
+                    out.extend_from_slice(&to_ipv6(to).octets());
                 }
             }
             out.extend_from_slice(&source.port().to_be_bytes());
@@ -184,7 +184,7 @@ pub fn write(version: ProxyHeader, source: SocketAddr, destination: SocketAddr, 
     }
 }
 
-const fn wide(address: IpAddr) -> Ipv6Addr {
+const fn to_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
@@ -197,7 +197,7 @@ fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, Sock
         return (source, destination);
     }
     let widen =
-        |address: SocketAddr| SocketAddr::new(IpAddr::V6(wide(address.ip())), address.port());
+        |address: SocketAddr| SocketAddr::new(IpAddr::V6(to_ipv6(address.ip())), address.port());
     (widen(source), widen(destination))
 }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn other_families_and_commands() {
+    fn other_families_are_local_and_unknown_commands_are_rejected() {
         let header = |command: u8, family: u8| {
             let mut text = SIGNATURE.to_vec();
             text.extend_from_slice(&[command, family, 0, 3, 1, 2, 3]);

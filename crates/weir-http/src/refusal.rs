@@ -1,4 +1,4 @@
-//! Reasons for rejecting a message, with the status for the client and the text for logs.
+//! Reasons for rejecting a message, with the status code for the client and the text for logs.
 
 /// Why a message was rejected. The connection is always closed, because the start of the next message is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum Refusal {
     /// The first line is not a status line.
     #[error("malformed status line")]
     StatusLine,
-    /// An HTTP version that is not supported.
+    /// The HTTP version is not supported.
     #[error("HTTP version not supported")]
     Version,
     /// A line ends with a bare LF or contains a CR (RFC 9112 section 2.2).
@@ -75,7 +75,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The status of the response to a rejected request.
+    /// Returns the status code of the response to a rejected request.
     pub const fn request_status(self) -> u16 {
         match self {
             Self::Version => 505,
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn status_of_rejected_requests() {
+    fn rejected_requests_have_their_status() {
         for (refusal, status) in [
             (Refusal::RequestLine, 400),
             (Refusal::Version, 505),

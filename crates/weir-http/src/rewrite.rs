@@ -1,4 +1,4 @@
-//! Writes forwarded heads: kept fields are copied in ranges; hop-by-hop fields are removed or rewritten.
+//! Writes forwarded heads: kept fields are copied as ranges; hop-by-hop fields are removed or rewritten.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -11,20 +11,21 @@ use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
 
-/// What is forwarded to the server about the client.
+/// What the forwarding fields report about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// Its address.
+    /// The client's address.
     pub address: IpAddr,
-    /// The client uses TLS.
+    /// Whether the client uses TLS.
     pub secure: bool,
-    /// The client is a trusted proxy: its forwarding fields are kept and extended; otherwise they are removed.
+    /// Whether the client is a trusted proxy, whose forwarding fields are kept and extended. Those of other clients are
+    /// removed.
     pub trusted: bool,
-    /// The fields to write; `Off` writes none and removes those of an untrusted client.
+    /// The fields to write; `Off` writes none, and removes those of an untrusted client.
     pub by: Forwarded,
 }
 
-/// Rules for single fields about the client, and their values.
+/// Rules for individual fields about the client, and their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientEdit<'a> {
     /// The rules.
@@ -40,7 +41,7 @@ pub struct ClientEdit<'a> {
 /// How a request's head is rewritten.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestEdit<'a> {
-    /// `None`: no forwarding fields are written and those of the client are kept.
+    /// `None`: no forwarding fields are written, and those of the client are kept.
     pub client: Option<Client>,
     /// Fields about the client with a rule; `client` does not apply to them.
     pub fields: Option<ClientEdit<'a>>,
@@ -48,20 +49,21 @@ pub struct RequestEdit<'a> {
     pub set_host: Option<&'a [u8]>,
     /// `Host` if the client sent none, which HTTP/1.0 allows.
     pub host: &'a [u8],
-    /// The version that the client speaks, as `Via` has it: `1.0`, `1.1`, `2`.
+    /// The client's HTTP version, as written in `Via`: `1.0`, `1.1`, `2`.
     pub version: &'a str,
     /// Replaces path and query.
     pub path: Option<&'a [u8]>,
     /// Complete lines to add.
     pub add: &'a [u8],
-    /// Field edits of the service and of the request's route: Weir does not write fields that they set or remove.
+    /// Field edits of the service and of the request's route. Weir does not write the fields that these edits set or
+    /// remove.
     pub edits: [Option<&'a HeaderEdits>; 2],
-    /// Ask the server to close after its response.
+    /// Whether to request that the server close the connection after its response.
     pub close: bool,
 }
 
 impl RequestEdit<'_> {
-    /// The rule of a field about the client.
+    /// Returns the rule of a field about the client, if there is one.
     fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
         self.fields.and_then(|fields| fields.rules.rule_of(name))
     }
@@ -94,12 +96,12 @@ pub fn write_request(
     }
     out.extend_from_slice(path);
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let named = fields.iter().any(|field| field.name == Name::Host);
+    let has_host = fields.iter().any(|field| field.name == Name::Host);
     if let Some(host) = edit.set_host {
         out.extend_from_slice(b"Host: ");
         out.extend_from_slice(host);
         out.extend_from_slice(b"\r\n");
-    } else if request.is_absolute() || !named {
+    } else if request.is_absolute() || !has_host {
         out.extend_from_slice(b"Host: ");
         out.extend_from_slice(request.host_in(head, fields).unwrap_or(edit.host));
         out.extend_from_slice(b"\r\n");
@@ -115,7 +117,7 @@ pub fn write_request(
         if let Some(rule) = rule {
             return rule == FieldRule::Keep;
         }
-        !field.is_odd_framing()
+        !field.is_unusual_framing()
             && edit.client.is_none_or(|client| match field.name {
                 Name::ForwardedFor => client.trusted && client.by == Forwarded::Standard,
                 Name::Forwarded => client.trusted && !is_merged(head, field, client.by),
@@ -123,9 +125,9 @@ pub fn write_request(
             })
     });
     write_normal_framing(head, fields, out);
-    if let Some(own) = &edit.fields {
+    if let Some(client_fields) = &edit.fields {
         let host = request.host_in(head, fields).unwrap_or(edit.host);
-        write_client_fields(head, fields, own, host, edit, out);
+        write_client_fields(head, fields, client_fields, host, edit, out);
     }
     if let Some(client) = edit.client {
         if client.by != Forwarded::Standard {
@@ -153,45 +155,47 @@ pub fn write_request(
 fn write_client_fields(
     head: &[u8],
     fields: &[Field],
-    own: &ClientEdit<'_>,
+    client: &ClientEdit<'_>,
     host: &[u8],
     edit: &RequestEdit<'_>,
     out: &mut Vec<u8>,
 ) {
-    for of in ClientField::ALL {
-        let rule = own.rules.rule(of);
+    for client_field in ClientField::ALL {
+        let rule = client.rules.rule(client_field);
         let appends = rule == Some(FieldRule::Append);
-        if !(appends || rule == Some(FieldRule::Set)) || edit.is_edited(of.header().as_bytes()) {
+        if !(appends || rule == Some(FieldRule::Set))
+            || edit.is_edited(client_field.header().as_bytes())
+        {
             continue;
         }
-        out.extend_from_slice(of.header().as_bytes());
+        out.extend_from_slice(client_field.header().as_bytes());
         out.extend_from_slice(b": ");
-        let same = |field: &&Field| {
+        let has_same_name = |field: &&Field| {
             field
                 .name_in(head)
-                .eq_ignore_ascii_case(of.header().as_bytes())
+                .eq_ignore_ascii_case(client_field.header().as_bytes())
         };
         for field in fields
             .iter()
             .filter(|_| appends)
             .filter(|field| !field.dropped)
-            .filter(same)
+            .filter(has_same_name)
         {
             out.extend_from_slice(field.value_in(head));
             out.extend_from_slice(b", ");
         }
-        match of {
-            ClientField::For | ClientField::RealIp => write_address(own.address, out),
-            ClientField::Proto if own.secure => out.extend_from_slice(b"https"),
+        match client_field {
+            ClientField::For | ClientField::RealIp => write_address(client.address, out),
+            ClientField::Proto if client.secure => out.extend_from_slice(b"https"),
             ClientField::Proto => out.extend_from_slice(b"http"),
             ClientField::Host => out.extend_from_slice(host),
-            ClientField::Port => out.extend_from_slice(own.port.to_string().as_bytes()),
+            ClientField::Port => out.extend_from_slice(client.port.to_string().as_bytes()),
         }
         out.extend_from_slice(b"\r\n");
     }
 }
 
-/// Writes `X-Forwarded-For`, and `-Proto` unless a trusted proxy sent it.
+/// Writes `X-Forwarded-For`, and `X-Forwarded-Proto` unless a trusted proxy sent it.
 fn write_x_forwarded(
     head: &[u8],
     fields: &[Field],
@@ -217,8 +221,8 @@ fn write_x_forwarded(
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
     let present = client.trusted && fields.iter().any(matching);
-    let own = edit.rule_of(b"x-forwarded-proto").is_some();
-    if !present && !own && !edit.is_edited(b"x-forwarded-proto") {
+    let has_rule = edit.rule_of(b"x-forwarded-proto").is_some();
+    if !present && !has_rule && !edit.is_edited(b"x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -287,27 +291,27 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// A server's cookie that is extended for stickiness.
+/// A cookie of the server whose value Weir changes for stickiness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieEdit<'a> {
     /// Its name.
     pub name: &'a [u8],
     /// The server's signature.
     pub signature: &'a [u8],
-    /// Prepend the signature and `~` to the value; otherwise replace the value.
+    /// Whether the signature and `~` are prepended to the value; otherwise the signature replaces the value.
     pub prefix: bool,
 }
 
-/// A field that only responses with some statuses get.
+/// A field that is added only to responses with certain status codes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitedLine<'a> {
-    /// Inclusive ranges of statuses.
+    /// Inclusive ranges of status codes.
     pub statuses: &'a [(u16, u16)],
     /// The field's name.
     pub name: &'a str,
     /// The complete line.
     pub line: Vec<u8>,
-    /// Whether it replaces fields with the same name.
+    /// Whether the line replaces fields with the same name.
     pub replaces: bool,
 }
 
@@ -326,7 +330,7 @@ pub struct ResponseEdit<'a> {
     pub add: &'a [u8],
     /// Names of fields to remove, in lower case.
     pub remove: &'a [String],
-    /// Lines for some statuses, in order.
+    /// Lines for certain status codes, in order.
     pub limited: &'a [LimitedLine<'a>],
     /// A cookie to change when the server sets it.
     pub cookie: Option<CookieEdit<'a>>,
@@ -346,17 +350,17 @@ pub struct Encoding<'a> {
 /// Edits of a response's head that follow from this hop's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HopEdit {
-    /// Tell the client that this is the last response.
+    /// Whether to inform the client that this is the last response.
     pub(crate) close: bool,
-    /// The client speaks HTTP/1.0 and needs `Connection: keep-alive`.
+    /// Whether the client uses HTTP/1.0 and needs `Connection: keep-alive`.
     pub(crate) keep_alive_10: bool,
-    /// The chunked coding is removed.
+    /// Whether the chunked coding is removed.
     pub(crate) decode: bool,
-    /// The response opens a tunnel: its framing fields are meaningless (RFC 9110 section 9.3.6).
+    /// Whether the response opens a tunnel: its framing fields are meaningless (RFC 9110 section 9.3.6).
     pub(crate) tunnel: bool,
-    /// The content is encoded with this coding.
+    /// Coding with which the content is encoded.
     pub(crate) coding: Option<Coding>,
-    /// The response depends on `Accept-Encoding`.
+    /// Whether the response depends on `Accept-Encoding`.
     pub(crate) varies: bool,
 }
 
@@ -372,7 +376,7 @@ pub(crate) fn write_response(
     let status = &head[response.status_text.0..response.status_text.1];
     out.extend_from_slice(status);
     let decode = hop.decode && response.framing == Framing::Chunked;
-    let set = |field: &Field| {
+    let sticky_cookie = |field: &Field| {
         let cookie = edit.cookie?;
         let rest = field.value_in(head).strip_prefix(cookie.name)?;
         let value = rest.strip_prefix(b"=")?;
@@ -382,7 +386,7 @@ pub(crate) fn write_response(
     let limited = || {
         edit.limited
             .iter()
-            .filter(|one| one.is_for(response.status))
+            .filter(|line| line.is_for(response.status))
     };
     copy(head, fields, out, |field| {
         let name = field.name_in(head);
@@ -394,14 +398,15 @@ pub(crate) fn write_response(
         let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let edited = edit.remove.iter().any(|removed| is(removed))
-            || limited().any(|one| one.replaces && is(one.name));
-        !(meaningless || replaced || edited || field.is_odd_framing()) && set(field).is_none()
+            || limited().any(|line| line.replaces && is(line.name));
+        !(meaningless || replaced || edited || field.is_unusual_framing())
+            && sticky_cookie(field).is_none()
     });
     if !decode && !hop.tunnel && hop.coding.is_none() {
         write_normal_framing(head, fields, out);
     }
-    for (cookie, value) in fields.iter().filter_map(set) {
-        set_cookie(&cookie, value, out);
+    for (cookie, value) in fields.iter().filter_map(sticky_cookie) {
+        write_set_cookie(&cookie, value, out);
     }
     if let Some(coding) = hop.coding {
         encoding::write_content_fields(head, fields, coding, edit.remove, out);
@@ -410,7 +415,7 @@ pub(crate) fn write_response(
         encoding::write_vary(head, fields, out);
     }
     out.extend_from_slice(edit.add);
-    limited().for_each(|one| out.extend_from_slice(&one.line));
+    limited().for_each(|line| out.extend_from_slice(&line.line));
     let connection: &[u8] = match hop {
         _ if response.status == 101 => b"Connection: Upgrade\r\n",
         _ if response.status < 200 || hop.tunnel => b"",
@@ -425,7 +430,7 @@ pub(crate) fn write_response(
     out.extend_from_slice(b"\r\n");
 }
 
-fn set_cookie(cookie: &CookieEdit<'_>, value: &[u8], out: &mut Vec<u8>) {
+fn write_set_cookie(cookie: &CookieEdit<'_>, value: &[u8], out: &mut Vec<u8>) {
     let end = value
         .iter()
         .position(|byte| *byte == b';')
@@ -445,7 +450,7 @@ fn set_cookie(cookie: &CookieEdit<'_>, value: &[u8], out: &mut Vec<u8>) {
 /// Writes framing fields with unusual whitespace in their usual form.
 fn write_normal_framing(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
     for field in fields {
-        if !field.dropped && field.is_odd_framing() {
+        if !field.dropped && field.is_unusual_framing() {
             out.extend_from_slice(field.name_in(head));
             out.extend_from_slice(b": ");
             out.extend_from_slice(field.value_in(head));
@@ -454,7 +459,7 @@ fn write_normal_framing(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
     }
 }
 
-/// Copies the kept lines; adjacent ones at once.
+/// Copies the lines to keep. Adjacent lines are copied together.
 fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&Field) -> bool) {
     let mut run = 0..0;
     for field in fields.iter().filter(|field| !field.dropped && keep(field)) {

@@ -1,4 +1,4 @@
-//! Matching of requests against routes.
+//! Matches requests with routes.
 
 mod restart;
 mod table;
@@ -21,20 +21,20 @@ use crate::field::Field;
 use crate::head::Request;
 use crate::path::RequestPath;
 
-/// Facts about a client from its TLS connection.
+/// Properties of a client's TLS connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TlsFacts<'a> {
-    /// `None` = no TLS.
+    /// The TLS version; `None` = no TLS.
     pub version: Option<TlsVersion>,
     /// The cipher suite.
     pub cipher: Option<&'a str>,
-    /// SNI.
+    /// The server name that the client sent (SNI).
     pub server_name: Option<&'a str>,
-    /// Subject of the client's certificate, which was verified.
+    /// Subject of the client's verified certificate.
     pub client_subject: Option<&'a str>,
 }
 
-/// What routes compare.
+/// The properties of a request with which routes are compared.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
     /// The client's address.
@@ -53,8 +53,8 @@ pub struct RequestFacts<'a> {
     pub secure: bool,
 }
 
-/// The scheme that a trusted proxy has received a request with: the first value of its `X-Forwarded-Proto`. `None` =
-/// the field is absent, or has another value.
+/// Returns the scheme of the request that a trusted proxy received: the first value of its `X-Forwarded-Proto`. Returns
+/// `None` if the field is absent or has another value.
 pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
     let is = |field: &&Field| {
         let name = field.name_in(head);
@@ -67,7 +67,7 @@ pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
 }
 
 impl<'a> RequestFacts<'a> {
-    /// The requested host without port.
+    /// Returns the requested host without port.
     pub fn host(&self) -> &'a [u8] {
         without_port(
             self.request
@@ -77,8 +77,8 @@ impl<'a> RequestFacts<'a> {
     }
 }
 
-/// Returns the index of the first route that matches. This is the definition; [`RouteTable::choose`] returns the same
-/// without comparing every route.
+/// Returns the index of the first route that matches. This is the reference; [`RouteTable::choose`] returns the same
+/// result without comparing every route.
 pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     let host = facts.host();
     let from = facts.target.first_route();
@@ -87,8 +87,8 @@ pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     matching.next().map(|(at, _)| at)
 }
 
-/// The first condition of a route that a request does not meet, and whether it is a negated one; `None` if the route
-/// matches. `host` is that of the request, without port.
+/// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
+/// if the route matches. `host` is the request's host, without port.
 pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
     unmet_except(route, facts, host, |regexes| {
         regexes
@@ -98,7 +98,7 @@ pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(Co
     })
 }
 
-/// As [`unmet`]; `path_fits` compares the path with the expressions that must match.
+/// As [`unmet`], but `path_fits` compares the path with the regular expressions.
 fn unmet_except(
     route: &Route,
     facts: &RequestFacts<'_>,
@@ -120,7 +120,8 @@ fn unmet_except(
         .map(|key| (*key, true))
 }
 
-/// Whether one of a key's alternatives matches; `None` if there is no condition. With `every_name`, one of each name's.
+/// Whether at least one of a condition's alternatives matches; `None` if there is no condition with this key. With
+/// `every_name`, at least one alternative must match for each name.
 fn meets(
     conditions: &Conditions,
     key: ConditionKey,
@@ -185,7 +186,8 @@ fn meets(
     })
 }
 
-/// Returns what a condition on the key compares, as text. The client and the TLS connection are not shown.
+/// Returns the value with which a condition on the key is compared, as text. Values from the client's address and TLS
+/// connection are not known here.
 pub fn compared(
     key: ConditionKey,
     conditions: Option<&Conditions>,
@@ -217,8 +219,8 @@ pub fn compared(
         ConditionKey::Query => text(facts.target.query()),
         ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
         ConditionKey::Header => fields(&|name| {
-            let mut wanted = conditions.iter().flat_map(|it| &it.headers);
-            wanted.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+            let mut header_conditions = conditions.iter().flat_map(|it| &it.headers);
+            header_conditions.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
         }),
         ConditionKey::Source
         | ConditionKey::TlsVersion
@@ -261,8 +263,8 @@ fn value_matches(pattern: &ValuePattern, found: &[u8]) -> bool {
     }
 }
 
-/// Returns the index of the first route for the connection of a client with this TLS server name, if any. A client
-/// without a name does not match a condition on the name, and matches a negated one.
+/// Returns the index of the first route that matches a connection with this TLS server name and client address. Without
+/// a server name, a condition on the name does not match, and a negated one does.
 pub fn choose_for_connection(
     routes: &[Route],
     name: Option<&str>,
@@ -285,10 +287,10 @@ pub fn choose_for_connection(
     })
 }
 
-/// The host of an authority, without a trailing dot.
+/// Returns the host of an authority, without port and trailing dot.
 pub fn without_port(host: &[u8]) -> &[u8] {
     let end = match host.iter().rposition(|byte| *byte == b':') {
-        // The last colon of an address in brackets is inside the brackets or before the port.
+        // With an address in brackets, the last colon is either inside the brackets or before the port.
         Some(colon) if !host[colon..].contains(&b']') => colon,
         _ => host.len(),
     };
@@ -296,9 +298,9 @@ pub fn without_port(host: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Whether a host is one of those of the conditions.
+/// Whether a host matches one of the hosts of the conditions.
 fn host_fits(conditions: &Conditions, host: &[u8]) -> bool {
-    let of_file = || {
+    let is_in_set = || {
         let set = conditions.host_set.as_deref()?;
         let lower = host.to_ascii_lowercase();
         let text = std::str::from_utf8(&lower).ok()?;
@@ -308,7 +310,7 @@ fn host_fits(conditions: &Conditions, host: &[u8]) -> bool {
         .hosts
         .iter()
         .any(|pattern| host_matches(pattern, host))
-        || of_file() == Some(true)
+        || is_in_set() == Some(true)
 }
 
 fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
@@ -321,7 +323,7 @@ fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
         HostPattern::Wildcard(pattern) => {
             wildcard(pattern.as_bytes(), host, u8::to_ascii_lowercase)
         }
-        // The expression ignores case.
+        // The regular expression ignores case.
         HostPattern::Regex(regex) => regex.matches(host),
     }
 }
@@ -331,21 +333,21 @@ pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     wildcard(pattern, text, |byte| *byte)
 }
 
-/// As [`glob`], with a form in which bytes of the text are compared.
-fn wildcard(pattern: &[u8], text: &[u8], form: impl Fn(&u8) -> u8) -> bool {
+/// As [`glob`], but applies `map_byte` to each byte of the text before comparing it.
+fn wildcard(pattern: &[u8], text: &[u8], map_byte: impl Fn(&u8) -> u8) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut last: Option<(usize, usize)> = None;
     while from < text.len() {
         if pattern.get(at) == Some(&b'*') {
             last = Some((at + 1, from));
             at += 1;
-        } else if pattern.get(at) == Some(&form(&text[from])) {
+        } else if pattern.get(at) == Some(&map_byte(&text[from])) {
             at += 1;
             from += 1;
-        } else if let Some((behind, tried)) = last {
-            at = behind;
-            from = tried + 1;
-            last = Some((behind, from));
+        } else if let Some((after_star, star_text)) = last {
+            at = after_star;
+            from = star_text + 1;
+            last = Some((after_star, from));
         } else {
             return false;
         }

@@ -1,4 +1,4 @@
-//! `traceparent` of W3C Trace Context, level 1: which trace a request belongs to.
+//! The `traceparent` field of W3C Trace Context, level 1, which identifies the trace of a request.
 //!
 //! `tracestate` is not interpreted: a proxy that adds no entry of its own forwards it unchanged.
 
@@ -7,8 +7,8 @@ pub const TRACEPARENT: &[u8] = b"traceparent";
 /// Name of the field with vendors' data; it belongs to `traceparent`.
 pub const TRACESTATE: &[u8] = b"tracestate";
 
-/// Length of a field of version 00.
-const LENGTH: usize = 55;
+/// Length of a version 00 value, in bytes.
+const VALUE_LEN: usize = 55;
 
 /// The value of `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +22,15 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Parses a field; `None` = it is invalid, and the receiver has to start a new trace (section 3.2.2). Fields of a
-    /// higher version than 00 may be longer.
+    /// Parses a field's value. Returns `None` if it is invalid: the receiver must start a new trace (section 3.2.2).
+    /// Values of versions above 00 may be longer.
     pub fn parse(field: &[u8]) -> Option<Self> {
         let version = hexadecimal(field.get(..2)?)?;
-        let is_longer = field.len() > LENGTH;
+        let is_longer = field.len() > VALUE_LEN;
         let is_valid_length = match version {
-            0 => field.len() == LENGTH,
+            0 => field.len() == VALUE_LEN,
             0xff => false,
-            _ => field.len() >= LENGTH && (!is_longer || field[LENGTH] == b'-'),
+            _ => field.len() >= VALUE_LEN && (!is_longer || field[VALUE_LEN] == b'-'),
         };
         let has_separators = || [2, 35, 52].iter().all(|at| field[*at] == b'-');
         if !is_valid_length || !has_separators() {
@@ -57,7 +57,7 @@ impl TraceContext {
     }
 }
 
-/// Digits in lower case only (section 3.2.2.2).
+/// Parses lower-case digits; upper case is invalid (section 3.2.2.2).
 fn hexadecimal(digits: &[u8]) -> Option<u128> {
     let mut number = 0;
     for digit in digits {

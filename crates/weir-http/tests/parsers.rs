@@ -1,5 +1,5 @@
-//! Properties of the parsers of foreign input, for garbage and for mutated valid input: no panic, the result for a
-//! prefix never contradicts the result for the whole, and what was written is parsed back.
+//! Properties of the parsers of untrusted input, for random bytes and for mutated valid input: no panic, the result for
+//! a prefix never contradicts the result for the whole, and written values are parsed back.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use weir_http::preamble::{self, Preamble};
 use weir_http::{cookie, encoding};
 use weir_model::{Coding, ProxyHeader};
 
-/// A client's head with one field, with name and value as given.
+/// Returns a client's head with one field.
 fn head_with(name: &[u8], value: &[u8]) -> Vec<u8> {
     [
         b"GET /a HTTP/1.1\r\nHost: h\r\n" as &[u8],
@@ -30,7 +30,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Fragments of PROXY protocol headers, and arbitrary bytes.
+/// Generates fragments of PROXY protocol headers, and arbitrary bytes.
 fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
     let front = select(vec![
@@ -53,16 +53,16 @@ fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn preambles_are_parsed_completely_or_not_at_all(input in preamble_like()) {
-        let whole = preamble::read(&input);
-        if let Ok(Some(found)) = &whole {
+        let complete = preamble::read(&input);
+        if let Ok(Some(found)) = &complete {
             prop_assert!(found.len() <= input.len());
-            // Following bytes change nothing.
-            prop_assert_eq!(preamble::read(&input[..found.len()]), whole);
+            // Bytes after the header do not change the result.
+            prop_assert_eq!(preamble::read(&input[..found.len()]), complete);
         }
         for end in 0..input.len() {
             match preamble::read(&input[..end]) {
-                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), whole),
-                Err(refusal) => prop_assert_eq!(Err(refusal), whole),
+                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), complete),
+                Err(refusal) => prop_assert_eq!(Err(refusal), complete),
                 Ok(None) => {}
             }
         }
@@ -76,7 +76,7 @@ proptest! {
         rest in vec(any::<u8>(), 0..20),
     ) {
         let source = SocketAddr::from(source);
-        // Both ends of a connection are of one family.
+        // Both ends of a connection have the same address family.
         let destination = SocketAddr::new(source.ip(), port);
         let mut written = Vec::new();
         preamble::write(version, source, destination, &mut written);
@@ -115,11 +115,11 @@ proptest! {
     ) {
         let found = cookie::parameter(&query, &name);
         let mut pairs = query.split(|byte| *byte == b'&');
-        let begins = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
-        prop_assert_eq!(found.is_some(), pairs.any(|pair| begins(&pair)));
+        let has_name = |pair: &&[u8]| *pair == name || pair.starts_with(&[&name[..], b"="].concat());
+        prop_assert_eq!(found.is_some(), pairs.any(|pair| has_name(&pair)));
     }
 
-    /// Only codings that the client listed or allowed by `*`.
+    /// The result is a coding that the client listed or allowed with `*`.
     #[test]
     fn negotiated_coding_was_requested(
         members in vec(

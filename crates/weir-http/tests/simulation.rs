@@ -1,5 +1,5 @@
-//! Exchanges over a simulated network: reads and writes have random sizes, connections end at any moment, and what is
-//! received is compared with what was sent. A failure prints its seed.
+//! Exchanges over a simulated network: reads and writes have random sizes, connections end at random times, and
+//! received messages are compared with sent ones. A failure prints its seed.
 //!
 //! `WEIR_SOAK` runs a million seeds instead of ten thousand, `WEIR_RUNS=N` N of them.
 
@@ -32,7 +32,7 @@ impl Dice {
 /// A message as sent.
 #[derive(Debug, Clone, PartialEq)]
 struct Message {
-    /// Number of the exchange; part of target and body.
+    /// Number of the exchange, which is part of the target and the body.
     number: usize,
     content: Vec<u8>,
     framing: Framing,
@@ -90,7 +90,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// The complete messages, and whether an incomplete one follows.
+    /// Returns the complete messages, and whether an incomplete one follows.
     fn messages(&self, ended: bool) -> (Vec<Message>, bool) {
         let mut found = Vec::new();
         let mut at = 0;
@@ -145,7 +145,7 @@ impl Receiver {
         }
         let (content, framing) = match field("Content-Length:") {
             Some(length) => {
-                let length: usize = length.parse().expect("a length");
+                let length: usize = length.parse().expect("length is a number");
                 (rest.get(..length)?.to_vec(), Framing::Length(length as u64))
             }
             None if self.requests => (Vec::new(), Framing::None),
@@ -175,7 +175,7 @@ fn dechunk(input: &[u8]) -> Option<(Vec<u8>, usize)> {
     loop {
         let end = line(at)?;
         let text = std::str::from_utf8(&input[at..end]).expect("sizes are ASCII");
-        let size = usize::from_str_radix(text.split(';').next()?, 16).expect("a size");
+        let size = usize::from_str_radix(text.split(';').next()?, 16).expect("size is hexadecimal");
         at = end + 2;
         if size == 0 {
             break;
@@ -201,7 +201,7 @@ struct Outcome {
     interim: usize,
 }
 
-/// One client connection with some exchanges, each over a server connection that may end at any byte.
+/// Simulates a client connection with some exchanges, each over a server connection that may end at any byte.
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn run(seed: u64, outcome: &mut Outcome) {
     let mut dice = Dice(SplitMix64::new(seed));
@@ -331,7 +331,7 @@ fn exchange(
         .into_bytes(),
     );
     from_server.extend(body(response, dice));
-    // If the connection's end ends the body, truncation cannot be detected.
+    // Truncation cannot be detected if the body ends with the connection.
     let cut = dice.chance(5) && response.framing != Framing::UntilClose;
     let ends_at = if cut {
         dice.roll(from_server.len())
@@ -340,12 +340,12 @@ fn exchange(
     };
     let (mut read, mut used) = (0, 0);
     loop {
-        // A server may answer before it has the whole request.
+        // A server may respond before it has received the whole request.
         if taken < from_client.len() && !dice.chance(3) {
             let until = (taken + 1 + dice.roll(60)).min(from_client.len());
             let upload = exchange
                 .client_data(&from_client[taken..until])
-                .expect("a good body");
+                .expect("body is valid");
             to_server.extend_from_slice(&from_client[taken..taken + upload.forward]);
             to_server.extend_from_slice(&upload.trailers);
             taken += upload.consumed;
@@ -373,7 +373,7 @@ fn exchange(
                 fields,
                 &mut out,
             )
-            .expect("a good response");
+            .expect("response is valid");
         to_client.extend_from_slice(&out);
         to_client.extend_from_slice(&input[step.forward]);
         used += step.consumed;
@@ -385,16 +385,16 @@ fn exchange(
 
 #[test]
 fn received_messages_equal_sent_ones_at_length() {
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: usize = given.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let runs: usize = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
     let mut outcome = Outcome::default();
     for seed in 0..runs {
         run(seed as u64, &mut outcome);
     }
-    // A simulation that meets no faults, or nothing else, shows nothing.
+    // The simulation is meaningful only if there were both failures and successes.
     assert!(
         outcome.complete > runs / 2 && outcome.cut > runs / 20 && outcome.interim > runs / 20,
         "{outcome:?}"

@@ -1,51 +1,53 @@
-//! Weights that follow the latency, for schedulers that compute tables or sequences from weights.
+//! Weights that depend on the latency, for schedulers that compute tables or sequences from weights.
 //!
-//! A new weight changes where new flows go, so that weights move in few and small steps: a server's part of its weight
-//! approaches what its latency deserves by a fraction in each round, and is published in steps of five percent.
+//! A new weight sends new flows to other servers. Weights therefore change rarely and in small steps: in each round,
+//! the fraction of its weight that a server uses approaches the target, which its latency determines; the fraction is
+//! published in steps of five percent.
 
 use std::collections::BTreeMap;
 
-/// A server's smallest part of its weight, in percent: without flows there would be no samples.
+/// Minimum percentage of its weight that a server uses: without flows there would be no samples.
 pub const FLOOR_PERCENT: u32 = 5;
-/// Published parts are multiples of this.
+/// Published percentages are multiples of this number.
 const STEP_PERCENT: f64 = 5.0;
-/// How far a part approaches its target in a round.
-const APPROACH: f64 = 0.3;
-/// How far a server without recent samples recovers in a round.
-const RECOVERY: f64 = 0.05;
-/// Estimates below this are equal: they are shorter than the noise of the network.
-const LEAST_US: f64 = 100.0;
-/// Differences from the best server below this are noise, absolute and as a part.
-const BAND_US: f64 = 500.0;
-const BAND: f64 = 1.25;
+/// Fraction of the difference to its target by which a server's fraction changes in a round.
+const APPROACH_RATIO: f64 = 0.3;
+/// Increase of the fraction of a server without recent samples in a round.
+const RECOVERY_STEP: f64 = 0.05;
+/// Latencies below this are treated as equal, in microseconds: they are shorter than the noise of the network.
+const LATENCY_MIN_US: f64 = 100.0;
+/// Differences from the best server's latency below this are noise, in microseconds and as a ratio.
+const NOISE_BAND_US: f64 = 500.0;
+const NOISE_BAND_RATIO: f64 = 1.25;
 
-/// The parts of the servers of one service. Call [`Self::observe`] once per second.
+/// For the servers of one service, the fractions of their weights that they use. Call [`Self::observe`] once per
+/// second.
 #[derive(Clone, Debug, Default)]
 pub struct Adaptation {
-    parts: BTreeMap<String, f64>,
+    fractions: BTreeMap<String, f64>,
     published: BTreeMap<String, u32>,
 }
 
 impl Adaptation {
-    /// Applies the servers' latencies in microseconds; `None` = no recent samples. Returns the percentages of the
-    /// weights if one changed; servers that are not listed keep all of their weight.
+    /// Applies the latencies of the servers in microseconds; `None` = no recent samples. Returns the percentages of the
+    /// weights if one of them has changed; servers that are not in the map keep their full weight.
     pub fn observe(&mut self, servers: &[(&str, Option<f64>)]) -> Option<BTreeMap<String, u32>> {
-        let fresh = servers.iter().filter_map(|(_, us)| *us);
-        let best = fresh.fold(f64::INFINITY, f64::min).max(LEAST_US);
-        self.parts
+        let recent = servers.iter().filter_map(|(_, us)| *us);
+        let best = recent.fold(f64::INFINITY, f64::min).max(LATENCY_MIN_US);
+        self.fractions
             .retain(|name, _| servers.iter().any(|(server, _)| server == name));
         let mut published = BTreeMap::new();
         for (name, us) in servers {
-            let part = self.parts.entry((*name).to_owned()).or_insert(1.0);
+            let fraction = self.fractions.entry((*name).to_owned()).or_insert(1.0);
             match us {
-                Some(us) if *us > (best * BAND).max(best + BAND_US) => {
-                    *part += APPROACH * (best / us - *part);
+                Some(us) if *us > (best * NOISE_BAND_RATIO).max(best + NOISE_BAND_US) => {
+                    *fraction += APPROACH_RATIO * (best / us - *fraction);
                 }
-                Some(_) => *part += APPROACH * (1.0 - *part),
-                None => *part += RECOVERY,
+                Some(_) => *fraction += APPROACH_RATIO * (1.0 - *fraction),
+                None => *fraction += RECOVERY_STEP,
             }
-            *part = part.clamp(f64::from(FLOOR_PERCENT) / 100.0, 1.0);
-            let percent = part_percent(*part, self.published.get(*name).copied());
+            *fraction = fraction.clamp(f64::from(FLOOR_PERCENT) / 100.0, 1.0);
+            let percent = published_percent(*fraction, self.published.get(*name).copied());
             if percent < 100 {
                 published.insert((*name).to_owned(), percent);
             }
@@ -58,12 +60,12 @@ impl Adaptation {
     }
 }
 
-/// The nearest step; the one before, unless the part is further away from it than a step.
-fn part_percent(part: f64, before: Option<u32>) -> u32 {
-    let percent = part * 100.0;
-    let before = before.unwrap_or(100);
-    if (percent - f64::from(before)).abs() < STEP_PERCENT * 0.8 {
-        return before;
+/// Returns the percentage to publish: the previous one if the fraction is close to it, otherwise the nearest step.
+fn published_percent(fraction: f64, previous: Option<u32>) -> u32 {
+    let percent = fraction * 100.0;
+    let previous = previous.unwrap_or(100);
+    if (percent - f64::from(previous)).abs() < STEP_PERCENT * 0.8 {
+        return previous;
     }
     let nearest = (percent / STEP_PERCENT).round() * STEP_PERCENT;
     (nearest as u32).clamp(FLOOR_PERCENT, 100)
@@ -92,8 +94,8 @@ mod tests {
         assert_eq!(percent[..2], [100, 100]);
         assert!((25..=30).contains(&percent[2]), "{percent:?}");
         assert!(changes < 10, "{changes}");
-        let well = [Some(1_000.0), Some(1_100.0), Some(1_000.0)];
-        assert_eq!(rounds(&mut adaptation, well, 20).0, [100; 3]);
+        let recovered = [Some(1_000.0), Some(1_100.0), Some(1_000.0)];
+        assert_eq!(rounds(&mut adaptation, recovered, 20).0, [100; 3]);
     }
 
     #[test]
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn floor_remains_and_server_without_samples_recovers() {
+    fn weight_stays_above_the_floor_and_recovers_without_samples() {
         let mut adaptation = Adaptation::default();
         let slow = [Some(1_000.0), Some(1_000.0), Some(900_000.0)];
         assert_eq!(rounds(&mut adaptation, slow, 40).0[2], FLOOR_PERCENT);
@@ -116,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn overloaded_server_finds_its_share_without_oscillation() {
+    fn weight_of_overloaded_server_does_not_oscillate() {
         // The latency of the third server grows with its share of the flows.
         let mut adaptation = Adaptation::default();
         let mut percents = Vec::new();
         for _ in 0..200 {
-            let part = f64::from(adaptation.published.get("c").copied().unwrap_or(100)) / 100.0;
-            let share = part / (2.0 + part);
+            let fraction = f64::from(adaptation.published.get("c").copied().unwrap_or(100)) / 100.0;
+            let share = fraction / (2.0 + fraction);
             let third = 1_000.0 + 20_000.0 * share;
             rounds(
                 &mut adaptation,
@@ -132,10 +134,9 @@ mod tests {
             percents.push(adaptation.published.get("c").copied().unwrap_or(100));
         }
         let end = &percents[50..];
-        let (least, most) = (end.iter().min(), end.iter().max());
+        let (min, max) = (end.iter().min(), end.iter().max());
         assert!(
-            most.zip(least)
-                .is_some_and(|(most, least)| most - least <= 5),
+            max.zip(min).is_some_and(|(max, min)| max - min <= 5),
             "{end:?}"
         );
         assert!(end[0] < 60, "{end:?}");

@@ -1,18 +1,18 @@
-//! A server's latency from samples: a moving average for the scheduler, a histogram for the status.
+//! A server's latency from samples: a moving average for the scheduler, and a histogram for the status.
 
-/// How latency was measured.
+/// How a latency was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Method {
-    /// By the server's TCP timestamps.
+    /// With the TCP timestamps of the server.
     Timestamps,
-    /// By the times between packets.
+    /// With the times between packets.
     Gaps,
-    /// By the times that local clients took to connect.
+    /// With the times that local clients needed to connect.
     Connect,
 }
 
 impl Method {
-    /// As `weir status` shows it.
+    /// Returns the text that `weir status` shows.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -23,24 +23,26 @@ impl Method {
     }
 }
 
-/// Buckets per doubling: each is 4.4 % wide.
-const PER_OCTAVE: usize = 16;
-/// Lower end of the first bucket; smaller and negative samples are counted below it.
-const LOWEST_US: f64 = 16.0;
-/// 16 µs to 67 s.
-const BUCKETS: usize = 22 * PER_OCTAVE;
-/// The histogram covers one to two of these.
+/// Number of buckets per doubling of the latency: each bucket is 4.4 % wide.
+const BUCKETS_PER_OCTAVE: usize = 16;
+/// Lower limit of the first bucket; smaller and negative samples are counted separately.
+const BUCKETS_MIN_US: f64 = 16.0;
+/// Number of buckets of the histogram: they range from 16 µs to 67 s.
+const BUCKETS: usize = 22 * BUCKETS_PER_OCTAVE;
+/// Duration of a window in nanoseconds; the histogram covers one to two windows.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// Without samples for this time, the average is no longer representative.
+/// Time in nanoseconds after the last sample from which on the average is no longer representative.
 pub const FRESH_NS: u64 = 5_000_000_000;
 
-/// Weight of a sample in the moving average: about 130 samples, which reduces the noise of a 1 ms clock to 0.04 ms.
+/// Weight of a sample in the moving average. The average then covers about 130 samples, which reduces the noise of a
+/// clock with a resolution of 1 ms to 0.04 ms.
 const AVERAGE_GAIN: f64 = 1.0 / 64.0;
-/// The same in the average of recent samples, which shows whether the latency is changing.
+/// Weight of a sample in the average of recent samples, which shows whether the latency is changing.
 const RECENT_GAIN: f64 = 1.0 / 8.0;
-/// A smaller difference between the averages is noise: three standard deviations with a 1 ms clock.
+/// A smaller difference between the averages is noise, in microseconds: three standard deviations with a clock
+/// resolution of 1 ms.
 const NOISE_US: f64 = 500.0;
-/// The same in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent ones.
+/// The same limit in mean absolute deviations of the samples: 4.5 standard deviations of the average of recent samples.
 const NOISE_DEVIATIONS: f64 = 1.5;
 
 #[derive(Clone, Debug)]
@@ -64,16 +66,16 @@ impl Window {
     fn add(&mut self, us: f64) {
         self.count += 1;
         self.sum_us += us;
-        if us < LOWEST_US {
+        if us < BUCKETS_MIN_US {
             self.below += 1;
             return;
         }
-        let bucket = ((us / LOWEST_US).log2() * PER_OCTAVE as f64) as usize;
+        let bucket = ((us / BUCKETS_MIN_US).log2() * BUCKETS_PER_OCTAVE as f64) as usize;
         self.buckets[bucket.min(BUCKETS - 1)] += 1;
     }
 }
 
-/// Samples of one method, of one server in one service.
+/// Statistics of the samples of one method, of one server in one service.
 #[derive(Clone, Debug)]
 pub struct Statistics {
     method: Method,
@@ -90,22 +92,22 @@ pub struct Statistics {
 /// The values that the status shows.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
-    /// Arithmetic mean, milliseconds. Zero if the samples, which may be negative, have a negative mean.
+    /// Arithmetic mean in milliseconds. Zero if the samples, which may be negative, have a negative mean.
     pub mean_ms: f64,
-    /// Median, milliseconds.
+    /// Median in milliseconds.
     pub p50_ms: f64,
-    /// 90th percentile, milliseconds.
+    /// 90th percentile in milliseconds.
     pub p90_ms: f64,
-    /// 99th percentile, milliseconds.
+    /// 99th percentile in milliseconds.
     pub p99_ms: f64,
-    /// Samples since the server was added.
+    /// Number of samples since the server was added.
     pub samples: u64,
-    /// How they were measured.
+    /// How the samples were measured.
     pub method: Method,
 }
 
 impl Statistics {
-    /// Statistics without samples.
+    /// Creates statistics without samples.
     #[must_use]
     pub fn new(method: Method) -> Self {
         Self {
@@ -131,26 +133,26 @@ impl Statistics {
             let us = *ns as f64 / 1_000.0;
             self.current.add(us);
             self.total += 1;
-            self.follow(us);
+            self.update_averages(us);
         }
         self.last_ns = now_ns;
     }
 
-    /// The first samples count equally; then the averages forget exponentially. If the latency has changed, the average
-    /// of recent samples replaces the other one.
-    fn follow(&mut self, us: f64) {
-        let equal = 1.0 / self.total as f64;
+    /// Updates the averages. The first samples have equal weights; afterwards, the weight of old samples decreases
+    /// exponentially. If the latency has changed, the average of recent samples replaces the other average.
+    fn update_averages(&mut self, us: f64) {
+        let equal_weight = 1.0 / self.total as f64;
         if self.total > 1 {
-            // A change is not noise: its contribution is limited.
+            // A change of the latency is not noise: its contribution is limited.
             let deviation = (us - self.recent_us).abs();
             let deviation = deviation.min(NOISE_US.max(self.deviation_us * 4.0));
-            self.deviation_us += AVERAGE_GAIN.max(equal) * (deviation - self.deviation_us);
+            self.deviation_us += AVERAGE_GAIN.max(equal_weight) * (deviation - self.deviation_us);
         }
-        self.average_us += AVERAGE_GAIN.max(equal) * (us - self.average_us);
-        self.recent_us += RECENT_GAIN.max(equal) * (us - self.recent_us);
-        let away = (self.recent_us - self.average_us).abs();
+        self.average_us += AVERAGE_GAIN.max(equal_weight) * (us - self.average_us);
+        self.recent_us += RECENT_GAIN.max(equal_weight) * (us - self.recent_us);
+        let difference = (self.recent_us - self.average_us).abs();
         let noise = NOISE_US.max(self.deviation_us * NOISE_DEVIATIONS);
-        if away > noise.max(self.average_us / 2.0) {
+        if difference > noise.max(self.average_us / 2.0) {
             self.average_us = self.recent_us;
         }
     }
@@ -172,26 +174,26 @@ impl Statistics {
         self.rotated_ns = now_ns;
     }
 
-    /// The moving average in microseconds, if there are recent samples.
+    /// Returns the moving average in microseconds if there are recent samples.
     #[must_use]
     pub fn average_us(&self, now_ns: u64) -> Option<f64> {
         (self.total > 0 && now_ns.saturating_sub(self.last_ns) < FRESH_NS)
             .then_some(self.average_us)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.total
     }
 
-    /// Time of the last sample; 0 = none.
+    /// Returns the time of the last sample in nanoseconds; 0 = none.
     #[must_use]
     pub const fn last_ns(&self) -> u64 {
         self.last_ns
     }
 
-    /// The values that the status shows; `None` without samples.
+    /// Returns the values that the status shows; `None` without samples.
     #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         let count = self.current.count + self.previous.count;
@@ -209,23 +211,23 @@ impl Statistics {
         })
     }
 
-    /// Interpolates within the bucket in which the rank falls.
+    /// Returns a quantile in microseconds. Interpolates within the bucket that contains the rank.
     fn quantile_us(&self, quantile: f64) -> f64 {
         let count = self.current.count + self.previous.count;
         let rank = quantile * count as f64;
-        let mut reached = f64::from(self.current.below + self.previous.below);
-        if rank <= reached {
+        let mut counted = f64::from(self.current.below + self.previous.below);
+        if rank <= counted {
             return 0.0;
         }
         for bucket in 0..BUCKETS {
             let inside = f64::from(self.current.buckets[bucket] + self.previous.buckets[bucket]);
-            if inside > 0.0 && reached + inside >= rank {
-                let part = bucket as f64 + (rank - reached) / inside;
-                return LOWEST_US * (part / PER_OCTAVE as f64).exp2();
+            if inside > 0.0 && counted + inside >= rank {
+                let position = bucket as f64 + (rank - counted) / inside;
+                return BUCKETS_MIN_US * (position / BUCKETS_PER_OCTAVE as f64).exp2();
             }
-            reached += inside;
+            counted += inside;
         }
-        LOWEST_US * 22_f64.exp2()
+        BUCKETS_MIN_US * 22_f64.exp2()
     }
 }
 

@@ -1,15 +1,16 @@
-//! The estimator's model: the packets of sampled flows to samples.
+//! Model of the estimator: computes samples from the packets of sampled flows.
 //!
-//! A client's acknowledgement of the answer passes the director, and with TCP timestamps (RFC 7323) it carries the
-//! server's clock at the time of sending (`TSecr`). The handshake maps that clock to the director's: the SYN-ACK was
-//! sent just after the SYN arrived. A sample is the mapped send time of the first new payload that the client
-//! acknowledges, minus the arrival of the last payload before it. It contains neither the client's round trip nor its
-//! delayed acknowledgement. Without timestamps, a sample is the time to the acknowledgement minus the time of the same
-//! loop in the handshake.
+//! A client's acknowledgement of an answer passes through the director. With TCP timestamps (RFC 7323), it contains the
+//! value of the server's clock when the answer was sent (`TSecr`). The handshake relates this clock to the director's
+//! clock: the SYN-ACK was sent shortly after the SYN arrived. A sample is the mapped send time of the first new payload
+//! that the client acknowledges, minus the arrival time of the last payload before it. It includes neither the
+//! round-trip time to the client nor the delay of its acknowledgement. Without timestamps, a sample is the time until
+//! the acknowledgement minus the time from the SYN to the ACK in the handshake.
 //!
-//! bpf/lib/latency.h does the same with the same integers; a test of weir-dataplane sends random packets through both.
-//! What cannot be trusted is discarded and counted by [`LatencyReason`](weir_abi::LatencyReason). Samples within the
-//! resolution of the server's clock may be negative and are kept: without them the mean would be too high.
+//! bpf/lib/latency.h implements the same computation with the same integers; a test of weir-dataplane sends random
+//! packets through both. Unreliable samples are discarded and counted by [`LatencyReason`](weir_abi::LatencyReason).
+//! Samples within the resolution of the server's clock may be negative; they are not discarded, because the mean would
+//! be too high without them.
 
 use std::collections::BTreeMap;
 
@@ -25,44 +26,47 @@ use crate::Method;
 const MS: u64 = 1_000_000;
 const US: u64 = 1_000;
 
-/// A slot that is idle for so long may be taken by another flow.
+/// Idle time in nanoseconds after which another flow may use a slot.
 pub const SLOT_IDLE_NS: u64 = 1_000 * MS;
-/// Maximum duration of a handshake: below the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A
-/// retransmitted SYN-ACK carries a later clock than the SYN's arrival.
+/// Maximum duration of a handshake: less than the initial retransmission timeout of 1 s (RFC 6298 section 2.1). A
+/// retransmitted SYN-ACK contains a clock value that is later than the arrival of the SYN.
 pub const HANDSHAKE_NS: u64 = 900 * MS;
-/// Maximum age of a handshake's mapping: clocks that differ by 100 ppm are then 1 ms apart.
+/// Maximum age of a handshake whose relation of the clocks is used: clocks that differ by 100 ppm have then diverged by
+/// 1 ms.
 pub const ANCHOR_NS: u64 = 10_000 * MS;
-/// Payload that follows the last one of a request by more than this is another request, unless segments are full.
+/// Payload that arrives later than this after the last payload of a request is another request, unless the segments are
+/// full.
 pub const OVERLAP_NS: u64 = 250 * US;
-/// A request that is longer is an upload: a program that writes it in pieces fills the last segment of none.
+/// A longer request is an upload: a program that writes it in pieces does not fill the last segment of a piece.
 const UPLOAD_BYTES: u32 = 16_384;
-/// A drift-independent tolerance for the order of request and answer.
+/// Tolerance for the order of request and answer that does not depend on the drift of the clocks.
 const SLACK_NS: i64 = 64 * US as i64;
-/// Smallest payload of a segment that the client filled.
+/// Minimum payload in bytes of a segment that is considered full.
 const FULL_SEGMENT: u16 = 536;
-/// So many bytes of the server may precede the first answer after a TLS handshake: session tickets, SETTINGS of HTTP/2.
+/// Maximum number of bytes from the server that may precede the first answer after a TLS handshake: session tickets,
+/// and SETTINGS of HTTP/2.
 const TLS_WINDOW: u32 = 1_200;
-/// Two session tickets are shorter: with more, the answer was acknowledged.
+/// Two session tickets are shorter than this: if more bytes were acknowledged, they include the answer.
 const TICKET_BYTES: u32 = 640;
-/// The same as [`TLS_WINDOW`] for the SETTINGS of HTTP/2 without TLS.
+/// Like [`TLS_WINDOW`], for the SETTINGS of HTTP/2 without TLS.
 const HTTP2_WINDOW: u32 = 128;
-/// After so long without another packet, the client has acknowledged all session tickets that were sent.
+/// If no packet has arrived for this time, the client has acknowledged all session tickets that were sent.
 const TICKETS_NS: u64 = 5 * MS;
-/// A TLS Finished message alone is shorter than this, together with a request it is longer.
+/// A TLS Finished message is shorter than this; a Finished message together with a request is longer.
 const FINISHED_BYTES: u32 = 100;
-/// An answer that was acknowledged within this much of the handshake's loop was not held back by the client.
+/// If an acknowledgement took at most this much longer than the handshake, the client did not delay it.
 const PROMPT_NS: u64 = MS;
-/// A lost answer is not sent again earlier: Linux's shortest timeout is 200 ms (`TCP_RTO_MIN`), of its tail loss probe
-/// for a single segment too (RFC 8985 section 7.2).
+/// A lost answer is not sent again earlier than this: the shortest retransmission timeout of Linux is 200 ms
+/// (`TCP_RTO_MIN`), also that of its tail loss probe for a single segment (RFC 8985 section 7.2).
 const RESENT_NS: i64 = 190 * MS as i64;
-/// Payload of `HTTP/1.1 100 Continue` with its empty line, plain and as a record of TLS 1.3.
+/// Length of `HTTP/1.1 100 Continue` with its empty line, as plain text and as a record of TLS 1.3.
 const INTERIM_BYTES: i32 = 25;
 const TLS_INTERIM_BYTES: i32 = 47;
-/// A TLS alert alone, and with the FIN.
+/// Length of a TLS alert without and with the FIN.
 const TLS_CLOSE_BYTES: [i32; 2] = [24, 25];
-/// Frames of HTTP/2 that ask for nothing: SETTINGS acknowledgement, WINDOW_UPDATE, PING and GOAWAY.
+/// Lengths of HTTP/2 frames that request nothing: SETTINGS acknowledgement, WINDOW_UPDATE, PING and GOAWAY.
 const HTTP2_CONTROL_BYTES: [u16; 3] = [9, 13, 17];
-/// The same as records of TLS 1.3, and an alert, which announces the end of the connection.
+/// Lengths of the same frames as records of TLS 1.3, and of an alert, which announces the end of the connection.
 const TLS_CONTROL_BYTES: [u16; 4] = [TLS_ALERT_BYTES, 31, 35, 39];
 const TLS_ALERT_BYTES: u16 = 24;
 
@@ -70,7 +74,8 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// A client's first payload, by the protocols whose first answers are not answers to a request.
+/// The kind of a client's first payload. It identifies the protocols in which the server's first messages do not answer
+/// a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum First {
     /// Anything else.
@@ -94,7 +99,7 @@ impl First {
     }
 }
 
-/// One packet of a client.
+/// A packet from a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     /// Hash of the flow.
@@ -105,13 +110,13 @@ pub struct Packet {
     pub seq: u32,
     /// Acknowledgement number.
     pub ack: u32,
-    /// The echoed timestamp, `None` without the option.
+    /// The echoed TCP timestamp, `None` without the option.
     pub ts_ecr: Option<u32>,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: u16,
     /// TCP flags.
     pub flags: u8,
-    /// What the payload is.
+    /// Kind of the payload if it is the first one.
     pub first: First,
 }
 
@@ -120,13 +125,13 @@ pub struct Packet {
 pub struct Sample {
     /// Server row.
     pub dest: u32,
-    /// Nanoseconds.
+    /// Latency in nanoseconds.
     pub ns: i64,
     /// How it was measured.
     pub method: Method,
 }
 
-/// The sampled flows, the counters and the samples not yet taken.
+/// The sampled flows, the counters, and the samples that [`Self::take_samples`] has not returned yet.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     flows: BTreeMap<u64, LatencyFlow>,
@@ -135,28 +140,28 @@ pub struct Table {
 }
 
 impl Table {
-    /// The count of a reason.
+    /// Returns the count of a reason.
     #[must_use]
     pub fn count(&self, reason: Reason) -> u64 {
         self.counts[reason as usize]
     }
 
-    /// All counts by number.
+    /// Returns the counts of all reasons; the index is the number of the reason.
     #[must_use]
     pub const fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// Takes the samples since the last call.
+    /// Returns the samples since the last call.
     pub fn take_samples(&mut self) -> Vec<Sample> {
         std::mem::take(&mut self.samples)
     }
 
-    /// Handles a packet that arrived at `now_ns`.
+    /// Processes a packet that arrived at `now_ns`.
     pub fn packet(&mut self, packet: &Packet, now_ns: u64) {
         let slot = packet.hash >> (64 - LATENCY_SLOTS_LOG2);
         let mut flow = self.flows.get(&slot).copied().unwrap_or_default();
-        // The data plane skips the packets of other flows before it counts.
+        // The data plane skips the packets of other flows before it counts packets.
         if flow.hash != packet.hash && packet.flags & SYN == 0 {
             return;
         }
@@ -172,7 +177,7 @@ impl Table {
     }
 }
 
-/// One packet on its flow.
+/// Processing of one packet of a flow.
 struct Step<'a> {
     flow: &'a mut LatencyFlow,
     packet: &'a Packet,
@@ -186,7 +191,7 @@ impl Step<'_> {
         let packet = self.packet;
         self.count(Reason::Packets);
         if packet.flags & SYN != 0 {
-            return self.syn();
+            return self.process_syn();
         }
         if self.flow.phase == LATENCY_FREE {
             return;
@@ -210,21 +215,21 @@ impl Step<'_> {
             return self.ignore(Reason::Rescheduled);
         }
         if self.flow.phase == LATENCY_SYN {
-            if !self.open() {
+            if !self.process_handshake() {
                 return;
             }
         } else if self.flow.is(LATENCY_TIMESTAMPS) && packet.ts_ecr.is_none() {
             return self.ignore(Reason::Options);
         }
-        // More than a FIN was lost on the way here. If it was a request, it was the first to acknowledge the answer
-        // before it, and the server sends that answer again.
+        // More than a FIN was lost before the director. If it was a request, it was also the first acknowledgement of
+        // the answer before it, and the server sends that answer again.
         if packet.seq.wrapping_sub(self.flow.seq) as i32 > 1 && self.flow.is(LATENCY_PENDING) {
             self.flow.flags |= LATENCY_LOSSY;
         }
-        let bytes = self.acknowledgement();
+        let bytes = self.process_acknowledgement();
         if packet.length > 0 && self.flow.phase == LATENCY_OPEN {
             let tickets_known = bytes == 0 && idle_ns > TICKETS_NS && self.flow.acked > 0;
-            self.payload(tickets_known);
+            self.process_payload(tickets_known);
         }
         if packet.flags & FIN != 0 {
             if self.flow.held > 0 {
@@ -277,33 +282,34 @@ impl Step<'_> {
     /// Ends the exchange in the window: emits the held sample if it belongs to an answer.
     fn flush(&mut self) {
         if self.flow.is(LATENCY_FINISHED) && self.flow.sent <= FINISHED_BYTES {
-            // The tickets that came for it, and those to come, precede the first answer.
+            // The session tickets that answered the Finished message, and later ones, precede the first answer.
             return self.discard(Reason::Handshake);
         }
-        let complete = match self.flow.protocol {
+        let others_max = match self.flow.protocol {
             LATENCY_TLS => TICKET_BYTES,
             _ => HTTP2_WINDOW,
         };
-        let certain = self.flow.certain > 0 && self.flow.acked > complete;
+        let certain = self.flow.certain > 0 && self.flow.acked > others_max;
         self.flow.window = 0;
-        if certain || self.follows_others() {
+        if certain || self.follows_other_acknowledgements() {
             self.emit(self.flow.held_ns);
         } else {
             self.discard(Reason::Handshake);
         }
     }
 
-    /// Whether the last acknowledgement in the window is of an answer because others came before it: two of session
-    /// tickets, one of SETTINGS.
-    const fn follows_others(&self) -> bool {
+    /// Whether the last acknowledgement in the window is for an answer, because other acknowledgements preceded it: two
+    /// for session tickets, or one for SETTINGS.
+    const fn follows_other_acknowledgements(&self) -> bool {
         match self.flow.protocol {
             LATENCY_TLS => self.flow.acks >= 3,
             _ => self.flow.acks >= 2,
         }
     }
 
-    /// A retransmitted SYN leaves open which of the two was answered.
-    fn syn(&mut self) {
+    /// Processes a SYN. If a SYN is retransmitted, it is unknown which of the two was answered, so that the flow is
+    /// ignored.
+    fn process_syn(&mut self) {
         let (packet, now_ns) = (self.packet, self.now_ns);
         let used = self.flow.phase != LATENCY_FREE;
         let same = self.flow.hash == packet.hash;
@@ -327,14 +333,14 @@ impl Step<'_> {
         };
     }
 
-    /// The first packet after the SYN.
-    fn open(&mut self) -> bool {
-        let round = self.now_ns.wrapping_sub(self.flow.syn_ns);
-        if round > HANDSHAKE_NS {
+    /// Processes the first packet after the SYN. Returns whether the flow can be measured.
+    fn process_handshake(&mut self) -> bool {
+        let loop_ns = self.now_ns.wrapping_sub(self.flow.syn_ns);
+        if loop_ns > HANDSHAKE_NS {
             self.ignore(Reason::HandshakeLate);
             return false;
         }
-        self.flow.loop_ns = round as u32;
+        self.flow.loop_ns = loop_ns as u32;
         self.flow.server_ts = self.packet.ts_ecr.unwrap_or(0);
         if self.packet.ts_ecr.is_some() {
             self.flow.flags |= LATENCY_TIMESTAMPS;
@@ -344,16 +350,17 @@ impl Step<'_> {
         true
     }
 
-    /// Returns how many new bytes are acknowledged.
-    fn acknowledgement(&mut self) -> i32 {
+    /// Processes an acknowledgement. Returns the number of newly acknowledged bytes, which is negative for an old
+    /// acknowledgement.
+    fn process_acknowledgement(&mut self) -> i32 {
         let packet = self.packet;
         let bytes = packet.ack.wrapping_sub(self.flow.ack) as i32;
         if bytes > 0 {
             self.flow.ack = packet.ack;
             if self.flow.is(LATENCY_PENDING) {
-                self.answer(bytes);
+                self.process_answer(bytes);
             } else if self.flow.window > 0 {
-                self.in_window(bytes);
+                self.count_in_window(bytes);
             }
         } else if bytes == 0
             && packet.length == 0
@@ -366,13 +373,13 @@ impl Step<'_> {
         bytes
     }
 
-    fn in_window(&mut self, bytes: i32) {
+    fn count_in_window(&mut self, bytes: i32) {
         self.flow.acked = self.flow.acked.wrapping_add(bytes as u32);
         self.flow.acks = (self.flow.acks + 1).min(3);
     }
 
-    /// The client acknowledges `bytes` of new payload while a request is pending.
-    fn answer(&mut self, bytes: i32) {
+    /// Processes an acknowledgement of `bytes` of new payload while a request is pending.
+    fn process_answer(&mut self, bytes: i32) {
         if self.flow.is(LATENCY_HELLO) {
             self.discard(Reason::Handshake);
             self.flow.flags |= LATENCY_FINISHED;
@@ -386,9 +393,9 @@ impl Step<'_> {
             }
             return;
         }
-        let beyond = self.flow.window > 0 && self.flow.acked >= self.flow.window;
-        if self.flow.window > 0 && !beyond {
-            self.in_window(bytes);
+        let after_window = self.flow.window > 0 && self.flow.acked >= self.flow.window;
+        if self.flow.window > 0 && !after_window {
+            self.count_in_window(bytes);
         }
         if self.flow.is(LATENCY_LOSSY | LATENCY_OVERLAP) {
             let lossy = self.flow.is(LATENCY_LOSSY);
@@ -407,12 +414,12 @@ impl Step<'_> {
         {
             return self.discard(Reason::Interim);
         }
-        // The last acknowledgement in the window carries the time of its first byte, which may be that of a ticket. The
-        // next one is of the same answer.
-        if beyond && self.follows_others() {
+        // The last acknowledgement in the window contains the time of its first byte, which may belong to a ticket. The
+        // next acknowledgement is for the same answer.
+        if after_window && self.follows_other_acknowledgements() {
             return self.flush();
         }
-        if beyond {
+        if after_window {
             self.flow.window = 0;
         }
         let Some(sample) = self.measure() else {
@@ -433,22 +440,23 @@ impl Step<'_> {
         }
     }
 
-    /// What was sent before the request is no answer. In the window it is a ticket, and the answer follows.
-    fn early(&mut self) {
+    /// Processes an acknowledgement of payload that was sent before the request, which is not an answer. In the window,
+    /// the payload is a ticket, and the answer follows.
+    fn discard_early(&mut self) {
         if self.flow.window == 0 {
             self.discard(Reason::Early);
         }
     }
 
     fn measure_by_gap(&mut self) -> Option<i64> {
-        let round = i64::from(self.flow.loop_ns);
-        let since = self.now_ns.wrapping_sub(self.flow.request_ns) as i64;
-        let sample = since.wrapping_sub(round);
-        if sample >= -(round / 2) - MS as i64 {
+        let loop_ns = i64::from(self.flow.loop_ns);
+        let elapsed = self.now_ns.wrapping_sub(self.flow.request_ns) as i64;
+        let sample = elapsed.wrapping_sub(loop_ns);
+        if sample >= -(loop_ns / 2) - MS as i64 {
             self.flow.certain = 1;
             return Some(sample);
         }
-        self.early();
+        self.discard_early();
         None
     }
 
@@ -464,39 +472,45 @@ impl Step<'_> {
             self.discard(Reason::AnchorOld);
             return None;
         }
-        let round = u64::from(self.flow.loop_ns);
-        let since = self.flow.request_ns.wrapping_sub(self.flow.syn_ns);
-        let tick = tick(clock as u64, age, round, since);
-        let sent = clock as u64 * tick;
-        // The acknowledgement needs the way from the server over the client, as in the handshake. A SYN cookie's
-        // timestamp is too low by up to 63 ticks (net/ipv4/syncookies.c), which makes later times too high.
-        if sent + round > age + tick + 2 * MS {
+        let loop_ns = u64::from(self.flow.loop_ns);
+        let request_offset = self.flow.request_ns.wrapping_sub(self.flow.syn_ns);
+        let unit = clock_unit(clock as u64, age, loop_ns, request_offset);
+        let sent = clock as u64 * unit;
+        // The acknowledgement takes as long from the server through the client to the director as in the handshake. The
+        // timestamp of a SYN cookie is too low by up to 63 ticks (net/ipv4/syncookies.c), so that later times are too
+        // high.
+        if sent + loop_ns > age + unit + 2 * MS {
             self.discard(Reason::ClockShifted);
             self.flow.phase = LATENCY_IGNORED;
             return None;
         }
-        self.flow.certain = u8::from(age <= sent + round + tick + PROMPT_NS);
+        self.flow.certain = u8::from(age <= sent + loop_ns + unit + PROMPT_NS);
         let sample =
             (self.flow.syn_ns.wrapping_add(sent) as i64).wrapping_sub(self.flow.request_ns as i64);
-        if sample >= -(tick as i64) - (age >> 13) as i64 - SLACK_NS {
+        if sample >= -(unit as i64) - (age >> 13) as i64 - SLACK_NS {
             return Some(sample);
         }
-        self.early();
+        self.discard_early();
         None
     }
 
-    /// Payload of the client; `tickets_known`: all session tickets that were sent are acknowledged.
-    fn payload(&mut self, tickets_known: bool) {
+    /// Processes payload of the client. `tickets_known`: all session tickets that were sent have been acknowledged.
+    fn process_payload(&mut self, tickets_known: bool) {
         let packet = self.packet;
         let length = u32::from(packet.length);
-        let ahead = packet.seq.wrapping_sub(self.flow.seq) as i32;
-        if ahead < 0 {
-            // All of it was here before: a probe for a lost acknowledgement (RFC 8985 section 7), or a retransmission.
-            let again = ahead.wrapping_add(length as i32) <= 0;
-            self.flow.flags |= if again { LATENCY_PROBE } else { LATENCY_LOSSY };
+        let offset = packet.seq.wrapping_sub(self.flow.seq) as i32;
+        if offset < 0 {
+            // If all of the payload had already been received, this is a probe for a lost acknowledgement (RFC 8985
+            // section 7) or a retransmission.
+            let is_repeated = offset.wrapping_add(length as i32) <= 0;
+            self.flow.flags |= if is_repeated {
+                LATENCY_PROBE
+            } else {
+                LATENCY_LOSSY
+            };
             return;
         }
-        if ahead == 0 && self.is_control() {
+        if offset == 0 && self.is_control() {
             if packet.length == TLS_ALERT_BYTES && self.flow.held > 0 {
                 self.flush();
             }
@@ -507,7 +521,7 @@ impl Step<'_> {
             self.flush();
         }
         if !self.flow.is(LATENCY_PENDING) {
-            self.begin(tickets_known);
+            self.begin_exchange(tickets_known);
         } else if self.flow.length < FULL_SEGMENT
             && self.now_ns.wrapping_sub(self.flow.request_ns) > OVERLAP_NS
             && self.flow.window == 0
@@ -515,7 +529,7 @@ impl Step<'_> {
         {
             self.flow.flags |= LATENCY_OVERLAP;
         }
-        if ahead > 0 {
+        if offset > 0 {
             self.flow.flags |= LATENCY_LOSSY;
         }
         self.flow.sent = self.flow.sent.wrapping_add(length);
@@ -524,7 +538,7 @@ impl Step<'_> {
         self.flow.seq = packet.seq.wrapping_add(length);
     }
 
-    /// Whether the payload asks for nothing.
+    /// Whether the payload requests nothing.
     fn is_control(&self) -> bool {
         match self.flow.protocol {
             LATENCY_TLS => TLS_CONTROL_BYTES.contains(&self.packet.length),
@@ -533,8 +547,8 @@ impl Step<'_> {
         }
     }
 
-    /// Starts an exchange.
-    fn begin(&mut self, tickets_known: bool) {
+    /// Starts an exchange of a request and its answer.
+    fn begin_exchange(&mut self, tickets_known: bool) {
         let flow = &mut *self.flow;
         let first = !flow.is(LATENCY_DATA);
         flow.flags &= !(LATENCY_LOSSY | LATENCY_OVERLAP | LATENCY_PROBE);
@@ -564,14 +578,19 @@ impl Step<'_> {
     }
 }
 
-/// The unit of a server's clock: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The clock cannot have advanced by
-/// more than the age of the flow, except by the 63 units of a SYN cookie; the request came `since` the SYN.
-fn tick(clock: u64, age: u64, round: u64, since: u64) -> u64 {
-    let far = clock * MS > 2 * age + 64 * MS;
-    let fits = clock * MS > age + 4 * MS
-        && clock * US + round <= age
-        && clock * US + SLACK_NS as u64 >= since;
-    if far || fits { US } else { MS }
+/// Returns the unit of a server's clock in nanoseconds: 1 ms, or 1 µs (Linux with `features tcp_usec_ts`). The clock
+/// cannot have advanced by more than the age of the flow, except by the 63 units of a SYN cookie; the request arrived
+/// `request_offset` nanoseconds after the SYN.
+fn clock_unit(clock: u64, age: u64, loop_ns: u64, request_offset: u64) -> u64 {
+    let exceeds_age = clock * MS > 2 * age + 64 * MS;
+    let fits_microseconds = clock * MS > age + 4 * MS
+        && clock * US + loop_ns <= age
+        && clock * US + SLACK_NS as u64 >= request_offset;
+    if exceeds_age || fits_microseconds {
+        US
+    } else {
+        MS
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! Recorded connections of real programs through the estimator: its samples are compared with the truth, the time from
-//! the last packet of a request to the first payload of the answer at the server's interface.
+//! Processes recorded connections of real programs with the estimator. Its samples are compared with the true latency:
+//! the time from the last packet of a request to the first payload of the answer at the server's interface.
 //!
-//! A file of `recorded/` has a title, a line of parameters, and packets in order:
+//! A file of `recorded/` contains a title, a line of parameters, and packets in order:
 //!
 //! - `TIME > CONNECTION SEQ ACK ECHO FLAGS LENGTH FIRST`, from the client. Times in microseconds; sequence numbers and
 //!   the echoed timestamp are relative to those of the SYN and the SYN-ACK.
 //! - `TIME < CONNECTION LENGTH`, from the server: the first payload of at least `least` bytes after payload of the
 //!   client.
 //!
-//! `skipped` = exchanges at the start of a connection that are no requests; `ignored` = lengths of client's payloads
-//! that ask for nothing; `coverage` = least percentage of the exchanges that must yield a sample.
+//! `skipped` = number of exchanges at the start of a connection that are not requests; `ignored` = lengths of the
+//! client's payloads that request nothing; `coverage` = minimum percentage of the exchanges that must yield a sample.
 
 #![allow(clippy::disallowed_methods, reason = "recordings are files")]
 
@@ -20,36 +20,36 @@ use std::path::Path;
 use weir_abi::LATENCY_REASONS;
 use weir_latency::{First, Packet, Table};
 
-/// The unit of the servers' clock in microseconds.
+/// Unit of the servers' clocks in microseconds.
 const TICK_US: i64 = 1_000;
-/// Tolerance of a single sample in addition to the clock's unit, microseconds: the server's interface is not the
-/// director, and the SYN was answered a little later than it arrived.
+/// Tolerance of a single sample in addition to the clock's unit, in microseconds: the packets were recorded at the
+/// server's interface instead of the director, and the SYN was answered a little later than it arrived.
 const SLACK_US: i64 = 200;
 
-/// What is known about a connection from both directions.
+/// State of a connection from the packets of both directions.
 #[derive(Default)]
 struct Connection {
     /// Received ranges of sequence numbers.
     received: Vec<(u32, u32)>,
     request_us: Option<i64>,
     exchanges: u32,
-    /// Latencies of the last answers.
-    truths_us: Vec<i64>,
+    /// True latencies of the answers.
+    latencies_us: Vec<i64>,
 }
 
 impl Connection {
-    /// Whether something of a payload is new; it is added to what was received.
+    /// Adds a payload to the received ranges. Returns whether any of it is new.
     fn receive(&mut self, seq: u32, length: u32) -> bool {
         let (mut from, mut to) = (seq, seq + length);
         if self.received.iter().any(|it| it.0 <= from && to <= it.1) {
             return false;
         }
         self.received.retain(|it| {
-            let apart = it.1 < from || to < it.0;
-            if !apart {
+            let is_disjoint = it.1 < from || to < it.0;
+            if !is_disjoint {
                 (from, to) = (from.min(it.0), to.max(it.1));
             }
-            apart
+            is_disjoint
         });
         self.received.push((from, to));
         true
@@ -57,7 +57,7 @@ impl Connection {
 }
 
 struct Parameters {
-    least: u32,
+    min_bytes: u32,
     skipped: u32,
     ignored: Vec<u16>,
     coverage: usize,
@@ -68,7 +68,7 @@ impl Parameters {
         let words: Vec<&str> = line.split(' ').collect();
         let [
             "least",
-            least,
+            min_bytes,
             "skipped",
             skipped,
             "ignored",
@@ -77,38 +77,45 @@ impl Parameters {
             coverage,
         ] = words[..]
         else {
-            panic!("parameters: {line}");
+            panic!("invalid parameters: {line}");
         };
         let lengths = ignored.split(',').filter(|it| *it != "-");
         Self {
-            least: least.parse().expect("bytes"),
-            skipped: skipped.parse().expect("a number"),
-            ignored: lengths.map(|it| it.parse().expect("bytes")).collect(),
-            coverage: coverage.parse().expect("a percentage"),
+            min_bytes: min_bytes.parse().expect("`least` is a number"),
+            skipped: skipped.parse().expect("`skipped` is a number"),
+            ignored: lengths
+                .map(|it| it.parse().expect("a length is a number"))
+                .collect(),
+            coverage: coverage.parse().expect("`coverage` is a number"),
         }
     }
 }
 
-/// What a recording yields, in microseconds.
+/// Result of a recording. Times are microseconds.
 #[derive(Default)]
 struct Outcome {
     /// Number of answers.
     answers: usize,
-    /// Samples with the nearest truth of the connection's last two answers, and the line that yielded them.
+    /// Samples, each with the nearest of the true latencies of the connection's last two answers, and with the line
+    /// that yielded it.
     pairs: Vec<(i64, i64, String)>,
-    /// Counts of reasons, without those of 0.
+    /// Counts of the reasons that are not 0.
     reasons: Vec<(&'static str, u64)>,
 }
 
 fn replay(text: &str) -> (Parameters, Outcome) {
     let mut lines = text.lines().skip(1);
-    let parameters = Parameters::parse(lines.next().expect("parameters"));
+    let parameters = Parameters::parse(
+        lines
+            .next()
+            .expect("the recording has a line of parameters"),
+    );
     let mut outcome = Outcome::default();
     let mut table = Table::default();
     let mut connections: BTreeMap<u32, Connection> = BTreeMap::new();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
-        let number = |index: usize| -> u32 { words[index].parse().expect("a number") };
+        let number = |index: usize| -> u32 { words[index].parse().expect("the field is a number") };
         let (now_us, connection) = (i64::from(number(0)), number(2));
         let state = connections.entry(connection).or_default();
         if words[1] == "<" {
@@ -121,25 +128,25 @@ fn replay(text: &str) -> (Parameters, Outcome) {
             seq: number(3),
             ack: number(4),
             ts_ecr: words[5].parse().ok(),
-            length: words[7].parse().expect("a length"),
-            flags: words[6].parse().expect("flags"),
+            length: words[7].parse().expect("the length is a number"),
+            flags: words[6].parse().expect("the flags are a number"),
             first: match words[8] {
                 "tls" => First::Tls,
                 "http2" => First::Preface,
                 _ => First::Other,
             },
         };
-        let asks = packet.length > 0 && !parameters.ignored.contains(&packet.length);
-        if packet.length > 0 && state.receive(packet.seq, packet.length.into()) && asks {
+        let is_request = packet.length > 0 && !parameters.ignored.contains(&packet.length);
+        if packet.length > 0 && state.receive(packet.seq, packet.length.into()) && is_request {
             state.request_us = Some(now_us);
         }
         table.packet(&packet, (now_us as u64 + 5_000_000) * 1_000);
         for sample in table.take_samples() {
             let us = sample.ns / 1_000;
             let state = &connections[&sample.dest];
-            let last = state.truths_us.iter().rev().take(2);
+            let last = state.latencies_us.iter().rev().take(2);
             let nearest = last.min_by_key(|it| (*it - us).abs());
-            let nearest = nearest.unwrap_or_else(|| panic!("{line}: a sample without an answer"));
+            let nearest = nearest.unwrap_or_else(|| panic!("{line}: sample without an answer"));
             outcome.pairs.push((us, *nearest, line.to_owned()));
         }
     }
@@ -148,16 +155,22 @@ fn replay(text: &str) -> (Parameters, Outcome) {
     (parameters, outcome)
 }
 
-fn answer(state: &mut Connection, known: &Parameters, now_us: i64, length: u32, out: &mut Outcome) {
-    if length < known.least {
+fn answer(
+    state: &mut Connection,
+    parameters: &Parameters,
+    now_us: i64,
+    length: u32,
+    out: &mut Outcome,
+) {
+    if length < parameters.min_bytes {
         return;
     }
     let Some(request_us) = state.request_us.take() else {
         return;
     };
     state.exchanges += 1;
-    if state.exchanges > known.skipped {
-        state.truths_us.push(now_us - request_us);
+    if state.exchanges > parameters.skipped {
+        state.latencies_us.push(now_us - request_us);
         out.answers += 1;
     }
 }
@@ -167,38 +180,44 @@ fn mean(values: impl Iterator<Item = i64>, count: usize) -> f64 {
 }
 
 #[test]
-fn samples_of_recorded_connections_are_what_the_servers_interface_shows() {
+fn samples_match_latencies_at_the_servers_interface() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     let mut files: Vec<_> = fs::read_dir(directory)
-        .expect("recordings")
-        .map(|entry| entry.expect("a file").path())
+        .expect("the directory of recordings is readable")
+        .map(|entry| entry.expect("the directory entry is readable").path())
         .collect();
     files.sort();
     assert!(files.len() >= 10, "{files:?}");
     for file in files {
-        let text = fs::read_to_string(&file).expect("a recording");
+        let text = fs::read_to_string(&file).expect("the recording is readable");
         let (parameters, outcome) = replay(&text);
         let name = file.file_stem().unwrap_or_default().to_string_lossy();
         let all = outcome.pairs.len();
-        let near = |it: &&(i64, i64, String)| (it.0 - it.1).abs() <= TICK_US + SLACK_US;
-        let pairs: Vec<_> = outcome.pairs.iter().filter(near).collect();
+        let is_near = |it: &&(i64, i64, String)| (it.0 - it.1).abs() <= TICK_US + SLACK_US;
+        let pairs: Vec<_> = outcome.pairs.iter().filter(is_near).collect();
         let count = pairs.len();
         let estimate = mean(pairs.iter().map(|it| it.0), count);
-        let truth = mean(pairs.iter().map(|it| it.1), count);
+        let true_latency = mean(pairs.iter().map(|it| it.1), count);
         println!(
             "{name:<12} {count:>4} samples of {:>4} answers, mean {:.3} ms, truth {:.3} ms, {:?}",
             outcome.answers,
             estimate / 1_000.0,
-            truth / 1_000.0,
+            true_latency / 1_000.0,
             outcome.reasons
         );
-        let least = outcome.answers * parameters.coverage / 100;
-        assert!(all >= least, "{name}: {count} of {}", outcome.answers);
-        // If an answer and the client's probe for it are lost, nothing distinguishes the second answer from a late one.
-        let far = outcome.pairs.iter().find(|it| !near(it));
+        let required = outcome.answers * parameters.coverage / 100;
+        assert!(all >= required, "{name}: {count} of {}", outcome.answers);
+        // If an answer and the client's probe for it are lost, the retransmitted answer cannot be distinguished from a
+        // late one.
+        let far = outcome.pairs.iter().find(|it| !is_near(it));
         assert!((all - count) * 500 <= all, "{name}: {far:?}");
-        // The clock's unit adds the difference of two uniform errors, with a standard deviation of 0.41 units.
-        let limit = (truth * 0.05).max(150.0) + 3.0 * 0.41 * TICK_US as f64 / (count as f64).sqrt();
-        assert!((estimate - truth).abs() <= limit, "{name}: {estimate} us");
+        // The unit of the clock adds the difference of two uniformly distributed errors, with a standard deviation of
+        // 0.41 units.
+        let limit =
+            (true_latency * 0.05).max(150.0) + 3.0 * 0.41 * TICK_US as f64 / (count as f64).sqrt();
+        assert!(
+            (estimate - true_latency).abs() <= limit,
+            "{name}: {estimate} us"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The control loop in virtual time: servers with queues, directors that see only answers, shares every 10 ms.
+//! Simulates the control loop in virtual time: servers with queues, directors that only receive samples of answers, and
+//! new shares every 10 ms.
 //!
-//! Hundreds of seeded scenarios: a server that becomes slow and recovers, bursts, a server in slow start, several
-//! directors that do not know each other's connections.
+//! There are hundreds of scenarios with different seeds: a server that becomes slow and recovers, bursts, a server in
+//! slow start, and several directors that do not know each other's connections.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,23 +20,23 @@ use weir_sched::{Counts, Member, least_time};
 
 const SECOND_US: u64 = 1_000_000;
 const PUBLISH_US: u64 = 10_000;
-/// The unit of the servers' clocks, which makes a sample wrong by up to as much.
+/// Unit of the servers' clocks in microseconds: the error of a sample is up to this value.
 const CLOCK_US: u64 = 1_000;
 
-/// A scenario. Times in microseconds.
+/// A scenario. Times are microseconds.
 #[derive(Clone)]
 struct Scenario {
     seed: u64,
     directors: usize,
     servers: usize,
-    /// Requests per second in total.
+    /// Total number of requests per second.
     rate: u64,
-    /// Requests that arrive at once.
+    /// Number of requests that arrive at the same time.
     burst: u64,
-    /// Requests that a server processes at once.
+    /// Number of requests that a server processes at the same time.
     slots: usize,
     service_us: u64,
-    /// Server 0 takes longer by this much from the first time to the second.
+    /// Additional processing time of server 0 during the interval `slow`.
     slower_us: u64,
     slow: (u64, u64),
     weights: Vec<u32>,
@@ -63,7 +64,7 @@ impl Scenario {
 #[derive(Default)]
 struct Queue {
     busy: usize,
-    /// Arrival and director.
+    /// Arrival time and director of each request.
     waiting: VecDeque<(u64, usize)>,
 }
 
@@ -124,23 +125,23 @@ impl Director {
     }
 }
 
-/// What happens at a time.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Publish,
     Arrive,
-    /// Server, director, arrival.
+    /// Server, director and arrival time of the request.
     Finish(usize, usize, u64),
 }
 
-/// Requests by second and server, and all latencies.
+/// Number of requests by second and server, and all latencies.
 struct Outcome {
     chosen: Vec<Vec<u64>>,
     latencies_us: Vec<u64>,
 }
 
 impl Outcome {
-    /// A server's part of the requests between two seconds.
+    /// Returns a server's share of the requests in a range of seconds.
     fn share(&self, server: usize, seconds: std::ops::Range<usize>) -> f64 {
         let all: u64 = self.chosen[seconds.clone()].iter().flatten().sum();
         let own: u64 = self.chosen[seconds].iter().map(|it| it[server]).sum();
@@ -153,7 +154,7 @@ impl Outcome {
     }
 }
 
-struct World {
+struct Simulation {
     scenario: Scenario,
     random: SplitMix64,
     events: BinaryHeap<Reverse<(u64, Event)>>,
@@ -164,7 +165,7 @@ struct World {
 
 fn run(scenario: &Scenario) -> Outcome {
     let seconds = (scenario.end_us / SECOND_US) as usize + 1;
-    let mut world = World {
+    let mut simulation = Simulation {
         random: SplitMix64::new(scenario.seed),
         events: BinaryHeap::new(),
         queues: (0..scenario.servers).map(|_| Queue::default()).collect(),
@@ -177,18 +178,18 @@ fn run(scenario: &Scenario) -> Outcome {
         },
         scenario: scenario.clone(),
     };
-    world.events.push(Reverse((0, Event::Publish)));
-    world.events.push(Reverse((1, Event::Arrive)));
-    while let Some(Reverse((now, event))) = world.events.pop() {
+    simulation.events.push(Reverse((0, Event::Publish)));
+    simulation.events.push(Reverse((1, Event::Arrive)));
+    while let Some(Reverse((now, event))) = simulation.events.pop() {
         if now >= scenario.end_us {
             break;
         }
-        world.handle(now, event);
+        simulation.handle(now, event);
     }
-    world.outcome
+    simulation.outcome
 }
 
-impl World {
+impl Simulation {
     fn handle(&mut self, now: u64, event: Event) {
         match event {
             Event::Publish => {
@@ -245,7 +246,7 @@ impl World {
         self.serve(now, server);
         let director = &mut self.directors[at];
         director.active[server] -= 1;
-        // The server's clock has a phase of its own for each connection.
+        // The phase of the server's clock is different for each connection.
         let phase = self.random.below(CLOCK_US);
         let sent = (now + phase) / CLOCK_US * CLOCK_US;
         let sample = sent as i64 - (arrival + self.random.below(CLOCK_US)) as i64;
@@ -270,7 +271,8 @@ fn slow_server_loses_its_share_within_a_second_and_regains_it_within_five() {
             assert!((0.17..0.33).contains(&equal), "{case}: {equal}");
             let reduced = outcome.share(0, 3..5);
             assert!(reduced < 0.18, "{case}: {reduced}");
-            // The floor is one 32nd of its fair part; two thirds of that, for chance.
+            // The minimum is 1/32 of its fair share; the test requires only two thirds of this because of random
+            // variation.
             assert!(reduced > 0.25 / 32.0 / 1.5, "{case}: {reduced}");
             let regained = outcome.share(0, 10..12);
             assert!((0.17..0.33).contains(&regained), "{case}: {regained}");
@@ -279,7 +281,7 @@ fn slow_server_loses_its_share_within_a_second_and_regains_it_within_five() {
 }
 
 #[test]
-fn shares_of_equal_servers_stay_level() {
+fn shares_of_equal_servers_remain_equal() {
     for seed in 0..20 {
         for (directors, rate, slots) in [(1, 1_000, 8), (3, 1_000, 8), (1, 3_000, 2)] {
             let scenario = Scenario {
@@ -311,7 +313,7 @@ fn bursts_do_not_all_go_to_one_server() {
                 ..Scenario::new(seed)
             };
             let mut outcome = run(&scenario);
-            // All 64 on one server would wait for four rounds, about 5 ms.
+            // If all 64 requests were on one server, they would wait for four rounds of processing, about 5 ms.
             let p99 = outcome.quantile_us(0.99);
             assert!(p99 < 6_000, "seed {seed}, {directors} directors: {p99} us");
         }
@@ -319,17 +321,17 @@ fn bursts_do_not_all_go_to_one_server() {
 }
 
 #[test]
-fn slow_server_does_not_reach_p99() {
-    let (mut better, seeds) = (0, 20);
+fn slow_server_does_not_determine_p98() {
+    let (mut passed, seeds) = (0, 20);
     for seed in 0..seeds {
         let scenario = Scenario {
             slower_us: 20_000,
             slow: (0, 9 * SECOND_US),
             ..Scenario::new(seed)
         };
-        better += u64::from(run(&scenario).quantile_us(0.98) < 15_000);
+        passed += u64::from(run(&scenario).quantile_us(0.98) < 15_000);
     }
-    assert!(better > seeds * 9 / 10, "{better} of {seeds}");
+    assert!(passed > seeds * 9 / 10, "{passed} of {seeds}");
 }
 
 #[test]
@@ -344,17 +346,17 @@ fn server_in_slow_start_gets_no_more_than_its_weight() {
     }
 }
 
-/// A scenario of the sizes that a seed draws: 1 to 4 directors, 2 to 6 servers, single requests and bursts.
+/// Returns a random scenario: 1 to 4 directors, 2 to 6 servers, single requests or bursts.
 ///
-/// A director has 250 or more requests per second and server: of a server at the floor it sees eight samples a second
-/// then, and the times below hold.
-fn drawn(seed: u64) -> Scenario {
+/// A director has at least 250 requests per second and server. It then receives eight samples per second from a server
+/// with the minimum share, which is sufficient for the times in the tests.
+fn random_scenario(seed: u64) -> Scenario {
     let mut random = SplitMix64::new(seed ^ 0x5eed);
     let mut pick = |from: &[u64]| from[random.below(from.len() as u64) as usize];
     let servers = pick(&[2, 3, 4, 6]);
     let directors = pick(&[1, 1, 2, 4]);
     let per_server = directors * pick(&[250, 500]);
-    // A slot processes 1 000 requests a second: half of what the servers can do, or less.
+    // A slot processes 1 000 requests per second: the rate is at most half of the capacity of the servers.
     let slots = (per_server / 500).max(pick(&[4, 8, 32]));
     Scenario {
         directors: directors as usize,
@@ -371,9 +373,9 @@ fn drawn(seed: u64) -> Scenario {
 }
 
 #[test]
-fn drawn_scenarios_keep_the_bounds_of_the_control_loop() {
+fn control_loop_keeps_its_bounds_in_random_scenarios() {
     for seed in 0..100 {
-        let scenario = drawn(seed);
+        let scenario = random_scenario(seed);
         let outcome = run(&scenario);
         let case = format!(
             "seed {seed}, {} directors, {} servers, {} slots, {} requests/s in bursts of {}, {} us slower",
@@ -385,27 +387,33 @@ fn drawn_scenarios_keep_the_bounds_of_the_control_loop() {
             scenario.slower_us
         );
         let fair = 1.0 / scenario.servers as f64;
-        // Three standard deviations of a random choice in one second, in parts of the fair share.
-        let chance = 3.0 / (scenario.rate as f64 * fair).sqrt();
+        // Three standard deviations of a random choice in one second, relative to the fair share.
+        let variation = 3.0 / (scenario.rate as f64 * fair).sqrt();
         for second in 1..3 {
             for server in 0..scenario.servers {
                 let share = outcome.share(server, second..second + 1) / fair;
-                assert!((share - 1.0).abs() < 0.2 + chance, "{case}: steady {share}");
+                assert!(
+                    (share - 1.0).abs() < 0.2 + variation,
+                    "{case}: steady {share}"
+                );
             }
         }
         let reduced = outcome.share(0, 4..6) / fair;
         assert!(
-            reduced < 0.75 + chance / 1.4,
+            reduced < 0.75 + variation / 1.4,
             "{case}: reduced to {reduced}"
         );
-        // The floor is one 32nd of the fair share; two thirds of that, for chance.
+        // The minimum is 1/32 of the fair share, less three standard deviations of the random choice.
         let requests = scenario.rate as f64 * 3.0 * fair / 32.0;
         let floor = (1.0 - 3.0 / requests.sqrt()).max(0.0) / 32.0;
-        let least = outcome.share(0, 3..6) / fair;
-        assert!(least > floor, "{case}: {least} is under the floor");
+        let min_share = outcome.share(0, 3..6) / fair;
+        assert!(
+            min_share > floor,
+            "{case}: {min_share} is less than the minimum"
+        );
         let regained = outcome.share(0, 11..12) / fair;
         assert!(
-            (regained - 1.0).abs() < 0.2 + chance,
+            (regained - 1.0).abs() < 0.2 + variation,
             "{case}: regained {regained}"
         );
     }
@@ -413,7 +421,8 @@ fn drawn_scenarios_keep_the_bounds_of_the_control_loop() {
 
 #[test]
 fn directors_that_see_the_same_change_do_not_all_choose_one_server() {
-    // One of two servers becomes slow for all directors at once: the other one must not get everything.
+    // One of two servers becomes slow for all directors at the same time: the other server must not receive all
+    // requests.
     for seed in 0..20 {
         let scenario = Scenario {
             directors: 4,

@@ -128,7 +128,7 @@ fn configuration(count: u32, port: u16) -> Result<Desired, Box<dyn Error>> {
     Ok(parsed.map_err(|found| format!("{found:?}"))?.desired)
 }
 
-/// Minimum CPU time of one exchange, in seconds.
+/// Returns the minimum CPU time of one exchange, in seconds.
 fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
     const TIMES: u32 = 2000;
     let count = u32::try_from(desired.pools[0].servers.len())?;
@@ -148,7 +148,7 @@ fn floor(desired: &Desired, port: u16) -> Result<f64, Box<dyn Error>> {
 async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
     let checks = Checks::start();
     checks.configure(desired, &Suspended::new(), &|_, _| None, None);
-    // Skip the first round, in which every server is new.
+    // Skip the first round, in which all servers are new.
     tokio::time::sleep(INTERVAL * 2).await;
     let (before, started) = (cpu_time(), Instant::now());
     tokio::time::sleep(time).await;
@@ -156,7 +156,7 @@ async fn measure(desired: &Desired, time: Duration) -> (f64, Probing) {
     (share, checks.probing())
 }
 
-/// CPU time of this process.
+/// Returns the CPU time of this process.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(

@@ -67,7 +67,7 @@ impl ConnectError {
     }
 }
 
-/// Connects to a target, through `path` if there is one; the caller enforces the deadline.
+/// Connects to a target, through `path` if it is set. The caller enforces the deadline.
 pub(crate) async fn connect(
     context: &Context,
     target: &Target,
@@ -126,13 +126,14 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
     Ok(Stream::Unix(stream))
 }
 
-/// Binds a socket to the check's source address. With `nat` without source rewriting, the source is the VIP, so the
-/// server replies as it would to a client. If the director does not have the VIP, the director's own address is used.
+/// Binds a socket to the check's source address. With `nat` without source translation, the source is the VIP, so that
+/// the server replies as it would to a client. If the director does not have the VIP, the director's own address is
+/// used.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
     let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
-    match (target.source, target.way) {
+    match (target.source, target.path) {
         (Some(address), _) => from(address),
-        (None, Some(way)) if way.source_is_vip => match from(way.vip) {
+        (None, Some(path)) if path.source_is_vip => match from(path.vip) {
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
             bound => bound,
         },
@@ -145,8 +146,8 @@ pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::R
     }
 }
 
-/// Builds a header of HAProxy's proxy-protocol.txt: version 1 contains the addresses, version 2 is LOCAL, for a
-/// connection that the director itself opens.
+/// Builds a PROXY protocol header (HAProxy's proxy-protocol.txt). Version 1 contains the addresses; version 2 uses the
+/// command LOCAL, for connections of the proxy itself.
 fn proxy_header(version: ProxyHeader, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     match version {
         ProxyHeader::V1 => {

@@ -9,19 +9,19 @@ use weir_model::Desired;
 use crate::path_table::PathTable;
 use crate::tls::Clients;
 
-/// Shared by all running probes.
+/// State that all running probes share.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
-    /// The data plane's table of probes through a service's forward; `None` = there is no data plane.
+    /// The data plane's table of probes through a path; `None` = there is no data plane.
     path_table: Mutex<Option<PathTable>>,
-    /// Addresses of services. They are not selected as the source of a probe unless configured.
+    /// Addresses of services. They are not used as the source of a probe unless configured.
     vips: Mutex<Arc<HashSet<IpAddr>>>,
     /// TLS configurations of probes.
     pub(crate) tls_clients: Clients,
 }
 
 impl Context {
-    /// Replaces the context when a configuration is applied.
+    /// Replaces the context with that of a configuration.
     pub(crate) fn set(&self, desired: &Desired, path_table: Option<PathTable>) {
         *locked(&self.path_table) = path_table;
         self.tls_clients.clear();
@@ -38,8 +38,8 @@ impl Context {
     }
 }
 
-/// Locks a mutex. A poisoned mutex is used as well: the monitor does not call our code while it is locked, so its data
-/// is consistent.
+/// Locks a mutex, even if it is poisoned: the monitor does not call other code while it is locked, so its data is
+/// consistent.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

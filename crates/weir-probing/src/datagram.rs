@@ -14,10 +14,10 @@ use crate::connect::bind;
 use crate::context::Context;
 use crate::path::PathProbe;
 
-/// Identifier of the next probe; it distinguishes concurrent probes.
+/// Identifier of the next probe, which distinguishes concurrent probes.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
-/// Sends the request and waits for the reply; the caller enforces the deadline.
+/// Sends the request and waits for the reply. The caller enforces the deadline.
 ///
 /// # Errors
 /// The socket cannot be opened, or the network reports the target as unreachable.

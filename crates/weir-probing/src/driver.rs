@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::shared::Shared;
 
-/// Waiting time if no deadline is set.
+/// Time to wait if there is no deadline.
 const IDLE: Duration = Duration::from_secs(3600);
 
 pub(crate) async fn drive(shared: Arc<Shared>) {

@@ -1,8 +1,8 @@
 //! Runs health checks: the driver of [`weir_health::Monitor`], and the probes.
 //!
-//! One task waits for the next deadline and starts each probe as a task of its own; a probe reports its result and
-//! ends. State changes of servers are collected as [`HealthEvent`] until the caller takes them. This crate does not
-//! know the engine, weights or the kernel's tables.
+//! One task waits for the next deadline and starts each probe as a separate task, which reports its result and ends.
+//! State changes of servers are collected as [`HealthEvent`] until the caller takes them. This crate does not depend on
+//! the engine, weights or the kernel's tables.
 
 mod connect;
 mod context;
@@ -41,13 +41,13 @@ use shared::Shared;
 pub struct Probing {
     /// Number of targets that are probed.
     pub targets: usize,
-    /// Probes started since the daemon started.
+    /// Number of probes started since the daemon started.
     pub probes: u64,
     /// Delay between the scheduled and the actual start of probes.
     pub lateness: Lateness,
 }
 
-/// The active checks. Dropping it aborts them and all running probes.
+/// The active checks. Dropping this aborts them and all running probes.
 #[derive(Debug)]
 pub struct Checks {
     shared: Arc<Shared>,
@@ -55,14 +55,14 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Starts without checks. Must be called inside a tokio runtime.
+    /// Starts the driver, without any checks. Must be called in a tokio runtime.
     pub fn start() -> Self {
         let shared = Arc::new(Shared::new());
         let driver = tokio::spawn(driver::drive(Arc::clone(&shared)));
         Self { shared, driver }
     }
 
-    /// Applies the checks of a configuration; `known` returns the saved state of a server that is new.
+    /// Applies the checks of a configuration. `known` returns the saved state of a new server.
     pub fn configure(
         &self,
         desired: &Desired,
@@ -92,15 +92,15 @@ impl Checks {
         self.change(|monitor, now| monitor.restore(checkpoint, desired, suspended, known, now));
     }
 
-    /// Stores what probes need from a configuration in addition to the checks.
+    /// Stores the settings that probes and notifications need in addition to the checks.
     fn set_probe_context(&self, desired: &Desired, path_table: Option<PathTable>) {
         self.shared.context.set(desired, path_table);
         locked(&self.shared.notifiers).set(&desired.notifiers);
-        let with_program = desired
+        let pools_with_program = desired
             .pools
             .iter()
             .filter(|pool| !pool.health.notify.is_empty());
-        *locked(&self.shared.notify_commands) = with_program
+        *locked(&self.shared.notify_commands) = pools_with_program
             .map(|pool| (pool.name.clone(), pool.health.notify.clone()))
             .collect();
     }
@@ -132,7 +132,7 @@ impl Checks {
             .collect()
     }
 
-    /// Logs a state change of a pool. Runs the notify program for it, and for each service that stops or resumes
+    /// Logs a state change of a pool. Runs the notify program for the pool, and for each service that stops or resumes
     /// serving clients.
     pub fn notify_pool_change(&self, pool_change: &PoolChange, desired: &Desired) {
         let notification = |subject, from, to| notify::Change {
@@ -176,13 +176,13 @@ impl Checks {
         }
     }
 
-    /// Returns the time at which a direct probe of a server last passed, since the Unix epoch.
+    /// Returns the time, since the Unix epoch, at which a direct probe of a server last passed.
     pub fn passed(&self, pool: &str, server: &str) -> Option<Duration> {
         self.shared.monitor().last_pass(pool, server)
     }
 
-    /// Returns the state of a server's checks, or `None` if it has none. If `service` is set, the checks through this
-    /// service are included.
+    /// Returns the state of a server's checks, or `None` if the server has none. If `service` is set, the checks
+    /// through the path of this service are included.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let mut view = self.shared.monitor().view(pool, server, service)?;
         let now = self.shared.clock.now();

@@ -1,4 +1,4 @@
-//! Checks that run on the director itself: the exit code of a program, and a weight in a file.
+//! Checks that run on the director itself: the exit code of a program, or a weight in a file.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
         return Outcome::unknown("no program is configured");
     };
     if let Some(helper) = privileged::helper() {
-        return run_by_helper(helper, script, target).await;
+        return run_script_by_helper(helper, script, target).await;
     }
     let Some(account) = weir_sys::account(&script.user) else {
         return Outcome::unknown(format!("no such user: {}", script.user));
@@ -39,8 +39,8 @@ pub(crate) async fn run_script(script: &Script, target: &Target) -> Outcome {
     }
 }
 
-/// Runs it by the privileged helper, because this process may start no program.
-async fn run_by_helper(
+/// Runs a program through the privileged helper, because this process may not start programs.
+async fn run_script_by_helper(
     helper: &'static dyn PrivilegedHelper,
     script: &Script,
     target: &Target,
@@ -51,14 +51,14 @@ async fn run_by_helper(
         address: target.address,
         port: target.port,
     };
-    match by_helper(helper, &program).await {
+    match run_by_helper(helper, &program).await {
         Ok(code) => evaluate(code, script.dynamic),
         Err(error) => Outcome::unknown(error.to_string()),
     }
 }
 
-/// Runs a program by the helper, which kills it when the future is dropped.
-pub(crate) async fn by_helper(
+/// Runs a program through the privileged helper, which kills the program when the future is dropped.
+pub(crate) async fn run_by_helper(
     helper: &'static dyn PrivilegedHelper,
     program: &Program,
 ) -> io::Result<Option<i32>> {
@@ -73,7 +73,7 @@ pub(crate) async fn by_helper(
     let _running = Running(helper, helper.run(program, on_end)?);
     ended
         .await
-        .unwrap_or_else(|_| Err(io::Error::other("the helper has ended")))
+        .unwrap_or_else(|_| Err(io::Error::other("the privileged helper has exited")))
 }
 
 /// Prepares a program to run under an account. It is killed when its handle is dropped.
@@ -85,7 +85,7 @@ pub(crate) fn command(program: &str, arguments: &[String], account: (u32, u32)) 
     command
 }
 
-/// The process group of a program. Dropping it kills the processes.
+/// The process group of a program. Dropping this kills the processes.
 pub(crate) struct ProcessGroup(pub(crate) Option<u32>);
 
 impl Drop for ProcessGroup {
@@ -115,8 +115,8 @@ fn evaluate(code: Option<i32>, dynamic: bool) -> Outcome {
 /// Maximum size of a file with a weight, in bytes.
 const FILE_MAX_BYTES: u64 = 4096;
 
-/// Reads the weight from a file. Another program writes the file, so a link out of its directory is not followed, and
-/// no content except a weight is reported.
+/// Reads the weight from a file. The file is written by another program, so a symbolic link out of the file's directory
+/// is not followed, and no content except the weight is reported.
 pub(crate) async fn read_weight(path: &str) -> Outcome {
     let (path, name) = (PathBuf::from(path), path.to_owned());
     let read = move || privileged::read_untrusted(&path, Owner::Any, FILE_MAX_BYTES);
@@ -126,7 +126,7 @@ pub(crate) async fn read_weight(path: &str) -> Outcome {
         Err(_) => return Outcome::unknown("reading the file was aborted"),
     };
     match text.trim().parse::<u32>() {
-        Ok(weight) if weight <= MAX_WEIGHT => Outcome::passed(format!("file says {weight}"))
+        Ok(weight) if weight <= MAX_WEIGHT => Outcome::passed(format!("file contains {weight}"))
             .with_weight(ReportedWeight::Weight(weight)),
         _ => Outcome::failed(format!("{name} does not contain a weight")),
     }

@@ -9,11 +9,11 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use weir_sys::privileged::{self, Program};
 
-use crate::local::by_helper;
+use crate::local::run_by_helper;
 
 pub(crate) use batch::Notifiers;
 
-/// A program that runs longer is killed.
+/// Time limit of a program, which is killed when it expires.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The object whose state changed.
@@ -39,7 +39,7 @@ pub(crate) struct Change {
     pub(crate) reason: String,
 }
 
-/// Runs the program. Errors are only logged.
+/// Runs the notify program. Errors are logged, not returned.
 pub(crate) async fn run(command: Vec<String>, change: Change) {
     let Some((program, arguments)) = command.split_first() else {
         return;
@@ -51,7 +51,7 @@ pub(crate) async fn run(command: Vec<String>, change: Change) {
         Subject::Service(name) => ("", name.as_str()),
     };
     if let Some(helper) = privileged::helper() {
-        let order = Program::Notify {
+        let request = Program::Notify {
             command: command.clone(),
             pool: change.pool.clone(),
             server: server.to_owned(),
@@ -60,10 +60,10 @@ pub(crate) async fn run(command: Vec<String>, change: Change) {
             to: change.to.to_owned(),
             reason: change.reason.clone(),
         };
-        match timeout(TIMEOUT, by_helper(helper, &order)).await {
+        match timeout(TIMEOUT, run_by_helper(helper, &request)).await {
             Ok(Ok(Some(0))) => {}
             Ok(Ok(code)) => tracing::warn!(program, ?code, "notify program failed"),
-            Ok(Err(error)) => tracing::warn!(program, %error, "could not run the notify program"),
+            Ok(Err(error)) => tracing::warn!(program, %error, "failed to run the notify program"),
             Err(_) => tracing::warn!(program, "notify program timed out"),
         }
         return;
@@ -85,7 +85,7 @@ pub(crate) async fn run(command: Vec<String>, change: Change) {
     match timeout(TIMEOUT, child).await {
         Ok(Ok(status)) if status.success() => {}
         Ok(Ok(status)) => tracing::warn!(program, %status, "notify program failed"),
-        Ok(Err(error)) => tracing::warn!(program, %error, "could not run the notify program"),
+        Ok(Err(error)) => tracing::warn!(program, %error, "failed to run the notify program"),
         Err(_) => tracing::warn!(program, "notify program timed out"),
     }
 }

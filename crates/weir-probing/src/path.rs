@@ -1,9 +1,10 @@
-//! Probes through a service's forward: registers a probe's packets with the tc programs and reads what they observed.
+//! Probes through a service's path: registers a probe's packets with the tc programs, and reads what the programs
+//! observed.
 //!
 //! With `direct`, `tunnel` and `l3dsr` the socket uses the server's address. The tc programs rewrite outgoing packets
-//! to those of a client, with the VIP as destination, and rewrite replies from the VIP to the server's address. With
-//! `nat` the packets are already addressed to the server: the socket is bound to the VIP, so that the server's replies
-//! must return through the director.
+//! so that they look like a client's, with the VIP as destination, and rewrite the source of replies from the VIP to
+//! the server's address. With `nat` the packets are already addressed to the server: the socket is bound to the VIP, so
+//! that the server's replies must return through the director.
 
 use std::collections::HashSet;
 use std::io;
@@ -18,14 +19,14 @@ use crate::context::Context;
 use crate::path_table::{PathObservation, PathPackets, PathTable};
 use crate::source::source;
 
-/// A maximum segment size that fits into any tunnel with an MTU of 1500.
+/// A maximum segment size, in bytes, that fits into any tunnel with an MTU of 1500.
 const TUNNEL_MSS: u32 = 1200;
 
-/// A probe through a service's forward. Dropping it removes its map entry.
+/// A probe through a service's path. Dropping this removes the probe's map entry.
 #[derive(Debug)]
 pub(crate) struct PathProbe {
     table: PathTable,
-    way: ProbePath,
+    path: ProbePath,
     server: IpAddr,
     /// Addresses that must not be the probe's source.
     vips: Arc<HashSet<IpAddr>>,
@@ -33,18 +34,19 @@ pub(crate) struct PathProbe {
 }
 
 impl PathProbe {
-    /// Creates the probe of a target with a forward other than `nat`; `None` for other targets.
+    /// Creates the probe of a target whose path uses a forwarding method other than `nat`. Returns `None` for other
+    /// targets.
     ///
     /// # Errors
     /// There is no data plane; the error is the outcome of the probe.
     pub(crate) fn for_target(target: &Target, context: &Context) -> Result<Option<Self>, Outcome> {
-        match (target.way, context.path_table()) {
+        match (target.path, context.path_table()) {
             (None, _) => Ok(None),
-            (Some(way), _) if way.forward == Forward::Nat => Ok(None),
+            (Some(path), _) if path.forward == Forward::Nat => Ok(None),
             (Some(_), None) => Err(Outcome::unknown("no data plane to probe through")),
-            (Some(way), Some(table)) => Ok(Some(Self {
+            (Some(path), Some(table)) => Ok(Some(Self {
                 table,
-                way,
+                path,
                 server: target.address,
                 vips: context.vips(),
                 packets: OnceLock::new(),
@@ -52,7 +54,7 @@ impl PathProbe {
         }
     }
 
-    /// Binds a socket for [`Self::register`].
+    /// Binds a socket to a source address. Returns the packets to pass to [`Self::register`].
     pub(crate) fn bind(
         &self,
         socket: &Socket,
@@ -61,7 +63,7 @@ impl PathProbe {
     ) -> io::Result<PathPackets> {
         let source = source(target, &self.vips)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
-        if self.way.forward == Forward::Tunnel && protocol == Protocol::Tcp {
+        if self.path.forward == Forward::Tunnel && protocol == Protocol::Tcp {
             socket.set_tcp_mss(TUNNEL_MSS)?;
         }
         let local = socket.local_addr()?.as_socket();
@@ -72,14 +74,14 @@ impl PathProbe {
         })
     }
 
-    /// Registers the packets of a socket with the data plane, before it is connected.
+    /// Registers the packets of a socket with the data plane. Must be called before the socket is connected.
     pub(crate) async fn register(&self, packets: PathPackets) -> io::Result<()> {
-        self.table.add(packets, self.server, self.way).await?;
+        self.table.add(packets, self.server, self.path).await?;
         let _ = self.packets.set(packets);
         Ok(())
     }
 
-    /// Refines an outcome with the data plane's observations of the packets.
+    /// Refines an outcome with the data plane's observations of the probe's packets.
     pub(crate) async fn refine(&self, outcome: Outcome) -> Outcome {
         let Some(packets) = self.packets.get().copied() else {
             return outcome;
@@ -93,16 +95,16 @@ impl PathProbe {
         };
         match outcome.verdict {
             Verdict::Unknown => outcome,
-            // The reply cannot have come from the VIP.
+            // The reply did not come from the VIP.
             Verdict::Passed if observed.sent == 0 || observed.answered == 0 => Outcome::unknown(
-                "the probe was sent through an interface that Weir is not attached to",
+                "the probe was sent through an interface to which Weir is not attached",
             ),
             Verdict::Passed if self.server_claims_vip(packets).await => Outcome::failed(format!(
                 "the server answers ARP for the VIP {}",
-                self.way.vip
+                self.path.vip
             )),
             Verdict::Passed => outcome,
-            // The packet was not sent, because no neighbour was found.
+            // The packet was not sent, because neighbour resolution failed.
             Verdict::Failed if observed.sent == 0 => outcome,
             Verdict::Failed => Outcome::failed(self.failure_reason(&observed, &outcome.note)),
         }
@@ -110,12 +112,12 @@ impl PathProbe {
 
     /// Returns whether the server answers ARP for the VIP, so that clients would bypass the director.
     async fn server_claims_vip(&self, packets: PathPackets) -> bool {
-        let can_claim = self.way.vip.is_ipv4() && self.way.forward == Forward::Direct;
+        let can_claim = self.path.vip.is_ipv4() && self.path.forward == Forward::Direct;
         can_claim && self.table.claims_vip(packets).await
     }
 
     fn failure_reason(&self, observed: &PathObservation, note: &str) -> String {
-        let ProbePath { vip, port, .. } = self.way;
+        let ProbePath { vip, port, .. } = self.path;
         if observed.answered > 0 {
             return format!("{note} at {}", SocketAddr::new(vip, port));
         }
@@ -125,13 +127,13 @@ impl PathProbe {
         if observed.unturned > 0 {
             return format!("the server does not restore the VIP {vip} in marked packets");
         }
-        let tunnel = self.way.tunnel.kind.as_str();
-        match (self.way.forward, observed.error_type, observed.error_code) {
+        let tunnel = self.path.tunnel.kind.as_str();
+        match (self.path.forward, observed.error_type, observed.error_code) {
             // Protocol and port unreachable: RFC 792, RFC 4443.
             (Forward::Tunnel, 3, 2 | 3) | (Forward::Tunnel, 1, 4) => {
                 format!("no decapsulation: the server rejects {tunnel}")
             }
-            (_, 0, _) if self.way.forward == Forward::Tunnel => {
+            (_, 0, _) if self.path.forward == Forward::Tunnel => {
                 format!("VIP {vip} not on lo, or no decapsulation of {tunnel} ({note})")
             }
             (_, 0, _) => format!("VIP {vip} not on lo ({note})"),

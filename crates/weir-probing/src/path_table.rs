@@ -1,4 +1,4 @@
-//! The data plane's table of probes through a service's forward: a map of this process, or of another one.
+//! The data plane's table of probes through a path: a map of this process or of another one.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,67 +13,67 @@ use weir_model::{Forward, ProbePath, Protocol, TunnelChecksum};
 use weir_sys::FrameSocket;
 use weir_wire::{ArpOperation, ArpPacket, MacAddr, Packet};
 
-/// Time limit for an ARP reply on the server's segment. The server has already replied to other packets there.
+/// Time limit for an ARP reply on the server's segment, where the server has already replied to other packets.
 const ARP_TIMEOUT: Duration = Duration::from_millis(30);
 const ETHERTYPE_ARP: u16 = 0x0806;
 
-/// The packets of a probe: the director's end of its connection.
+/// Identifies the packets of a probe by the director's end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathPackets {
     /// Address and port of the socket.
     pub local: SocketAddr,
-    /// Its protocol.
+    /// Protocol of the socket.
     pub protocol: Protocol,
 }
 
-/// What the data plane observed of a probe's packets.
+/// The data plane's observations of a probe's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathObservation {
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u32,
-    /// Replies from the VIP.
+    /// Number of replies from the VIP.
     pub answered: u32,
-    /// Replies from the VIP, but from another MAC address.
+    /// Number of replies from the VIP, but from another MAC address than the server's.
     pub stray: u32,
-    /// Replies from the server's address instead of the VIP.
+    /// Number of replies from the server's address instead of the VIP.
     pub unturned: u32,
     /// ICMP type of the last error about the connection; 0 = none.
     pub error_type: u8,
-    /// Its code.
+    /// ICMP code of this error.
     pub error_code: u8,
 }
 
-/// A table of another process. Its operations block.
+/// A table of another process. All operations block.
 pub trait RemotePaths: std::fmt::Debug + Send + Sync {
-    /// Forwards the packets of a probe to a server.
+    /// Starts forwarding the packets of a probe to a server.
     ///
     /// # Errors
-    /// The other process cannot be reached, or refuses.
-    fn add(&self, packets: PathPackets, server: IpAddr, way: &ProbePath) -> io::Result<()>;
+    /// The other process cannot be reached, or rejects the request.
+    fn add(&self, packets: PathPackets, server: IpAddr, path: &ProbePath) -> io::Result<()>;
 
-    /// What was observed; `None` = there is no such probe.
+    /// Returns the observations, or `None` if there is no such probe.
     ///
     /// # Errors
     /// The other process cannot be reached.
     fn read(&self, packets: PathPackets) -> io::Result<Option<PathObservation>>;
 
-    /// Ends a probe. Does not wait.
+    /// Stops forwarding the packets of a probe. Does not wait for completion.
     fn remove(&self, packets: PathPackets);
 
     /// Whether the server answers ARP for the VIP.
     fn claims_vip(&self, packets: PathPackets) -> bool;
 }
 
-/// The table of path probes: a map of this process, or of the privileged process of layer 4.
+/// The table of path probes: a map of this process, or of the privileged layer 4 process.
 #[derive(Clone, Debug)]
 pub enum PathTable {
-    /// This process has the map.
+    /// A map of this process.
     Local(ProbeTable),
-    /// Another process has it.
+    /// A map of another process.
     Remote(Arc<dyn RemotePaths>),
 }
 
-/// The other process has no answer, so the state of the server is unknown.
+/// The other process did not respond, so the state of the server is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unavailable(io::Error);
@@ -83,15 +83,15 @@ impl PathTable {
         &self,
         packets: PathPackets,
         server: IpAddr,
-        way: ProbePath,
+        path: ProbePath,
     ) -> io::Result<()> {
         match self {
             Self::Local(table) => table
-                .set(&key(packets), &path_entry(server, &way))
+                .set(&key(packets), &path_entry(server, &path))
                 .map_err(io::Error::other),
             Self::Remote(remote) => {
                 let remote = Arc::clone(remote);
-                let added = spawn_blocking(move || remote.add(packets, server, &way)).await;
+                let added = spawn_blocking(move || remote.add(packets, server, &path)).await;
                 let added = added.unwrap_or_else(|error| Err(io::Error::other(error)));
                 added.map_err(|error| io::Error::other(Unavailable(error)))
             }
@@ -113,7 +113,7 @@ impl PathTable {
     }
 
     pub(crate) async fn claims_vip(&self, packets: PathPackets) -> bool {
-        let asked = match self {
+        let claimed = match self {
             Self::Local(table) => {
                 let Ok(Some(entry)) = table.get(&key(packets)) else {
                     return false;
@@ -125,10 +125,10 @@ impl PathTable {
                 spawn_blocking(move || remote.claims_vip(packets)).await
             }
         };
-        asked.unwrap_or(false)
+        claimed.unwrap_or(false)
     }
 
-    /// If this fails, the map evicts the entry later.
+    /// Removes a probe. If this fails, the map evicts the entry later.
     pub(crate) fn remove(&self, packets: PathPackets) {
         match self {
             Self::Local(table) => drop(table.remove(&key(packets))),
@@ -146,21 +146,21 @@ fn key(packets: PathPackets) -> ProbeKey {
     }
 }
 
-/// The row of a probe to a server along a path.
-pub fn path_entry(server: IpAddr, way: &ProbePath) -> Probe {
+/// Returns the map entry of a probe to a server through a path.
+pub fn path_entry(server: IpAddr, path: &ProbePath) -> Probe {
     let ProbePath {
         vip,
         forward,
         tunnel,
         dscp,
         ..
-    } = *way;
+    } = *path;
     Probe {
         server: server.into(),
         vip: vip.into(),
         forward: abi_forward(forward) as u8,
         tunnel: abi_tunnel(tunnel.kind) as u8,
-        // Probes do not use remote checksum offload: every tunnel endpoint accepts a complete checksum.
+        // Probes do not use remote checksum offload, because every tunnel endpoint accepts a complete checksum.
         tunnel_flags: if tunnel.checksum == TunnelChecksum::None {
             0
         } else {
@@ -172,7 +172,7 @@ pub fn path_entry(server: IpAddr, way: &ProbePath) -> Probe {
     }
 }
 
-/// The counters of a row.
+/// Returns the observations in a map entry.
 pub const fn path_observation(entry: &Probe) -> PathObservation {
     PathObservation {
         sent: entry.sent,
@@ -185,7 +185,7 @@ pub const fn path_observation(entry: &Probe) -> PathObservation {
 }
 
 /// Whether the server of a probe with `direct` answers ARP for the VIP, so that clients would bypass the director.
-/// Without the capability to send ARP, it counts as not claimed. Blocks.
+/// Returns false if this process may not send ARP. Blocks.
 pub fn claims_vip(observed: &Probe, local: IpAddr) -> bool {
     let (IpAddr::V4(vip), IpAddr::V4(local)) = (observed.vip.to_ip(), local) else {
         return false;

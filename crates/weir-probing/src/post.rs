@@ -1,6 +1,6 @@
-//! POST requests to receivers of reports: the webhooks of notifications, and collectors of traces.
+//! POST requests to webhooks of notifications and to trace collectors.
 //!
-//! Each request has a connection of its own. Responses are read up to the status line.
+//! Each request uses a new connection. Only the status line of the response is read.
 
 use std::io;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use tokio_rustls::TlsConnector;
 use weir_model::HttpReceiver;
 use weir_proxy::server_verifier;
 
-/// Maximum length of a status line.
+/// Maximum length of a status line, in bytes.
 const STATUS_LINE_MAX: u64 = 1_024;
 
 /// Sends requests to one receiver.
 #[derive(Debug)]
 pub struct Poster {
     to: HttpReceiver,
-    /// Of a receiver with TLS, once it was needed.
+    /// TLS configuration, built on first use.
     tls: Option<Arc<ClientConfig>>,
 }
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
-    /// No response.
+    /// The connection failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file with the authorities cannot be used.
+    /// The file with the CA certificates cannot be used.
     #[error("{0}")]
     Authorities(String),
-    /// A response without success.
+    /// The status is not 2xx.
     #[error("the server responded {line:?}")]
     Refused {
-        /// The status; 0 = the response is invalid.
+        /// The status code; 0 = the response is invalid.
         status: u16,
         /// The status line.
         line: String,
@@ -45,7 +45,7 @@ pub enum PostError {
 }
 
 impl PostError {
-    /// Whether the same request may succeed later: OTLP/HTTP, "Retryable Response Codes".
+    /// Whether the same request may succeed later (OTLP/HTTP, "Retryable Response Codes").
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Io(_) => true,
@@ -56,12 +56,12 @@ impl PostError {
 }
 
 impl Poster {
-    /// For a receiver. Does nothing yet.
+    /// Creates a sender for one receiver. Does not connect.
     pub const fn new(to: HttpReceiver) -> Self {
         Self { to, tls: None }
     }
 
-    /// Sends JSON; any status of success is enough. The caller enforces the deadline.
+    /// Sends JSON. Any 2xx status is a success. The caller enforces the deadline.
     ///
     /// # Errors
     /// See [`PostError`].

@@ -37,7 +37,7 @@ pub(crate) async fn run(context: &Context, target: &Target, deadline: Instant) -
     }
 }
 
-/// Adds the duration to the note of a passed probe.
+/// Appends the duration to the note of a passed probe.
 fn with_duration(outcome: Outcome, took: Duration) -> Outcome {
     if outcome.verdict != Verdict::Passed {
         return outcome;
@@ -97,7 +97,7 @@ async fn run_over(
         return Outcome::passed(connected);
     };
     let outcome = converse(stream, dialogue.as_mut()).await;
-    // The outcome is already known, so an error is ignored.
+    // The outcome is already known, so an error does not matter.
     let _ = stream.write_all(dialogue.quit_message()).await;
     outcome
 }

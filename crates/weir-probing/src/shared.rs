@@ -1,4 +1,4 @@
-//! State shared by the health checks: the monitor, its results and the probes that it starts.
+//! State shared by the health checks: the monitor, its results, and the probes that it requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -19,13 +19,13 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     monitor: Mutex<Monitor>,
     pub(crate) changes: Mutex<BTreeMap<(String, String), Option<Standing>>>,
-    /// Programs to notify of changes, by pool.
+    /// Notify programs, by pool.
     pub(crate) notify_commands: Mutex<HashMap<String, Vec<String>>>,
     pub(crate) notifiers: Mutex<notify::Notifiers>,
     pub(crate) context: Context,
     /// Watched files of `file` checks.
     files: Watch,
-    /// Notifies the driver that the next deadline may be earlier than the one it is waiting for.
+    /// Notifies the driver that the next deadline may be earlier than the one for which it is waiting.
     pub(crate) deadline_moved: Notify,
     /// Notifies [`crate::Checks::changed`] of new entries in `changes`.
     pub(crate) changes_pending: Notify,
@@ -51,7 +51,7 @@ impl Clock {
         self.base + self.started.elapsed()
     }
 
-    /// A seed for random numbers.
+    /// Returns a seed for random numbers.
     fn seed(&self) -> u64 {
         self.base.as_nanos() as u64 ^ u64::from(std::process::id()) << 32
     }
@@ -62,7 +62,7 @@ impl Clock {
     }
 }
 
-/// Reports a result even if the task panics: a probe without a result would never be repeated.
+/// Reports a result when dropped, even if the task panics: without a result, the check would never be probed again.
 struct Report {
     shared: Arc<Shared>,
     id: ProbeId,

@@ -1,7 +1,7 @@
-//! Selects source addresses source probes. A VIP is not used unless it is configured.
+//! Selects source addresses for probes. A VIP is not used unless it is configured.
 //!
-//! A server that has the VIP on its loopback cannot answer a probe from it. The kernel selects an IPv4 source by the
-//! route, but an IPv6 source among all addresses source the interface (RFC 6724), and may prefer the VIP.
+//! A server that has the VIP on its loopback interface cannot reply to a probe from the VIP. The kernel selects an IPv4
+//! source by the route, but an IPv6 source from all addresses of the interface (RFC 6724), which may be the VIP.
 
 use std::collections::HashSet;
 use std::io;
@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use socket2::SockRef;
 use weir_health::Target;
 
-/// Returns the source address source a probe: the configured one, otherwise the route's. If that is a VIP, another
-/// address source the interface is used.
+/// Returns the source address for a probe: the configured one, otherwise that of the route. If this is a VIP, another
+/// address of the interface is used.
 ///
 /// # Errors
 /// There is no route, or all addresses are VIPs.
@@ -32,12 +32,12 @@ pub(crate) fn source(target: &Target, vips: &HashSet<IpAddr>) -> io::Result<IpAd
 }
 
 fn route_source(target: &Target) -> io::Result<IpAddr> {
-    let any: IpAddr = if target.address.is_ipv4() {
+    let unspecified: IpAddr = if target.address.is_ipv4() {
         Ipv4Addr::UNSPECIFIED.into()
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    let socket = UdpSocket::bind(SocketAddr::new(unspecified, 0))?;
     if let Some(interface) = &target.interface {
         SockRef::from(&socket).bind_device(Some(interface.as_bytes()))?;
     }
@@ -54,11 +54,11 @@ fn longest_match(table: &str, server: Ipv6Addr, vips: &HashSet<IpAddr>) -> Optio
         .max_by_key(|address| (address.to_bits() ^ server.to_bits()).leading_zeros())
 }
 
-/// Parses a line source `/proc/net/if_inet6`: address, interface, prefix, scope, flags, name; numbers are hexadecimal.
+/// Parses a line of `/proc/net/if_inet6`: address, interface, prefix, scope, flags, name; numbers are hexadecimal.
 /// Returns the address if it is usable.
 fn parse_address(line: &str) -> Option<Ipv6Addr> {
     const GLOBAL: u32 = 0;
-    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE source linux/if_addr.h.
+    // IFA_F_DADFAILED, IFA_F_DEPRECATED and IFA_F_TENTATIVE of linux/if_addr.h.
     const UNUSABLE: u32 = 0x08 | 0x20 | 0x40;
     let fields: Vec<&str> = line.split_whitespace().collect();
     let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();

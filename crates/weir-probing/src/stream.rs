@@ -1,4 +1,4 @@
-//! The connection of a probe: TCP, or a unix socket.
+//! The connection of a probe, over TCP or a unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// See the module.
+/// The connection of a probe.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// To an address.
+    /// A connection to an address and port.
     Tcp(TcpStream),
-    /// To a path.
+    /// A connection to a unix socket.
     Unix(UnixStream),
 }
 
@@ -27,7 +27,7 @@ impl Stream {
     }
 }
 
-/// Delegates to the stream in it.
+/// Calls the method of the inner stream.
 macro_rules! delegate {
     ($self:ident, $method:ident($($argument:expr),*)) => {
         match $self.get_mut() {

@@ -1,7 +1,7 @@
 //! TLS for probes: verification of the server's certificate, and the handshake.
 //!
-//! The TLS configuration of a check is built once for all its probes. It is rebuilt after each reload, because the
-//! files may have changed.
+//! The TLS configuration of a check is built once for all its probes, and again after each reload, because the files
+//! may have changed.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,7 +34,7 @@ impl Clients {
             .clear();
     }
 
-    /// Returns the configuration for these settings; `Err` = it cannot be built.
+    /// Returns the configuration for these settings, or why it cannot be built.
     fn get(&self, tls: &CheckTls, http2: bool) -> Result<Arc<ClientConfig>, String> {
         let mut configurations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || client_config(tls, http2).map(Arc::new);
@@ -49,13 +49,13 @@ impl Clients {
 pub(crate) enum Handshake {
     /// The server was verified.
     Done(Box<TlsStream<Stream>>),
-    /// The server was rejected, or closed the connection.
+    /// Verification failed, or the server closed the connection.
     Failed(io::Error),
     /// The director cannot probe with these settings.
     Unable(String),
 }
 
-/// Performs a handshake; the caller enforces the deadline.
+/// Performs a handshake. The caller enforces the deadline.
 pub(crate) async fn handshake(
     clients: &Clients,
     tls: &CheckTls,

@@ -1,6 +1,5 @@
-//! Watches the files of `file` checks with inotify(7) on their directories, so that a changed file is read at once
-//! instead of at the next interval. A file that cannot be watched is still read at its interval. The thread ends with
-//! the checks.
+//! Watches the directories of the files of `file` checks with inotify(7), so that a changed file is read immediately. A
+//! file that cannot be watched is still read at its interval. The thread ends when the checks are dropped.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -18,9 +17,9 @@ use crate::context::locked;
 /// Size of the event buffer, in bytes.
 const BUFFER_BYTES: usize = 4096;
 
-/// Is notified of changes to watched files.
+/// Receives notifications of changes in watched directories.
 pub(crate) trait Observer: Send + Sync {
-    /// Called when a file in a watched directory changed, whether or not a check reads it.
+    /// Handles a change to a file in a watched directory. A check may or may not read the file.
     fn file_changed(&self, file: &Path);
 }
 
@@ -43,7 +42,7 @@ impl Watch {
             match Open::new(observer) {
                 Ok(new) => *open = Some(new),
                 // The file is still read at its interval, so the error is only logged.
-                Err(error) => tracing::debug!(%error, "could not watch the files of checks"),
+                Err(error) => tracing::debug!(%error, "failed to watch the files of checks"),
             }
         }
         if let (Some(open), Some(directory)) = (open.as_ref(), file.parent()) {

@@ -1,64 +1,64 @@
-//! Policy for a hash that selects a server which accepts no new flow.
+//! Policy for the case that a hash selects a server that accepts no new flows.
 //!
-//! `dh`, `sh` and `mh` find a server by address without searching for a free one, so each needs a rule for servers that
-//! are unavailable. It is separate from the tables because it is a property of the service and may change
-//! independently.
+//! `dh`, `sh` and `mh` select a server by address, whether or not it is available, so each needs a rule for unavailable
+//! servers. The rule is separate from the tables, because it is a property of the service and may change independently.
 
 /// Whether a server accepts a new flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Availability {
-    /// It does.
+    /// The server accepts new flows.
     Ready,
     /// Effective weight 0: quiesced, drained or down.
     Quiesced,
     /// At its upper connection threshold.
     Overloaded,
-    /// Above its share of the pool's flows, if the service has a load bound: skipped in every mode, but used if no
-    /// better server is found.
+    /// Above its share of the pool's flows, if the service has a load bound. Skipped in every mode, but used if no
+    /// other server is ready.
     Busy,
 }
 
-/// What a hashing scheduler does with a server that is not [`Availability::Ready`].
+/// What a hashing scheduler does if a server is not [`Availability::Ready`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Refuses the flow, as the kernel does without a fallback flag.
+    /// Rejects the flow, like the kernel without a fallback flag.
     Strict,
-    /// Continues probing until a server is ready, as the kernel does with `sh-fallback` and `mh-fallback`.
+    /// Continues probing until a server is ready, like the kernel with `sh-fallback` and `mh-fallback`.
     Fallback,
-    /// Weir's default without a flag: skips quiesced servers in the order of `Fallback`, but refuses the flow if the
-    /// first other server is overloaded, as `Strict` does.
+    /// Weir's default without a flag: skips quiesced servers in the order of `Fallback`, but rejects the flow if the
+    /// first server that is not quiesced is overloaded, like `Strict`.
     Repair,
 }
 
-/// What to do with one probed server.
+/// What to do with a probed server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Take,
-    Refuse,
+    Reject,
     Skip,
     Spare,
 }
 
 impl Mode {
-    /// The server selected from a sequence of probed ones; 0 in the sequence is an entry without an owner and refuses.
+    /// Returns the server selected from a sequence of probed servers, or `None` if the flow is rejected. 0 in the
+    /// sequence is an entry without an owner, at which the search ends.
     pub(crate) fn choose(
         self,
         probes: impl Iterator<Item = u32>,
         availability: &dyn Fn(u32) -> Availability,
     ) -> Option<u32> {
-        let mut spare = None;
+        let mut fallback = None;
         for dest in probes {
             if dest == 0 {
                 break;
             }
             match self.verdict(availability(dest)) {
                 Verdict::Take => return Some(dest),
-                Verdict::Refuse => break,
-                Verdict::Spare => spare = spare.or(Some(dest)),
+                Verdict::Reject => break,
+                Verdict::Spare => fallback = fallback.or(Some(dest)),
                 Verdict::Skip => {}
             }
         }
-        spare
+        fallback
     }
 
     fn verdict(self, found: Availability) -> Verdict {
@@ -66,7 +66,7 @@ impl Mode {
             (_, Availability::Ready) => Verdict::Take,
             (_, Availability::Busy) => Verdict::Spare,
             (Mode::Fallback, _) | (Mode::Repair, Availability::Quiesced) => Verdict::Skip,
-            (Mode::Strict, _) | (Mode::Repair, Availability::Overloaded) => Verdict::Refuse,
+            (Mode::Strict, _) | (Mode::Repair, Availability::Overloaded) => Verdict::Reject,
         }
     }
 }
@@ -77,15 +77,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mode_decides_what_follows_an_unavailable_server() {
-        // Availability of the servers 1, 2 and 3 in the order of probing, and the choice of each mode.
+    fn mode_determines_what_follows_an_unavailable_server() {
+        // Availability of servers 1, 2 and 3 in probing order, and the choice of each mode.
         for (found, strict, repair, fallback) in [
             ([Ready, Ready, Ready], Some(1), Some(1), Some(1)),
             ([Quiesced, Ready, Ready], None, Some(2), Some(2)),
             ([Overloaded, Ready, Ready], None, None, Some(2)),
             ([Quiesced, Overloaded, Ready], None, None, Some(3)),
             ([Quiesced, Quiesced, Quiesced], None, None, None),
-            // A busy server is used if no other one is.
+            // A busy server is used if no other server is ready.
             ([Busy, Ready, Ready], Some(2), Some(2), Some(2)),
             ([Busy, Busy, Busy], Some(1), Some(1), Some(1)),
             ([Busy, Quiesced, Ready], Some(1), Some(3), Some(3)),

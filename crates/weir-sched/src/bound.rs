@@ -1,8 +1,8 @@
-//! Bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): the next flows of an owner above
-//! its share go to other servers.
+//! Bounded load for hashing schedulers (Mirrokni, Thorup, Zadimoghaddam, SODA 2018): if a server is above its share,
+//! its next flows go to other servers.
 //!
-//! A server's share is its part of the active flows by weight, the new flow included; it is busy when one more would
-//! put it above `percent` of that. At 100 percent or more some server is never busy.
+//! A server's share is its part of the active flows by weight, including the new flow. A server is busy if one more
+//! flow would exceed `percent` of its share. With 100 percent or more, at least one server is not busy.
 
 use crate::{Counts, Member};
 
@@ -15,28 +15,29 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The bound for a service's members; members of weight 0 are ignored, overloaded ones are counted.
+    /// Returns the bound for a service's members. Members of weight 0 are ignored; overloaded members are counted.
     pub fn new(percent: u32, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Self {
-        let taking = || members.iter().filter(|member| member.weight > 0);
+        let weighted = || members.iter().filter(|member| member.weight > 0);
         Self {
             percent,
-            active: taking()
+            active: weighted()
                 .map(|member| u64::from(counts(member.slot).active))
                 .sum(),
-            weight: taking().map(|member| u64::from(member.weight)).sum(),
+            weight: weighted().map(|member| u64::from(member.weight)).sum(),
         }
     }
 
-    /// Whether the next flow of a server with this many active flows goes to another server.
+    /// Whether a server with this weight and number of active flows is busy, so that its next flow goes to another
+    /// server.
     #[must_use]
     pub fn is_busy(&self, weight: u32, active: u32) -> bool {
-        let taken = u64::from(active)
+        let scaled_load = u64::from(active)
             .wrapping_mul(100)
             .wrapping_mul(self.weight);
-        let share = u64::from(self.percent)
+        let scaled_bound = u64::from(self.percent)
             .wrapping_mul(self.active + 1)
             .wrapping_mul(u64::from(weight));
-        taken >= share
+        scaled_load >= scaled_bound
     }
 }
 

@@ -1,8 +1,8 @@
 //! `dh` and `sh`: 256 buckets of servers, found by a hash of an address (net/netfilter/ipvs/ip_vs_{dh,sh}.c).
 //!
-//! The owner table depends only on the list and is rebuilt when the list changes. If the owner found is unavailable,
-//! the [`Mode`] decides; the kernel's probe order depends only on the first bucket. The kernel's `dh` has no fallback;
-//! here it uses `sh`'s.
+//! The table of owners depends only on the list, and is rebuilt when the list changes. If the owner is unavailable, the
+//! [`Mode`] determines what happens; the kernel's probe order depends only on the first bucket. The kernel's `dh` has
+//! no fallback; here it uses that of `sh`.
 
 use crate::Member;
 use crate::availability::{Availability, Mode};
@@ -11,17 +11,18 @@ use crate::hash::hash_32_to_8;
 /// Number of buckets, `IP_VS_SH_TAB_SIZE` and `IP_VS_DH_TAB_SIZE`.
 pub const BUCKETS: usize = 256;
 
-/// [`Member::dest`] of each bucket's owner; 0 is none.
+/// [`Member::dest`] of each bucket's owner; 0 = no owner.
 pub type Buckets = [u32; BUCKETS];
 
-/// Owners for `sh`: rounds from the newest server on, each taking as many consecutive buckets as its weight. A server
-/// of weight 0 takes one, because the kernel advances only after filling a bucket.
+/// Returns the owners for `sh`: in rounds that begin with the newest server, each server takes as many consecutive
+/// buckets as its weight. A server of weight 0 takes one bucket, because the kernel advances only after filling a
+/// bucket.
 #[must_use]
 pub fn sh_owners(members: &[Member]) -> Buckets {
     owners(members, |member| member.weight.max(1))
 }
 
-/// Owners for `dh`: rounds from the newest server on, one bucket each.
+/// Returns the owners for `dh`: in rounds that begin with the newest server, each server takes one bucket.
 #[must_use]
 pub fn dh_owners(members: &[Member]) -> Buckets {
     owners(members, |_| 1)
@@ -39,28 +40,28 @@ fn owners(members: &[Member], turns: impl Fn(&Member) -> u32) -> Buckets {
     buckets
 }
 
-/// First bucket of a client for `sh`. `fold` is [`hash::fold`](crate::hash::fold) of the source address, `port` the
-/// source port with `sh-port` and 0 without.
+/// Returns the first bucket of a client for `sh`. `fold` is [`hash::fold`](crate::hash::fold) of the source address;
+/// `port` is the source port with `sh-port`, and 0 without.
 #[must_use]
 pub const fn sh_index(fold: u32, port: u16) -> u8 {
     hash_32_to_8(fold.wrapping_add(port as u32))
 }
 
-/// Bucket of a destination address for `dh`.
+/// Returns the bucket of a destination address for `dh`.
 #[must_use]
 pub const fn dh_index(fold: u32) -> u8 {
     hash_32_to_8(fold)
 }
 
-/// The bucket to try if the owner of bucket `index` is unavailable, `step` 0 to 255. The kernel adds the first bucket
-/// to its own hash, so the first probe is at twice the index, not next to it; over all steps every bucket is tried
-/// once.
+/// Returns the bucket to try if the owner of bucket `index` is unavailable; `step` counts from 0 to 255. The kernel
+/// adds the first bucket to its own hash, so the first probe is at twice the index, not next to it. Over all steps,
+/// every bucket is tried once.
 #[must_use]
 pub const fn probe(index: u8, step: u8) -> u8 {
     index.wrapping_mul(2).wrapping_add(step)
 }
 
-/// The server for bucket `index`; `None` = the flow is refused.
+/// Returns the server for bucket `index`, or `None` if the flow is rejected.
 pub fn lookup(
     owners: &Buckets,
     index: u8,

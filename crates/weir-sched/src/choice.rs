@@ -1,8 +1,8 @@
-//! A common interface to the stateless schedulers: all except the walks of `rr` and `wrr` and the caches of `lblc` and
-//! `lblcr`.
+//! A common interface to the stateless schedulers: all except `rr` and `wrr`, which have a cursor, and `lblc` and
+//! `lblcr`, which have a cache.
 //!
-//! Slow: each pick builds the tables that the data plane gets prebuilt. Used for explanations and as the reference in
-//! tests.
+//! Slow: each choice builds the tables that are prebuilt for the data plane. Used for explanations, and as the
+//! reference in tests.
 
 use std::net::IpAddr;
 
@@ -15,18 +15,18 @@ use crate::{Availability, Counts, Error, Kind, Member, Mode, bucket, hash, magle
 /// The flags of `sh` and `mh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
-    /// `sh-fallback`, `mh-fallback`: continue probing if the server found accepts no new flow.
+    /// `sh-fallback`, `mh-fallback`: continue probing if the selected server accepts no new flows.
     pub fallback: bool,
     /// `sh-port`, `mh-port`: the source port is part of the key.
     pub port: bool,
 }
 
-/// The properties of a service that a choice depends on.
+/// The properties of a service on which a choice depends.
 #[derive(Debug, Clone, Copy)]
 pub struct Service<'a> {
     /// The scheduler.
     pub kind: Kind,
-    /// What to do if a hash selects a server that accepts no flow.
+    /// What to do if a hash selects a server that accepts no new flows.
     pub mode: Mode,
     /// Whether the source port is part of the key. `fallback` is ignored; `mode` contains it.
     pub flags: Flags,
@@ -45,19 +45,19 @@ pub struct Service<'a> {
 /// A new flow.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival {
-    /// Its source address.
+    /// Source address.
     pub source: IpAddr,
-    /// Its source port.
+    /// Source port.
     pub source_port: u16,
-    /// Its destination address.
+    /// Destination address.
     pub destination: IpAddr,
-    /// The keyed hash of its tuple.
+    /// Keyed hash of the flow's tuple.
     pub hash: u64,
 }
 
 impl Service<'_> {
-    /// Returns [`Member::dest`] of the server for a new flow. `None` if no server accepts it, and for stateful
-    /// schedulers and those that only the proxy has.
+    /// Returns [`Member::dest`] of the server for a new flow. Returns `None` if no server accepts the flow, and for
+    /// schedulers that are stateful or supported only by the proxy.
     pub fn choose(
         &self,
         arrival: &Arrival,
@@ -65,15 +65,15 @@ impl Service<'_> {
         draw: &mut dyn FnMut() -> u32,
     ) -> Option<u32> {
         let picked = |index: Option<usize>| index.map(|index| self.members[index].dest);
-        let least = |rule| picked(load::pick(rule, self.members, counts));
+        let best_by = |rule| picked(load::pick(rule, self.members, counts));
         match self.kind {
-            // Without costs, which are not among the arguments.
-            Kind::Lc | Kind::LeastTime => least(Rule::Lc),
-            Kind::Wlc => least(Rule::Wlc),
-            Kind::Sed => least(Rule::Sed),
-            Kind::Nq => least(Rule::Nq),
-            Kind::Fo => least(Rule::Fo),
-            Kind::Ovf => least(Rule::Ovf),
+            // `best_by-time` uses `lc` if there are no costs, and costs are not among the arguments.
+            Kind::Lc | Kind::LeastTime => best_by(Rule::Lc),
+            Kind::Wlc => best_by(Rule::Wlc),
+            Kind::Sed => best_by(Rule::Sed),
+            Kind::Nq => best_by(Rule::Nq),
+            Kind::Fo => best_by(Rule::Fo),
+            Kind::Ovf => best_by(Rule::Ovf),
             Kind::Twos => picked(load::twos(self.members, counts, draw)),
             Kind::P2c => picked(p2c::among(self.members, counts, draw)),
             Kind::Dh | Kind::Sh | Kind::Mh | Kind::Maglev => self.by_hash(arrival, counts),
@@ -102,12 +102,12 @@ impl Service<'_> {
                 let table = mh::table(self.entries).ok()?;
                 mh::lookup(&table, fold, port, self.mode, &state)
             }
-            // The caller selects this function for hashing schedulers only; `maglev` has the spread table.
+            // This function is called only for hashing schedulers; `maglev` uses the spread table.
             None => maglev::lookup(self.spread, arrival.hash, self.mode, &state),
         }
     }
 
-    /// Folded source and port, as far as they are part of the key.
+    /// Returns the folded source address and the source port, without the parts that do not belong to the key.
     fn key(&self, arrival: &Arrival) -> (u32, u16) {
         let fold = hash::fold(arrival.source);
         let network = self.networks && arrival.source.is_ipv4();
@@ -142,22 +142,22 @@ impl Service<'_> {
     }
 }
 
-/// What a scheduler keeps or draws for its choice, so that [`Service::choose`] alone does not determine it.
+/// The state or random numbers that a scheduler uses in addition to the arguments of [`Service::choose`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The server chosen last.
+    /// The last chosen server.
     Walk,
-    /// The server chosen last, and the weight of the pass.
+    /// The last chosen server, and the weight of the current pass.
     WeightedWalk,
-    /// A cache of servers by destination.
+    /// A cache of servers, by destination.
     Locality,
-    /// A cache of sets of servers by destination.
+    /// A cache of sets of servers, by destination.
     ReplicatedLocality,
     /// Random numbers.
     Draws,
 }
 
-/// Returns what a scheduler keeps or draws; `None` = its choice depends on its arguments alone.
+/// Returns the state that a scheduler uses, or `None` if its choice depends only on its arguments.
 #[must_use]
 pub const fn state(kind: Kind) -> Option<State> {
     match kind {
@@ -180,7 +180,7 @@ pub const fn state(kind: Kind) -> Option<State> {
     }
 }
 
-/// The criterion of a scheduler, for output.
+/// Returns a description of a scheduler's criterion, for output.
 #[must_use]
 pub const fn criterion(scheduler: Scheduler) -> &'static str {
     match scheduler.kind {
@@ -202,19 +202,19 @@ pub const fn criterion(scheduler: Scheduler) -> &'static str {
         Kind::LeastTime => {
             "two drawn by share, the one with the lower latency × (active + 1) / weight"
         }
-        // Only the proxy implements the last one.
+        // Only the proxy implements `hash`.
         Kind::Wlc | Kind::Hash => "the fewest connections for its weight",
     }
 }
 
-/// Kind of the table that maps a hash to a server. The spread table of `maglev` is not one of them.
+/// The kind of a table that maps a hash to a server, except for the spread table of `maglev`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HashTable {
-    /// Of `sh`.
+    /// The table of `sh`.
     Source,
-    /// Of `dh`.
+    /// The table of `dh`.
     Destination,
-    /// Of `mh`.
+    /// The table of `mh`.
     Maglev,
 }
 
@@ -244,10 +244,10 @@ impl HashTable {
         }
     }
 
-    /// Builds the table: [`Member::dest`] for each hash. `entries` are the servers for `mh`.
+    /// Builds the table, which contains [`Member::dest`] for each hash. `entries` returns the servers for `mh`.
     ///
     /// # Errors
-    /// More servers than the table of `mh` has entries.
+    /// There are more servers than the table of `mh` has entries.
     pub fn owners(
         self,
         members: &[Member],

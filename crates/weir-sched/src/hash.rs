@@ -1,21 +1,21 @@
 //! The hash functions of the hashing schedulers, identical to the kernel's.
 //!
-//! None of them resists an attacker: IPVS has fixed keys, so a client that can choose its address can choose its
-//! server. All values are in host order; [`fold`] converts from network order.
+//! They do not resist attacks: IPVS uses fixed keys, so a client that can choose its address can choose its server. All
+//! values are in host order; [`fold`] converts from network order.
 
 use std::net::IpAddr;
 
 pub use weir_model::mix_64;
 
-/// Multiplicative hash of `value` to its best eight bits: `hash_32(value, 8)` of include/linux/hash.h.
+/// Returns the 8-bit multiplicative hash of `value`: `hash_32(value, 8)` of include/linux/hash.h.
 #[must_use]
 pub const fn hash_32_to_8(value: u32) -> u8 {
     const GOLDEN_RATIO_32: u32 = 0x61C8_8647;
     (value.wrapping_mul(GOLDEN_RATIO_32) >> 24) as u8
 }
 
-/// `hsiphash_1u32` of lib/siphash.c on a 64-bit machine: SipHash-1-3 over four bytes, cut to 32 bits, with both halves
-/// of the key equal to `key` as `mh` fills them.
+/// Computes `hsiphash_1u32` of lib/siphash.c on a 64-bit machine: SipHash-1-3 of four bytes, truncated to 32 bits. Both
+/// halves of the key are `key`, as in `mh`.
 #[must_use]
 pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
     let mut state = [
@@ -24,7 +24,7 @@ pub const fn hsiphash_1u32(value: u32, key: u64) -> u32 {
         0x6c79_6765_6e65_7261 ^ key,
         0x7465_6462_7974_6573 ^ key,
     ];
-    // The only block is the last one: length in the top byte, the word below.
+    // The only block is the last one: the length is in the top byte, the word in the low bytes.
     let block = (4 << 56) | value as u64;
     state[3] ^= block;
     state = sip_round(state);
@@ -46,14 +46,14 @@ const fn sip_round([mut v0, mut v1, mut v2, mut v3]: [u64; 4]) -> [u64; 4] {
     [v0, v1, v2.rotate_left(32), v3]
 }
 
-/// Draw number `n` of a service with a `seed` other than 0: the data plane's random numbers if it is configured to be
+/// Returns random number `n` for a `seed` other than 0. The data plane uses these numbers if it is configured to be
 /// predictable, so that sequences of `twos` and `p2c` can be reproduced.
 #[must_use]
 pub const fn seeded_draw(seed: u32, n: u32) -> u32 {
     (mix_64((seed as u64) << 32 | n as u64) >> 32) as u32
 }
 
-/// An address as one word for hashing schedulers: IPv4 unchanged, IPv6 as the XOR of its four words.
+/// Returns an address as a 32-bit word for hashing schedulers: IPv4 unchanged, IPv6 as the XOR of its four words.
 #[must_use]
 pub fn fold(address: IpAddr) -> u32 {
     match address {

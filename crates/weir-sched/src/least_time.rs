@@ -1,22 +1,23 @@
-//! `least-time`: the lowest product of latency and load per weight.
+//! `least-time`: selects the server with the lowest product of latency and load per weight.
 //!
-//! Proxies know all latencies at each choice and take the lowest [`cost`]. At layer 4 the costs are published every few
-//! milliseconds as shares (weight per latency), and [`pick`] draws two servers by share, so that the flows between two
-//! updates do not all go to the same server (bpf/lib/schedule_time.h does the same).
+//! The proxy has all latencies at each choice, and selects the lowest [`cost`]. At layer 4, the costs are published
+//! every few milliseconds as shares (weight per latency), and [`pick`] draws two servers by share, so that the flows
+//! between two updates do not all go to the same server. bpf/lib/schedule_time.h does the same.
 
 use crate::load::below;
 use crate::{Counts, Member};
 
-/// The cost of one more request: latency × (active + 1) / weight.
+/// Returns the cost of one more request: latency × (active + 1) / weight.
 #[must_use]
 pub fn cost(latency_us: f64, active: u32, weight: u32) -> f64 {
     latency_us * (f64::from(active) + 1.0) / f64::from(weight.max(1))
 }
 
-/// Index of the server for a new flow; `None` if no server is available or has a share: the data plane then uses `lc`.
+/// Returns the index of the server for a new flow, or `None` if no server is available or has a share: the data plane
+/// then uses `lc`.
 ///
-/// One flow of `explore` is assigned by weight alone. Otherwise two servers are drawn by share, and the second is used
-/// if it costs less; among idle servers the first draw decides.
+/// One in `explore` flows is assigned only by weight. For the others, two servers are drawn by share, and the second is
+/// used if its cost is lower. If both are idle, the first is used.
 pub fn pick(
     members: &[Member],
     shares: &dyn Fn(u32) -> u32,
@@ -25,36 +26,36 @@ pub fn pick(
     draw: &mut dyn FnMut() -> u32,
 ) -> Option<usize> {
     let by_weight = below(explore, draw) == 0;
-    let tickets = |member: &Member| match (member.available(), by_weight) {
+    let drawing_weight = |member: &Member| match (member.available(), by_weight) {
         (false, _) => 0,
         (true, true) => u64::from(member.weight),
         (true, false) => u64::from(shares(member.dest)),
     };
-    let total: u64 = members.iter().map(tickets).sum();
+    let total: u64 = members.iter().map(drawing_weight).sum();
     if total == 0 {
         return None;
     }
     let ceiling = u32::try_from(total).unwrap_or(u32::MAX);
     let targets = [0, 1].map(|_| below(ceiling, draw));
-    let found = targets.map(|target| {
+    let drawn = targets.map(|target| {
         let mut reached = 0;
         members.iter().position(|member| {
-            let tickets = tickets(member);
-            reached += tickets;
-            tickets > 0 && reached > u64::from(target)
+            let drawing_weight = drawing_weight(member);
+            reached += drawing_weight;
+            drawing_weight > 0 && reached > u64::from(target)
         })
     });
-    let [Some(one), Some(other)] = found else {
-        return found[0];
+    let [Some(first), Some(second)] = drawn else {
+        return drawn[0];
     };
     if by_weight {
-        return Some(one);
+        return Some(first);
     }
     let load = |index: usize| u64::from(counts(members[index].slot).active);
-    if load(one) == 0 && load(other) == 0 {
-        return Some(one);
+    if load(first) == 0 && load(second) == 0 {
+        return Some(first);
     }
     let share = |index: usize| u64::from(shares(members[index].dest));
-    let worse = (load(one) + 1) * share(other) > (load(other) + 1) * share(one);
-    Some(if worse { other } else { one })
+    let worse = (load(first) + 1) * share(second) > (load(second) + 1) * share(first);
+    Some(if worse { second } else { first })
 }

@@ -1,7 +1,7 @@
 //! Every scheduler as a pure function or a table builder.
 //!
-//! A scheduler selects the server of a service that receives the next flow. All of them read the same [`Member`] list
-//! in the kernel's order. They fall into seven groups, which determine what the data plane needs:
+//! A scheduler selects the server of a service for the next flow. All schedulers read the same [`Member`] list, in the
+//! kernel's order. They are divided into seven groups, which determine the data that the data plane needs:
 //!
 //! | group | schedulers | what a pick reads | module |
 //! |---|---|---|---|
@@ -13,16 +13,16 @@
 //! | maglev | `mh`, and Weir's own `maglev` | a table of prime size | [`mh`], [`maglev`] |
 //! | cache | `lblc lblcr` | the list, counters and an address cache | [`locality`] |
 //!
-//! Hashing schedulers may be bounded by load: [`bound`]. Long lists have an additional tree of winners: [`tournament`].
+//! Hashing schedulers may have a load bound: [`bound`]. Long lists have an additional tree of winners: [`tournament`].
 //!
-//! The functions here are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded
-//! loops. [`reference`](mod@reference) implements `rr` and `wrr` a second time, step by step over the kernel's linked
-//! list, and property tests compare the two.
+//! The functions are the specification of the BPF code: same inputs, same arithmetic in 32 and 64 bits, bounded loops.
+//! [`reference`](mod@reference) implements `rr` and `wrr` a second time, step by step on a linked list like the
+//! kernel's; property tests compare both implementations.
 //!
-//! This crate reads no clock, draws no random numbers, counts no connections and does not know the layout of a table in
-//! a map. It depends only on weir-model.
+//! This crate reads no clock, draws no random numbers, counts no connections and does not depend on the layout of
+//! tables in maps. It depends only on weir-model.
 
-// A new scheduler or check kind must be handled wherever the old ones are.
+// A new scheduler or check kind must be handled in every place that handles the existing ones.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 
 pub mod availability;
@@ -46,21 +46,21 @@ pub use load::Counts;
 pub use table::{Cursor, Start};
 pub use weir_model::SchedulerKind as Kind;
 
-/// One server of a service as the schedulers see it.
+/// A server of a service, as the schedulers use it.
 ///
-/// A list of members is in the kernel's order: the newest first, that is strictly descending `seq`. Servers that accept
-/// no new flow stay in the list, because several schedulers assign positions to them anyway.
+/// A list of members is in the kernel's order: the newest first, with strictly descending `seq`. Servers that accept no
+/// new flows remain in the list, because several schedulers assign positions to them anyway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// Sequence number within the service: each added server gets a higher number than all before it. Never 0.
+    /// Sequence number in the service: each added server gets a higher number than all earlier ones. Never 0.
     pub seq: u32,
-    /// Number of the destination in the data plane. Never 0, which means "none" in tables.
+    /// Number of the server in the data plane. Never 0, which means "none" in tables.
     pub dest: u32,
-    /// Effective weight, 0 to `i32::MAX`; 0 is quiesced or down.
+    /// Effective weight, 0 to `i32::MAX`; 0 = quiesced or down.
     pub weight: u32,
     /// Index of the server's counters.
     pub slot: u32,
-    /// True while the server is below its upper connection threshold. Unlike a weight, this changes without a new list.
+    /// Whether the server is below its upper connection threshold. Unlike a weight, this can change without a new list.
     pub usable: bool,
 }
 
@@ -71,7 +71,7 @@ impl Member {
         self.availability() == Availability::Ready
     }
 
-    /// Whether the server accepts new flows, and why not.
+    /// Returns whether the server accepts new flows, and if not, why.
     #[must_use]
     pub fn availability(&self) -> Availability {
         if self.weight == 0 {
@@ -90,9 +90,9 @@ pub enum Error {
     /// More servers than table entries; the kernel returns EINVAL.
     #[error("{servers} servers do not fit a table of {entries} entries")]
     TooManyServers {
-        /// Servers in the list.
+        /// Number of servers in the list.
         servers: usize,
-        /// Entries of the table.
+        /// Number of entries in the table.
         entries: usize,
     },
     /// A table size that is not one of [`maglev::SIZES`].

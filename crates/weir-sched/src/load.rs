@@ -1,34 +1,34 @@
-//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos` between two random candidates.
+//! The schedulers that compare live counters: `lc wlc sed nq fo ovf`, and `twos`, which compares two random candidates.
 //!
-//! All iterate over the list once, from the newest server, and keep the first of equals. Loads per weight are compared
-//! by 64-bit cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c. The caller provides
-//! counters and random numbers; the flow table defines which connections are active.
+//! All iterate over the list once, starting with the newest server; of equal servers, the first is selected. Loads per
+//! weight are compared by 64-bit cross multiplication, as in net/netfilter/ipvs/ip_vs_{lc,wlc,sed,nq,fo,ovf,twos}.c.
+//! The caller provides counters and random numbers. The flow table defines which connections are active.
 
 use crate::Member;
 
 /// Current connections of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Established or being established.
+    /// Number of connections that are established or being established.
     pub active: u32,
-    /// All other tracked connections.
+    /// Number of all other tracked connections.
     pub inactive: u32,
 }
 
 impl Counts {
-    /// The kernel's `ip_vs_dest_conn_overhead`: an active connection counts as 256 inactive ones, in 32 bits.
+    /// Returns the kernel's `ip_vs_dest_conn_overhead`: an active connection counts as 256 inactive ones, in 32 bits.
     #[must_use]
     pub const fn overhead(self) -> u32 {
         (self.active << 8).wrapping_add(self.inactive)
     }
 
-    /// The value that `sed` and `nq` compare: the active connections if this server is chosen.
+    /// Returns the value that `sed` and `nq` compare: the number of active connections if this server is chosen.
     const fn queue(self) -> u32 {
         self.active.wrapping_add(1)
     }
 }
 
-/// A rule that only needs the counters.
+/// A rule that needs only weights and counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// Least overhead, ignoring weights.
@@ -37,7 +37,7 @@ pub enum Rule {
     Wlc,
     /// Least `(active + 1)` per weight.
     Sed,
-    /// The first server without active connections, or else as [`Rule::Sed`].
+    /// The first server without active connections; if there is none, as [`Rule::Sed`].
     Nq,
     /// Greatest weight.
     Fo,
@@ -45,12 +45,14 @@ pub enum Rule {
     Ovf,
 }
 
-/// Index of the server for the next flow; `None` if no server is available (for `ovf`: none below its weight).
+/// Returns the index of the server for the next flow, or `None` if no server is available (for `ovf`: if the active
+/// connections of all exceed their weights).
 pub fn pick(rule: Rule, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Option<usize> {
     best_of(rule, members, counts, 0..members.len())
 }
 
-/// The better of two positions, the first of equals; `None` if neither accepts the flow or exists.
+/// Returns the better of two positions, or the first if they are equal. Returns `None` if neither exists and accepts
+/// the flow.
 pub(crate) fn better_position(
     rule: Rule,
     members: &[Member],
@@ -83,10 +85,10 @@ fn best_of(
     best.map(|best| best.index)
 }
 
-/// Index of the better of two servers drawn by weight; `None` if no server is available.
+/// Returns the index of the better of two servers drawn by weight, or `None` if no server is available.
 ///
-/// `draw` returns numbers uniform over all 32 bits. The kernel draws from 0 to the total weight inclusive, so the first
-/// server of the list is chosen slightly more often than its weight.
+/// `draw` returns uniformly distributed 32-bit numbers. The kernel draws from 0 to the total weight inclusive, so the
+/// first server in the list is chosen slightly more often than its weight implies.
 pub fn twos(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
@@ -101,12 +103,12 @@ pub fn twos(
         return None;
     }
     let ceiling = u32::try_from(total + 1).unwrap_or(u32::MAX);
-    let first = drawn(members, below(ceiling, draw).into())?;
-    let second = drawn(members, below(ceiling, draw).into())?;
+    let first = drawn_by_weight(members, below(ceiling, draw).into())?;
+    let second = drawn_by_weight(members, below(ceiling, draw).into())?;
     Some(better(members, counts, first, second))
 }
 
-/// The first, unless the second has strictly less load per weight.
+/// Returns the first server, unless the second has strictly less load per weight.
 fn better(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,
@@ -124,13 +126,14 @@ fn better(
     }
 }
 
-/// Maximum number of redraws for an unbiased number. The kernel has no limit; one draw in `2^32 / ceiling` needs one.
-const REDRAWS: u32 = 8;
+/// Maximum number of redraws for an unbiased number. The kernel has no limit. One in `2^32 / ceiling` draws needs a
+/// redraw.
+const REDRAWS_MAX: u32 = 8;
 
-/// A number below `ceiling`, computed like the kernel's `get_random_u32_below`.
+/// Returns a random number below `ceiling`, computed like the kernel's `get_random_u32_below`.
 pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> u32 {
     let mut product = u64::from(ceiling) * u64::from(draw());
-    for _ in 0..REDRAWS {
+    for _ in 0..REDRAWS_MAX {
         if product as u32 >= ceiling || product as u32 >= ceiling.wrapping_neg() % ceiling {
             break;
         }
@@ -139,8 +142,8 @@ pub(crate) fn below(ceiling: u32, draw: &mut (impl FnMut() -> u32 + ?Sized)) -> 
     (product >> 32) as u32
 }
 
-/// The server at which the cumulative weights from the head reach `target`.
-pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
+/// Returns the index of the server at which the cumulative weight, from the head of the list, reaches `target`.
+pub(crate) fn drawn_by_weight(members: &[Member], target: u64) -> Option<usize> {
     let mut reached = 0;
     members.iter().position(|member| {
         if member.available() {
@@ -150,7 +153,7 @@ pub(crate) fn drawn(members: &[Member], target: u64) -> Option<usize> {
     })
 }
 
-/// The load of a server as a fraction: a lower cost per share is better.
+/// The load of a server as the fraction `cost / share`: lower is better.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidate {
     index: usize,
@@ -163,7 +166,7 @@ impl Candidate {
         let (cost, share) = match rule {
             Rule::Lc => (now.overhead(), 1),
             Rule::Wlc => (now.overhead(), weight),
-            // Cost 0 is better than every server with connections and equal to every other idle one.
+            // Cost 0 is better than any server with connections, and equal to any other idle server.
             Rule::Nq if now.active == 0 => (0, weight),
             Rule::Sed | Rule::Nq => (now.queue(), weight),
             Rule::Fo | Rule::Ovf => (1, weight),

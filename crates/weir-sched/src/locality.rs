@@ -1,9 +1,9 @@
-//! `lblc` and `lblcr`: an address keeps its server, or its set of servers, while these have capacity
+//! `lblc` and `lblcr`: flows to an address keep their server, or their set of servers, while these have capacity
 //! (net/netfilter/ipvs/ip_vs_lblc.c, ip_vs_lblcr.c).
 //!
-//! Three differences from the kernel, which do not matter in ordinary use: entries expire on time instead of at the
-//! next half-hourly sweep, a set has at most [`SET`] servers, and a removed server is never the one dropped from a set
-//! as the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached server.
+//! There are three differences from the kernel, which do not matter in ordinary use: entries expire on time, not at the
+//! next half-hourly sweep; a set has at most [`SET`] servers; a server that was removed from the service is never
+//! dropped from a set as the most loaded. As in the kernel, `lblc` ignores the upper threshold of a cached server.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,17 +11,17 @@ use std::net::IpAddr;
 use crate::load::{self, Rule};
 use crate::{Counts, Kind, Member};
 
-/// Maximum number of servers that `lblcr` caches for an address; a further one is used but not cached.
+/// Maximum number of servers that `lblcr` caches for an address; further servers are used but not cached.
 pub const SET: usize = 16;
 
 /// The cache entry of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// [`Member::dest`] in the order of joining; one for `lblc`.
+    /// [`Member::dest`] of the servers, in the order in which they were added; one server for `lblc`.
     pub dests: Vec<u32>,
-    /// Time of the last flow to the address; in the unit of `now`, wrapping.
+    /// Time of the last flow to the address, in the unit of `now`; wraps.
     pub last_use: u32,
-    /// When the set last changed.
+    /// Time of the last change to the set, in the unit of `now`; wraps.
     pub last_change: u32,
 }
 
@@ -34,7 +34,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// An empty cache, for `lblcr` if `kind` is `Lblcr` and for `lblc` otherwise. `expiration` is in the unit of `now`.
+    /// Creates an empty cache, for `lblcr` if `kind` is `Lblcr`, otherwise for `lblc`. `expiration` is in the unit of
+    /// `now`.
     #[must_use]
     pub fn new(kind: Kind, expiration: u32) -> Self {
         Self {
@@ -44,12 +45,12 @@ impl Cache {
         }
     }
 
-    /// Inserts an entry, for example one from another cache.
+    /// Inserts an entry, for example from another cache.
     pub fn insert(&mut self, address: IpAddr, entry: Entry) {
         self.entries.insert(address, entry);
     }
 
-    /// Index of the server for the next flow to `destination`; `None` if no server is available.
+    /// Returns the index of the server for the next flow to `destination`, or `None` if no server is available.
     pub fn pick(
         &mut self,
         members: &[Member],
@@ -60,7 +61,7 @@ impl Cache {
         let expiration = self.expiration;
         self.entries
             .retain(|_, entry| now.wrapping_sub(entry.last_use) < expiration);
-        let kept = self.entries.get_mut(&destination).and_then(|entry| {
+        let cached = self.entries.get_mut(&destination).and_then(|entry| {
             entry.last_use = now;
             if self.replicates {
                 entry.serve_from_set(members, counts, now, expiration)
@@ -68,7 +69,7 @@ impl Cache {
                 position(members, *entry.dests.first()?)
             }
         });
-        if let Some(index) = kept.filter(|&index| !is_full(index, members, counts)) {
+        if let Some(index) = cached.filter(|&index| !is_full(index, members, counts)) {
             return Some(index);
         }
         let index = load::pick(Rule::Wlc, members, counts)?;
@@ -89,7 +90,8 @@ impl Cache {
 }
 
 impl Entry {
-    /// Returns the least loaded server of the set; drops the most loaded from a set that did not change for long.
+    /// Returns the least loaded server of the set. Removes the most loaded server from a set that has not changed for
+    /// the expiration time.
     fn serve_from_set(
         &mut self,
         members: &[Member],
@@ -97,7 +99,7 @@ impl Entry {
         now: u32,
         expiration: u32,
     ) -> Option<usize> {
-        // The kernel's list order: the last to join is first.
+        // The kernel's list order: the server that was added last is first.
         let set: Vec<usize> = self
             .dests
             .iter()
@@ -112,7 +114,7 @@ impl Entry {
             )
         };
         let less = |(a, b): (u64, u64), (c, d): (u64, u64)| a * d < c * b;
-        let least = set
+        let least_loaded = set
             .iter()
             .copied()
             .filter(|&index| members[index].usable)
@@ -124,23 +126,23 @@ impl Entry {
                 }
             });
         if self.dests.len() > 1 && now.wrapping_sub(self.last_change) > expiration {
-            let most = set.iter().copied().reduce(|most, index| {
-                if less(load(most), load(index)) {
+            let most_loaded = set.iter().copied().reduce(|most_loaded, index| {
+                if less(load(most_loaded), load(index)) {
                     index
                 } else {
-                    most
+                    most_loaded
                 }
             });
-            if let Some(most) = most {
-                self.dests.retain(|&dest| dest != members[most].dest);
+            if let Some(most_loaded) = most_loaded {
+                self.dests.retain(|&dest| dest != members[most_loaded].dest);
                 self.last_change = now;
             }
         }
-        least
+        least_loaded
     }
 }
 
-/// The position of a server with weight, ignoring thresholds.
+/// Returns the position of a server whose weight is not 0, ignoring thresholds.
 fn position(members: &[Member], dest: u32) -> Option<usize> {
     members
         .iter()

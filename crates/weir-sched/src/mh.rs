@@ -1,14 +1,14 @@
 //! `mh`: Maglev hashing as in the kernel (net/netfilter/ipvs/ip_vs_mh.c).
 //!
 //! The table depends on the servers' addresses, ports and *last* weights above 0: a quiesced server keeps its entries,
-//! and its clients are refused or probe further. Unlike `sh`, probing hashes the client's key again with an offset, so
-//! it depends on the client and happens per flow.
+//! and its clients are rejected or probe further. Unlike with `sh`, probing hashes the client's key again with an
+//! offset, so the probed entries depend on the client and are computed for each flow.
 
 use crate::Error;
 use crate::availability::{Availability, Mode};
 use crate::hash::hsiphash_1u32;
 
-/// Entries of the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
+/// Number of entries of the table: the prime of the kernel's default `CONFIG_IP_VS_MH_TAB_INDEX` of 12.
 pub const SIZE: u32 = 4093;
 
 /// `IP_VS_MH_TAB_BITS`: weights are shifted to at most this many bits.
@@ -17,12 +17,12 @@ const TURN_BITS: u32 = 6;
 const KEY_OFFSET: u64 = 2_654_435_761;
 const KEY_SKIP: u64 = 2_654_446_892;
 
-/// One server of an `mh` service; a list of them is in the kernel's order, the newest first.
+/// A server of an `mh` service. A list of entries is in the kernel's order, the newest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// [`Member::dest`](crate::Member::dest), never 0.
     pub dest: u32,
-    /// The last weight above 0, or 0 for a server that had none since it was added. At most `i32::MAX`.
+    /// The last weight above 0, or 0 for a server that never had one. At most `i32::MAX`.
     pub last_weight: u32,
     /// [`hash::fold`](crate::hash::fold) of the server's address.
     pub fold: u32,
@@ -33,16 +33,16 @@ pub struct Entry {
 /// A server's position in its permutation of the table.
 struct Filler {
     dest: u32,
-    place: u32,
+    position: u32,
     skip: u32,
-    /// Consecutive entries that it takes.
+    /// Number of consecutive entries that the server takes in a turn.
     count: u32,
 }
 
-/// The table: [`SIZE`] servers by [`Entry::dest`], all 0 when no server ever had weight.
+/// Builds the table: [`SIZE`] values of [`Entry::dest`], all 0 if no server ever had weight.
 ///
 /// # Errors
-/// [`Error::TooManyServers`] for more servers than entries. The kernel then keeps its old table.
+/// [`Error::TooManyServers`] if there are more servers than entries. The kernel keeps its old table in this case.
 pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     if entries.len() > SIZE as usize {
         return Err(Error::TooManyServers {
@@ -52,15 +52,15 @@ pub fn table(entries: &[Entry]) -> Result<Vec<u32>, Error> {
     }
     let mut table = vec![0; SIZE as usize];
     let mut turns = turns(entries);
-    let mut free = table.len();
-    while free > 0 && !turns.is_empty() {
+    let mut free_entries = table.len();
+    while free_entries > 0 && !turns.is_empty() {
         for turn in &mut turns {
-            for _ in 0..turn.count.min(free as u32) {
-                while table[turn.place as usize] != 0 {
-                    turn.place = (turn.place + turn.skip) % SIZE;
+            for _ in 0..turn.count.min(free_entries as u32) {
+                while table[turn.position as usize] != 0 {
+                    turn.position = (turn.position + turn.skip) % SIZE;
                 }
-                table[turn.place as usize] = turn.dest;
-                free -= 1;
+                table[turn.position as usize] = turn.dest;
+                free_entries -= 1;
             }
         }
     }
@@ -72,27 +72,27 @@ fn turns(entries: &[Entry]) -> Vec<Filler> {
     if divisor == 0 {
         return Vec::new();
     }
-    let greatest = entries
+    let max_weight = entries
         .iter()
         .map(|entry| entry.last_weight / divisor)
         .max()
         .unwrap_or(0);
-    let bits = u32::BITS - greatest.leading_zeros();
+    let bits = u32::BITS - max_weight.leading_zeros();
     let shift = bits.saturating_sub(TURN_BITS);
     entries
         .iter()
         .filter(|entry| entry.last_weight != 0)
         .map(|entry| Filler {
             dest: entry.dest,
-            place: hash(entry.fold, entry.port, 0, KEY_OFFSET) % SIZE,
+            position: hash(entry.fold, entry.port, 0, KEY_OFFSET) % SIZE,
             skip: hash(entry.fold, entry.port, 0, KEY_SKIP) % (SIZE - 1) + 1,
             count: ((entry.last_weight / divisor) >> shift).max(1),
         })
         .collect()
 }
 
-/// Index in the table for a client: `fold` of its address, `port` its source port with `mh-port` and 0 without,
-/// `offset` 0 for the first try.
+/// Returns the index in the table for a client. `fold` is that of its address; `port` is its source port with
+/// `mh-port`, and 0 without; `offset` is 0 for the first attempt.
 #[must_use]
 pub const fn index(fold: u32, port: u16, offset: u32) -> u32 {
     hash(fold, port, offset, KEY_OFFSET) % SIZE
@@ -102,8 +102,9 @@ const fn hash(fold: u32, port: u16, offset: u32, key: u64) -> u32 {
     hsiphash_1u32(offset.wrapping_add(port as u32).wrapping_add(fold), key)
 }
 
-/// The server for a client; `None` = the flow is refused, also after [`SIZE`] probes, which may not have found every
-/// server. `table` has [`SIZE`] entries; indexes beyond a shorter one refuse the flow.
+/// Returns the server for a client, or `None` if the flow is rejected. It is also rejected after [`SIZE`] probes, which
+/// may not have found every server. `table` must have [`SIZE`] entries; with a shorter one, an index beyond its end
+/// rejects the flow.
 pub fn lookup(
     table: &[u32],
     fold: u32,
@@ -115,7 +116,7 @@ pub fn lookup(
     let probes = (0..SIZE).map(|step| index(fold, port, (first + step) % SIZE));
     let owners = std::iter::once(first)
         .chain(probes)
-        .map(|place| table.get(place as usize).copied().unwrap_or(0));
+        .map(|position| table.get(position as usize).copied().unwrap_or(0));
     mode.choose(owners, availability)
 }
 

@@ -1,47 +1,49 @@
 //! `p2c`, power of two choices: two different servers are drawn by weight, and the one with less load per weight is
 //! chosen.
 //!
-//! A draw is a uniformly random position, accepted with a probability of its weight divided by the largest weight, and
-//! only if its server accepts new flows. With equal weights each draw costs one random number and a look at one server.
-//! After [`TRIES`] draws the list is walked instead, so a pick is bounded however few servers accept flows. Accepted
-//! draws and the walk have the same probabilities, proportional to the weights of the usable servers, so the number of
-//! failed draws does not matter: the shares of equally loaded servers are exactly their weights. The share of an
-//! unusable server is divided by weight among the others; it never goes to the next server in the list.
+//! A draw is a uniformly random position. It is accepted with a probability of its weight divided by the largest
+//! weight, and only if its server accepts new flows. With equal weights, each draw needs one random number and reads
+//! one server. After [`TRIES`] draws the list is walked instead, so the cost of a choice is bounded even if few servers
+//! accept flows. Accepted draws and the walk have the same probabilities, proportional to the weights of the usable
+//! servers. The number of failed draws therefore does not matter: equally loaded servers have shares exactly
+//! proportional to their weights. The share of an unusable server is distributed by weight to all others, not to the
+//! next server in the list.
 //!
-//! The data plane and the proxy use this algorithm: weir-proxy calls [`pick`] over its own list;
-//! bpf/lib/schedule_load.h implements the same draws.
+//! The data plane and the proxy use this algorithm: the proxy calls [`pick`] for its own list; bpf/lib/schedule_load.h
+//! implements the same draws.
 
 use crate::Member;
 use crate::load::{Candidate, Counts, Rule, below};
 
-/// Draws before the list is walked, for both servers together.
+/// Maximum number of draws before the list is walked, for both servers together.
 pub const TRIES: usize = 8;
 
-/// The servers that `p2c` draws from, by position from 0.
+/// The servers from which `p2c` draws, by position, starting at 0.
 pub trait Servers {
-    /// Number of positions.
+    /// Returns the number of positions.
     fn count(&self) -> usize;
-    /// The largest weight, whether or not its server currently accepts flows.
+    /// Returns the largest weight, even if its server currently accepts no new flows.
     fn heaviest(&self) -> u32;
-    /// The weight of a position's server, at most [`Servers::heaviest`]; 0 while it accepts no new flows.
+    /// Returns the weight of the server at a position, at most [`Servers::heaviest`]; 0 while the server accepts no new
+    /// flows.
     fn weight(&self, position: usize) -> u32;
-    /// The connections of a position's server.
+    /// Returns the connections of the server at a position.
     fn counts(&self, position: usize) -> Counts;
 }
 
-/// Position of the server for the next flow; `None` if no server accepts it.
+/// Returns the position of the server for the next flow, or `None` if no server accepts it.
 ///
-/// `draw` returns numbers uniform over all 32 bits. Of two servers with equal load per weight, the first drawn is
-/// chosen.
+/// `draw` returns uniformly distributed 32-bit numbers. If two servers have equal load per weight, the one that was
+/// drawn first is chosen.
 pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<usize> {
     let count = u32::try_from(servers.count()).unwrap_or(u32::MAX);
     let (mut first, mut second) = (None, None);
     for _ in 0..TRIES {
-        // A list of one has no second server.
+        // A list with one server has no second one.
         if second.is_some() || count - u32::from(first.is_some()) == 0 {
             break;
         }
-        let found = try_once(servers, count, first, draw);
+        let found = draw_once(servers, count, first, draw);
         if first.is_none() {
             first = found;
         } else {
@@ -55,8 +57,8 @@ pub fn pick(servers: &impl Servers, draw: &mut impl FnMut() -> u32) -> Option<us
     Some(second.map_or(first, |second| better(servers, first, second)))
 }
 
-/// One draw among all positions except `other`; `None` = not accepted.
-fn try_once(
+/// Draws once from all positions except `other`. Returns `None` if the draw is not accepted.
+fn draw_once(
     servers: &impl Servers,
     count: u32,
     other: Option<usize>,
@@ -65,12 +67,13 @@ fn try_once(
     let drawn = below(count - u32::from(other.is_some()), draw) as usize;
     let position = drawn + usize::from(other.is_some_and(|other| drawn >= other));
     let (weight, heaviest) = (servers.weight(position), servers.heaviest());
-    // A server with the largest weight is accepted without a further random number.
+    // A server with the largest weight is accepted without another random number.
     let accepted = weight > 0 && (weight >= heaviest || below(heaviest, draw) < weight);
     accepted.then_some(position)
 }
 
-/// A position by weight among all usable ones except `other`. Weights that sum to 2^32 or more are truncated there.
+/// Draws a position by weight from all usable ones except `other`. If the weights sum to 2^32 or more, the sum is
+/// limited to 2^32 - 1.
 fn walk(
     servers: &impl Servers,
     other: Option<usize>,
@@ -95,11 +98,11 @@ fn walk(
             break;
         }
     }
-    // The last one, if a server became full after the sum was computed.
+    // If a server became full after the sum was computed, this is the last usable position.
     last
 }
 
-/// The first, unless the second has strictly less load per weight.
+/// Returns the first server, unless the second has strictly less load per weight.
 fn better(servers: &impl Servers, first: usize, second: usize) -> usize {
     let load = |position| {
         let weight = servers.weight(position);
@@ -112,7 +115,8 @@ fn better(servers: &impl Servers, first: usize, second: usize) -> usize {
     }
 }
 
-/// [`pick`] for a list of members: the index of the server for the next flow. Servers without weight have no position.
+/// Calls [`pick`] for a list of members. Returns the index of the server for the next flow. Servers of weight 0 have no
+/// position.
 pub fn among(
     members: &[Member],
     counts: &dyn Fn(u32) -> Counts,

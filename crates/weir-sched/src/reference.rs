@@ -1,10 +1,11 @@
-//! `rr` and `wrr` as in the kernel: a circular linked list, a pointer into it, and step-by-step loops.
+//! `rr` and `wrr` as in the kernel: with a circular linked list, a pointer into it, and step-by-step loops.
 //!
-//! This is an executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c, close to their structure and not
-//! optimized, so that they can be compared line by line. [`table`](mod@crate::table) is used in production; tests
-//! require that both always agree. This module is for tests only: a wrr pick may loop once per unit of weight.
+//! This is an executable form of net/netfilter/ipvs/ip_vs_rr.c and ip_vs_wrr.c. It has their structure and is not
+//! optimized, so that it can be compared with them line by line. [`table`](mod@crate::table) is used in production;
+//! tests check that both always agree. This module is only for tests: a choice with `wrr` may loop once per unit of
+//! weight.
 //!
-//! It omits locks, reference counts, and concurrent readers of a list under change.
+//! It omits locks, reference counts, and concurrent readers of a changing list.
 
 mod walk;
 
@@ -13,7 +14,7 @@ use walk::{Rr, Wrr};
 /// The list's head, which is not a server.
 const HEAD: usize = 0;
 
-/// Which scheduler a [`Service`] has.
+/// The scheduler of a [`Service`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Walk {
     /// `rr`
@@ -32,7 +33,7 @@ struct Node {
 }
 
 /// The list of a service's servers, `svc->destinations`. Nodes are never freed, so a removed node still has its
-/// successor, as under RCU; they are numbered from 1 in the order of adding.
+/// successor, as with RCU. They are numbered from 1, in the order in which they were added.
 #[derive(Clone, Debug)]
 struct List {
     nodes: Vec<Node>,
@@ -74,7 +75,7 @@ impl List {
     }
 }
 
-/// A service with its servers and its scheduler's state.
+/// A service with its servers and the state of its scheduler.
 #[derive(Clone, Debug)]
 pub struct Service {
     list: List,
@@ -88,7 +89,7 @@ enum State {
 }
 
 impl Service {
-    /// A service without servers.
+    /// Creates a service without servers.
     #[must_use]
     pub fn new(walk: Walk) -> Self {
         let list = List {
@@ -107,7 +108,7 @@ impl Service {
         Self { list, state }
     }
 
-    /// Adds a server at the head of the list and returns its number: 1 for the first one, then counting up.
+    /// Adds a server at the head of the list. Returns its number; the first server is number 1.
     pub fn add(&mut self, weight: u32) -> u32 {
         let node = self.list.insert_at_head(weight);
         if let State::Wrr(wrr) = &mut self.state {
@@ -116,7 +117,7 @@ impl Service {
         node as u32
     }
 
-    /// Removes a server. An unknown number changes nothing.
+    /// Removes a server. An unknown number is ignored.
     pub fn remove(&mut self, server: u32) {
         let Some(node) = self.find(server) else {
             return;
@@ -128,7 +129,7 @@ impl Service {
         }
     }
 
-    /// Changes a server's weight. An unknown number changes nothing.
+    /// Changes a server's weight. An unknown number is ignored.
     pub fn edit(&mut self, server: u32, weight: u32) {
         let Some(node) = self.find(server) else {
             return;
@@ -139,15 +140,14 @@ impl Service {
         }
     }
 
-    /// Sets whether a server is at its threshold, which schedulers are not notified of. An unknown number changes
-    /// nothing.
+    /// Sets whether a server is at its threshold. Schedulers are not notified of this. An unknown number is ignored.
     pub fn set_overloaded(&mut self, server: u32, overloaded: bool) {
         if let Some(node) = self.find(server) {
             self.list.nodes[node].overloaded = overloaded;
         }
     }
 
-    /// The server for the next flow.
+    /// Returns the number of the server for the next flow.
     pub fn pick(&mut self) -> Option<u32> {
         match &mut self.state {
             State::Rr(rr) => rr.schedule(&self.list),

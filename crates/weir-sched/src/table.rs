@@ -1,17 +1,17 @@
-//! `rr` and `wrr` over a sorted list: what the data plane runs.
+//! `rr` and `wrr` for a sorted list, as implemented in the data plane.
 //!
-//! The kernel keeps a pointer to the last chosen server and adjusts it when that server is removed. Here the pointer is
-//! the server's `seq`: the walk continues with the first member with a lower one, whether or not the server still
-//! exists, so a list may be replaced under an active cursor. Two things cannot be expressed that way and travel with
-//! the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member means the head
-//! of the list, which later additions must not change.
+//! The kernel keeps a pointer to the last chosen server, and adjusts it when that server is removed. Here the pointer
+//! is the server's `seq`: the walk continues with the first member whose `seq` is lower, whether or not the server
+//! still exists, so a list may be replaced while a cursor is active. Two things cannot be expressed like this, and are
+//! published with the list as a [`Start`]: `wrr` restarts at every change, and an `rr` cursor beyond the first member
+//! means the head of the list, even if servers are added later.
 //!
-//! The packet path owns the [`Cursor`], the publisher of lists the [`Start`]. [`rr::changed`] and [`wrr::changed`]
-//! compute the next `Start` from both, one change (one added, edited or removed server) at a time, because the kernel's
-//! result for two changes differs from that for their sum. Cursor updates between reading and publishing are lost,
-//! nothing more.
+//! The packet path owns the [`Cursor`]; the publisher of lists owns the [`Start`]. [`rr::changed`] and [`wrr::changed`]
+//! compute the next `Start` from both, for one change (one added, edited or removed server) at a time, because the
+//! kernel's result for two changes differs from that for both at once. Cursor updates between reading and publishing
+//! are lost, which has no other effect.
 //!
-//! [`reference`](mod@crate::reference) is the slow implementation that these must equal.
+//! [`reference`](mod@crate::reference) is a slow implementation with the same results.
 
 pub mod rr;
 pub mod wrr;
@@ -21,16 +21,16 @@ use crate::Member;
 /// The position of a service's walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor {
-    /// The [`Start::generation`] that this cursor has adopted; 0 adopts any.
+    /// The [`Start::generation`] that this cursor has adopted; 0 = none yet.
     pub generation: u32,
-    /// `seq` of the server chosen last; 0 is the head of the list.
+    /// `seq` of the last chosen server; 0 = the head of the list.
     pub last_seq: u32,
     /// `wrr`: the minimum weight in the current pass, 1 to [`Start::max_weight`], or 0 in a service
     /// that never had a server with weight.
     pub pass_weight: u32,
 }
 
-/// Initial values for cursors from before a list change.
+/// Initial values for cursors after a change of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
     /// Changes whenever cursors must restart. Never 0.
@@ -39,14 +39,15 @@ pub struct Start {
     pub last_seq: u32,
     /// [`Cursor::pass_weight`] for a cursor of another generation.
     pub pass_weight: u32,
-    /// `wrr`: the first pass's weight, which is the greatest weight less `step - 1`; 0 when no server has weight.
+    /// `wrr`: the weight of the first pass, which is the greatest weight minus `step - 1`; 0 if no server has weight.
     pub max_weight: u32,
-    /// `wrr`: greatest common divisor of the weights above 0, the difference from pass to pass; 1 when there is none.
+    /// `wrr`: greatest common divisor of the weights above 0, which is the difference between passes; 1 if there is
+    /// none.
     pub step: u32,
 }
 
 impl Start {
-    /// Returns `cursor` if it has this generation, otherwise the start's values.
+    /// Returns `cursor` if it has this generation, otherwise a cursor with the initial values.
     #[must_use]
     pub const fn adopt(&self, cursor: Cursor) -> Cursor {
         if cursor.generation == self.generation {
@@ -67,7 +68,7 @@ impl Start {
     }
 }
 
-/// Index of the first member after `last_seq` for which `wanted` returns true.
+/// Returns the index of the first member after `last_seq` for which `wanted` returns true.
 fn first_after(
     members: &[Member],
     last_seq: u32,

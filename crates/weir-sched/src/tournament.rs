@@ -1,22 +1,23 @@
-//! Trees that replace walks over long lists; the data plane stores the same nodes in addition to a list.
+//! Trees that replace walks over long lists. The data plane stores the same nodes in addition to a list.
 //!
-//! Leaves are the positions of the list; node 1 is the root, node `n` has the children `2n` and `2n + 1`. In a tree of
-//! winners a node contains the position of the better of its children's winners, the left one of equals; in a tree of
-//! sums it contains the sum of its children. A change of one server affects the nodes above its leaf.
+//! Leaves are the positions in the list. Node 1 is the root, and node `n` has the children `2n` and `2n + 1`. In a tree
+//! of winners, a node contains the position of the better of its children's winners, or the left one if they are equal.
+//! In a tree of sums, a node contains the sum of its children. A change to one server affects the nodes above its leaf.
 
 use crate::Member;
 use crate::load::{Counts, Rule, better_position};
 
-/// A node of a tree of winners without a server that accepts flows.
+/// Content of a node in a tree of winners if no server below it accepts flows.
 pub const NONE: u32 = u32::MAX;
 
-/// Lists up to this length are walked: updating a tree for every count would cost as much as it saves for new flows.
+/// Maximum length of lists that are walked: updating a tree whenever a counter changes would cost as much as it saves
+/// for new flows.
 pub const WALKED: usize = 16;
 
 /// The content of a tree's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
-    /// The best server by a rule.
+    /// The best server according to a rule.
     Winners(Rule),
     /// The sum of the weights of servers below their thresholds, at most `u32::MAX`: for [`crate::load::twos`], and for
     /// [`crate::p2c`] after too many failed draws.
@@ -25,13 +26,14 @@ pub enum Tree {
     Active,
 }
 
-/// Number of leaves for a list: the smallest sufficient power of two, at least four, so that nodes fill map elements.
+/// Returns the number of leaves for a list: the smallest sufficient power of two, at least four, so that nodes fill map
+/// elements.
 #[must_use]
 pub fn width(servers: usize) -> u32 {
     u32::try_from(servers.next_power_of_two().max(4)).unwrap_or(1 << 31)
 }
 
-/// All nodes; node 0 is unused.
+/// Returns all nodes. Node 0 is unused.
 pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> Vec<u32> {
     let empty = match tree {
         Tree::Winners(_) => NONE,
@@ -44,7 +46,7 @@ pub fn build(tree: Tree, members: &[Member], counts: &dyn Fn(u32) -> Counts) -> 
     nodes
 }
 
-/// Updates the nodes above a changed position. Returns how many were visited.
+/// Updates the nodes above a changed position. Returns the number of nodes that were visited.
 pub fn climb(
     tree: Tree,
     members: &[Member],
@@ -53,10 +55,10 @@ pub fn climb(
     position: u32,
 ) -> usize {
     let mut node = nodes.len() + position as usize;
-    let mut looked = 0;
+    let mut visited = 0;
     while node > 1 {
         node /= 2;
-        looked += 1;
+        visited += 1;
         let now = value(tree, members, counts, nodes, node);
         let same = now == nodes[node];
         nodes[node] = now;
@@ -64,10 +66,10 @@ pub fn climb(
             break;
         }
     }
-    looked
+    visited
 }
 
-/// The content of a node, computed from its children.
+/// Computes the content of a node from its children.
 pub fn value(
     tree: Tree,
     members: &[Member],
@@ -94,7 +96,7 @@ pub fn value(
     }
 }
 
-/// The contribution of a server to the sums above it.
+/// Returns the contribution of a server to the sums above it.
 fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
     match tree {
         Tree::Weights if member.available() => member.weight,
@@ -103,7 +105,8 @@ fn leaf(tree: Tree, member: &Member, counts: &dyn Fn(u32) -> Counts) -> u32 {
     }
 }
 
-/// The first position from `from` on whose server has at least `weight`, in a tree by [`Rule::Fo`]: for `rr` and `wrr`.
+/// Returns the first position, starting at `from`, whose server has at least `weight`, in a tree by [`Rule::Fo`]: for
+/// `rr` and `wrr`.
 #[must_use]
 pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Option<usize> {
     if from >= members.len() {
@@ -123,7 +126,7 @@ pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Opti
             node *= 2;
             continue;
         }
-        // The next subtree to the right, as large as it can be.
+        // Continue with the largest possible subtree to the right.
         node += 1;
         if node.is_power_of_two() {
             return None;
@@ -132,10 +135,11 @@ pub fn seek(nodes: &[u32], members: &[Member], from: usize, weight: u32) -> Opti
     }
 }
 
-/// The position at which the cumulative weights from the head reach `target`, in [`Tree::Weights`]: for `twos`.
+/// Returns the position at which the cumulative weight, from the head of the list, reaches `target`, in
+/// [`Tree::Weights`]: for `twos`.
 #[must_use]
 pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
-    // A server without weight is never selected, not even by 0.
+    // A server without weight is never selected, even if `target` is 0.
     let mut target = target.max(1);
     if nodes[1] < target {
         return None;
@@ -143,14 +147,14 @@ pub fn drawn(nodes: &[u32], members: &[Member], target: u32) -> Option<usize> {
     let mut node = 1;
     while node < nodes.len() {
         node *= 2;
-        let left = match node.checked_sub(nodes.len()) {
+        let left_sum = match node.checked_sub(nodes.len()) {
             Some(position) => members.get(position).map_or(0, |member| {
                 leaf(Tree::Weights, member, &|_| Counts::default())
             }),
             None => nodes[node],
         };
-        if left < target {
-            target -= left;
+        if left_sum < target {
+            target -= left_sum;
             node += 1;
         }
     }
@@ -187,7 +191,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_root_is_what_a_walk_finds(
+        fn root_equals_result_of_a_walk(
             servers in prop::collection::vec((0_u32..5, prop::bool::weighted(0.9)), 1..70),
             changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4, 0_u32..600), 0..60),
         ) {
@@ -208,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn seeking_finds_the_first(
+        fn seek_equals_list_search(
             servers in prop::collection::vec((0_u32..9, prop::bool::weighted(0.9)), 1..70),
             from in 0_usize..80,
             weight in 1_u32..10,
@@ -234,12 +238,12 @@ mod tests {
             prop_assert_eq!(u64::from(nodes[1]), total.min(u32::MAX.into()));
             for target in targets {
                 let target = (u64::from(target) % (total.min(u64::from(u32::MAX) - 1) + 1)) as u32;
-                prop_assert_eq!(drawn(&nodes, &members, target), load::drawn(&members, target.into()));
+                prop_assert_eq!(drawn(&nodes, &members, target), load::drawn_by_weight(&members, target.into()));
             }
         }
 
         #[test]
-        fn the_root_is_the_sum(
+        fn root_is_the_sum_of_leaves(
             servers in prop::collection::vec((1_u32..5, any::<bool>()), 1..70),
             changes in prop::collection::vec((any::<prop::sample::Index>(), 0_u32..4), 0..60),
         ) {
@@ -258,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn irrelevant_changes_stop_early() {
+    fn climb_stops_at_unchanged_nodes() {
         let members = list(&[(1, true); 1024]);
         let mut loads = vec![
             Counts {
@@ -272,22 +276,22 @@ mod tests {
             loads[slot as usize]
         });
         loads[1001].active = 5;
-        let looked = climb(
+        let visited = climb(
             Tree::Winners(Rule::Wlc),
             &members,
             &|slot| loads[slot as usize],
             &mut nodes,
             1001,
         );
-        assert_eq!(looked, 1);
+        assert_eq!(visited, 1);
         loads[0].active = 9;
-        let looked = climb(
+        let visited = climb(
             Tree::Winners(Rule::Wlc),
             &members,
             &|slot| loads[slot as usize],
             &mut nodes,
             0,
         );
-        assert_eq!((looked, nodes[1]), (10, 1));
+        assert_eq!((visited, nodes[1]), (10, 1));
     }
 }

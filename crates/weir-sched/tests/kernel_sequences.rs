@@ -1,7 +1,7 @@
 //! A second implementation of the scripted sequences of the data plane's tests: the rules of
 //! net/netfilter/ipvs/ip_vs_*.c in their simplest form over one list, sharing only the random numbers of `twos` with
-//! this crate. The expectations of the scripts must equal these choices; lines with Weir's additions (repairs, bounded
-//! load) are skipped.
+//! this crate. The expectations of the scripts must equal these choices. Lines that use Weir's extensions (repair,
+//! bounded load) are skipped.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -36,7 +36,7 @@ impl Server {
     }
 }
 
-/// A server's number, no server, or not defined by the kernel's rules.
+/// A choice: a server's number, no server, or not defined by the kernel's rules.
 enum Choice {
     Server(u32),
     NoServer,
@@ -56,15 +56,15 @@ struct Words {
 struct Service {
     scheduler: &'static str,
     words: Words,
-    /// The newest first.
+    /// The servers, the newest first.
     list: Vec<Server>,
-    /// `rr` and `wrr`: the number of the server chosen last, `None` = the head of the list.
+    /// `rr` and `wrr`: the number of the last chosen server; `None` = the head of the list.
     cursor: Option<u32>,
-    /// `wrr`: the weight of the current pass, the highest, the step.
+    /// `wrr`: the weights of the current and the highest pass, and the step.
     pass: (i64, i64, i64),
     /// `dh`, `sh`, `mh`: owners by bucket.
     table: Vec<Option<u32>>,
-    /// `lblc`, `lblcr`: servers of an address, joined last first.
+    /// `lblc`, `lblcr`: servers of an address; the one that was added last is first.
     sets: HashMap<u16, Vec<u32>>,
     draws: u32,
 }
@@ -83,7 +83,7 @@ fn hash_32(value: u32) -> usize {
     (value.wrapping_mul(0x61c8_8647) >> 24) as usize
 }
 
-/// `hsiphash` on 64-bit machines: SipHash-1-3 of four bytes, truncated to 32 bits (lib/siphash.c).
+/// Computes `hsiphash` as on 64-bit machines: SipHash-1-3 of four bytes, truncated to 32 bits (lib/siphash.c).
 fn hsiphash(value: u32, key: u64) -> u32 {
     let (mut a, mut b) = (key ^ 0x736f_6d65_7073_6575, key ^ 0x646f_7261_6e64_6f6d);
     let (mut c, mut d) = (key ^ 0x6c79_6765_6e65_7261, key ^ 0x7465_6462_7974_6573);
@@ -139,11 +139,11 @@ impl Service {
     }
 
     fn server(&mut self, number: u32) -> &mut Server {
-        let found = self.list.iter_mut().find(|it| it.number == number);
-        found.expect("a server of the list")
+        let server = self.list.iter_mut().find(|it| it.number == number);
+        server.expect("server is in the list")
     }
 
-    fn place(&self, number: Option<u32>) -> Option<usize> {
+    fn position(&self, number: Option<u32>) -> Option<usize> {
         let number = number?;
         self.list.iter().position(|server| server.number == number)
     }
@@ -163,7 +163,7 @@ impl Service {
     }
 
     fn remove(&mut self, number: u32) {
-        let at = self.place(Some(number)).expect("a server of the list");
+        let at = self.position(Some(number)).expect("server is in the list");
         self.list.remove(at);
         if self.scheduler == "rr" && self.cursor == Some(number) {
             self.cursor = at.checked_sub(1).map(|before| self.list[before].number);
@@ -171,7 +171,7 @@ impl Service {
         self.changed(true);
     }
 
-    /// `membership` = a server was added or removed, otherwise a weight was edited.
+    /// Handles a change: a server was added or removed if `membership` is true, otherwise a weight was edited.
     fn changed(&mut self, membership: bool) {
         match self.scheduler {
             "wrr" => self.align(),
@@ -195,7 +195,7 @@ impl Service {
     }
 
     fn rr(&mut self) -> Choice {
-        let begin = self.place(self.cursor).map_or(0, |at| at + 1);
+        let begin = self.position(self.cursor).map_or(0, |at| at + 1);
         let mut round = (begin..self.list.len()).chain(0..begin);
         match round.find(|at| self.list[*at].takes()) {
             Some(at) => {
@@ -211,10 +211,10 @@ impl Service {
             return Choice::NoServer;
         }
         if !self.list.iter().any(Server::takes) {
-            // The position of the walk shows later, in the script of `wrr`.
+            // The position of the walk has an effect later, in the script of `wrr`.
             return Choice::Unsaid;
         }
-        let mut at = self.place(self.cursor).map_or(0, |at| at + 1);
+        let mut at = self.position(self.cursor).map_or(0, |at| at + 1);
         loop {
             while let Some(server) = self.list.get(at) {
                 if !server.overloaded && server.weight >= self.pass.0 {
@@ -231,8 +231,8 @@ impl Service {
         }
     }
 
-    /// The first whose cost is least: costs are fractions, compared by products.
-    fn least(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
+    /// Returns the first server with the lowest cost. Costs are fractions, compared by products.
+    fn least_cost(&self, cost: impl Fn(&Server) -> (i64, i64)) -> Choice {
         let mut best: Option<&Server> = None;
         for server in self.list.iter().filter(|server| server.takes()) {
             let better = best.is_none_or(|best| {
@@ -247,11 +247,11 @@ impl Service {
     }
 
     fn wlc(&self) -> Choice {
-        self.least(|server| (server.overhead(), server.weight))
+        self.least_cost(|server| (server.overhead(), server.weight))
     }
 
     fn sed(&self) -> Choice {
-        self.least(|server| (server.active + 1, server.weight))
+        self.least_cost(|server| (server.active + 1, server.weight))
     }
 
     fn nq(&self) -> Choice {
@@ -273,7 +273,7 @@ impl Service {
         best.map_or(Choice::NoServer, |server| Choice::Server(server.number))
     }
 
-    fn drawn(&mut self, total: i64) -> Option<Server> {
+    fn draw_by_weight(&mut self, total: i64) -> Option<Server> {
         let draw = u64::from(weir_sched::hash::seeded_draw(SEED, self.draws));
         self.draws += 1;
         let mut rest = ((draw * (total as u64 + 1)) >> 32) as i64;
@@ -292,7 +292,7 @@ impl Service {
         if total == 0 {
             return Choice::NoServer;
         }
-        let (one, two) = (self.drawn(total), self.drawn(total));
+        let (one, two) = (self.draw_by_weight(total), self.draw_by_weight(total));
         let (Some(one), Some(two)) = (one, two) else {
             return Choice::NoServer;
         };
@@ -302,21 +302,22 @@ impl Service {
 
     fn fill(&mut self) {
         self.table = match self.scheduler {
-            "dh" => self.shared_out(|_| 1),
-            "sh" => self.shared_out(|server| server.weight),
+            "dh" => self.fill_buckets(|_| 1),
+            "sh" => self.fill_buckets(|server| server.weight),
             "mh" => self.maglev(),
             _ => Vec::new(),
         };
     }
 
-    /// 256 buckets in rounds over the list; each server takes as many consecutive ones as its share, at least one.
-    fn shared_out(&self, due: impl Fn(&Server) -> i64) -> Vec<Option<u32>> {
+    /// Fills 256 buckets in rounds over the list. Each server takes as many consecutive buckets as its share, at least
+    /// one.
+    fn fill_buckets(&self, share: impl Fn(&Server) -> i64) -> Vec<Option<u32>> {
         if self.list.is_empty() {
             return vec![None; 256];
         }
         let mut table = Vec::new();
         for server in self.list.iter().cycle() {
-            for _ in 0..due(server).max(1) {
+            for _ in 0..share(server).max(1) {
                 table.push(Some(server.number));
             }
             if table.len() >= 256 {
@@ -334,8 +335,8 @@ impl Service {
         if step == 0 {
             return table;
         }
-        let most = weights.max().unwrap_or(0) / step;
-        let shift = (64 - most.leading_zeros()).saturating_sub(6);
+        let max_turn = weights.max().unwrap_or(0) / step;
+        let shift = (64 - max_turn.leading_zeros()).saturating_sub(6);
         let mut turns = Vec::new();
         for server in &self.list {
             let hash = |key: usize| hsiphash(fold(server.address), MH_KEYS[key]) as usize;
@@ -346,7 +347,7 @@ impl Service {
             let (at, skip) = (hash(0) % MH_SIZE, hash(1) % (MH_SIZE - 1) + 1);
             turns.push((server.number, at, skip, due));
         }
-        let mut left = MH_SIZE;
+        let mut free_entries = MH_SIZE;
         loop {
             for (number, at, skip, due) in &mut turns {
                 for _ in 0..*due {
@@ -354,8 +355,8 @@ impl Service {
                         *at = (*at + *skip) % MH_SIZE;
                     }
                     table[*at] = Some(*number);
-                    left -= 1;
-                    if left == 0 {
+                    free_entries -= 1;
+                    if free_entries == 0 {
                         return table;
                     }
                 }
@@ -363,7 +364,7 @@ impl Service {
         }
     }
 
-    /// `index` is the index of a key plus an offset.
+    /// Selects a server by hash. `index` returns the index for the client's key and an offset.
     fn by_hash(&self, index: impl Fn(usize) -> usize) -> Choice {
         let owner = |offset: usize| self.known(self.table[index(offset)]?);
         let Some(first) = owner(0) else {
@@ -394,7 +395,7 @@ impl Service {
     }
 
     /// Whether the server has more flows than its weight and another has less than half of its weight.
-    fn relieved(&self, server: &Server) -> bool {
+    fn is_overloaded_while_another_is_idle(&self, server: &Server) -> bool {
         let idle = |other: &Server| other.active * 2 < other.weight;
         server.active > server.weight && self.list.iter().any(idle)
     }
@@ -403,7 +404,7 @@ impl Service {
         let known = self.sets.get(&vip).and_then(|set| self.known(set[0]));
         if let Some(server) = known
             && server.weight > 0
-            && !self.relieved(server)
+            && !self.is_overloaded_while_another_is_idle(server)
         {
             return Choice::Server(server.number);
         }
@@ -416,16 +417,16 @@ impl Service {
 
     fn lblcr(&mut self, vip: u16) -> Choice {
         let set = self.sets.get(&vip).cloned().unwrap_or_default();
-        let mut least: Option<&Server> = None;
+        let mut least_loaded: Option<&Server> = None;
         for server in set.iter().filter_map(|number| self.known(*number)) {
             let better =
                 |best: &Server| best.overhead() * server.weight > server.overhead() * best.weight;
-            if server.takes() && least.is_none_or(better) {
-                least = Some(server);
+            if server.takes() && least_loaded.is_none_or(better) {
+                least_loaded = Some(server);
             }
         }
-        if let Some(server) = least
-            && !self.relieved(server)
+        if let Some(server) = least_loaded
+            && !self.is_overloaded_while_another_is_idle(server)
         {
             return Choice::Server(server.number);
         }
@@ -438,14 +439,14 @@ impl Service {
         choice
     }
 
-    /// The addresses of a flow: the scripts' numbers are read as hexadecimal in IPv6.
-    fn ends(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
+    /// Returns the addresses of a flow. For IPv6, the scripts' numbers are read as hexadecimal.
+    fn addresses(&self, flow: u16, vip: u16) -> (IpAddr, IpAddr) {
         if self.words.v6 {
-            let v6 = |text: String| text.parse::<Ipv6Addr>().expect("an address").into();
+            let v6 = |text: String| text.parse::<Ipv6Addr>().expect("address is valid").into();
             let source = v6(format!("2001:db8:1::{flow}"));
             return (source, v6(format!("2001:db8::{vip}")));
         }
-        let last = |number: u16| u8::try_from(number).expect("a small number");
+        let last = |number: u16| u8::try_from(number).expect("number fits into a byte");
         (
             Ipv4Addr::new(198, 51, 100, last(flow)).into(),
             Ipv4Addr::new(192, 0, 2, last(vip)).into(),
@@ -453,7 +454,7 @@ impl Service {
     }
 
     fn choose(&mut self, flow: u16, vip: u16) -> Choice {
-        let (source, destination) = self.ends(flow, vip);
+        let (source, destination) = self.addresses(flow, vip);
         let port = if self.words.port {
             1000 + u32::from(flow)
         } else {
@@ -463,7 +464,7 @@ impl Service {
         match self.scheduler {
             "rr" => self.rr(),
             "wrr" => self.wrr(),
-            "lc" => self.least(|server| (server.overhead(), 1)),
+            "lc" => self.least_cost(|server| (server.overhead(), 1)),
             "wlc" => self.wlc(),
             "sed" => self.sed(),
             "nq" => self.nq(),
@@ -487,24 +488,24 @@ struct Script {
     service: Service,
     added: u32,
     vip: u16,
-    /// The server of each flow, and whether it is active there.
+    /// The server of each flow, and whether the flow is active.
     flows: Vec<(Option<u32>, bool)>,
 }
 
 impl Script {
     fn step(&mut self, step: &str) -> Option<()> {
         let (kind, rest) = step.split_at(1);
-        let number = |text: &str| text.parse::<u32>().expect("a number");
+        let number = |text: &str| text.parse::<u32>().expect("number is valid");
         match kind {
             "+" => self.add(number(rest).into()),
             "=" => {
-                let (server, weight) = rest.split_once(':').expect("a weight");
+                let (server, weight) = rest.split_once(':').expect("step has a weight");
                 self.service.edit(number(server), number(weight).into());
             }
             "-" => self.service.remove(number(rest)),
             "!" => self.service.server(number(rest)).overloaded = true,
             "." => self.service.server(number(rest)).overloaded = false,
-            "@" => self.vip = rest.parse().expect("a number"),
+            "@" => self.vip = rest.parse().expect("number is valid"),
             "~" => self.end(number(rest) as usize - 1),
             "*" => {
                 for _ in 0..number(rest) {
@@ -526,7 +527,7 @@ impl Script {
         };
         self.service.add(Server {
             number,
-            address: address.parse().expect("an address"),
+            address: address.parse().expect("address is valid"),
             weight,
             last_weight: weight,
             overloaded: false,
@@ -535,7 +536,7 @@ impl Script {
         });
     }
 
-    /// A FIN in SYN_RECV leads to TIME_WAIT, which is inactive; a datagram changes nothing.
+    /// Ends a flow: a FIN in SYN_RECV leads to TIME_WAIT, which is inactive. For UDP, this has no effect.
     fn end(&mut self, flow: usize) {
         let (server, active) = self.flows[flow];
         let Some(server) = server.filter(|_| active && !self.service.words.udp) else {
@@ -550,8 +551,8 @@ impl Script {
     }
 
     fn arrive(&mut self) -> Option<()> {
-        let flow = u16::try_from(self.flows.len() + 1).expect("few flows");
-        // In the kernel no flow of UDP is active. Without `strict` they are in Weir; the rules are the same.
+        let flow = u16::try_from(self.flows.len() + 1).expect("number of flows fits into 16 bits");
+        // In the kernel, UDP flows are never active. In Weir they are, except with `strict`; the rules are the same.
         let active = !(self.service.words.udp && self.service.words.strict);
         let server = match self.service.choose(flow, self.vip) {
             Choice::Server(server) => Some(server),
@@ -568,7 +569,7 @@ impl Script {
     }
 }
 
-/// The servers of a script's line; `None` where the kernel's rules define none.
+/// Returns the servers of a script line, or `None` if the kernel's rules do not define them.
 fn follow(scheduler: &'static str, script: &str) -> Option<String> {
     let is_word = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
     let mut words = Words::default();
@@ -582,16 +583,16 @@ fn follow(scheduler: &'static str, script: &str) -> Option<String> {
             _ => return None,
         }
     }
-    let mut under_way = Script {
+    let mut running = Script {
         service: Service::new(scheduler, words),
         added: 0,
         vip: VIP,
         flows: Vec::new(),
     };
     for step in script.split(' ').skip_while(is_word) {
-        under_way.step(step)?;
+        running.step(step)?;
     }
-    let chosen = under_way.flows.iter().map(|(server, _)| match server {
+    let chosen = running.flows.iter().map(|(server, _)| match server {
         Some(server) => server.to_string(),
         None => "-".to_owned(),
     });
@@ -599,11 +600,11 @@ fn follow(scheduler: &'static str, script: &str) -> Option<String> {
 }
 
 #[test]
-fn scripts_match_the_kernels_rules() {
+fn scripts_match_the_rules_of_the_kernel() {
     let scripts = scripts!(
         "rr" "wrr" "lc" "wlc" "sed" "nq" "fo" "ovf" "twos" "dh" "sh" "mh" "lblc" "lblcr"
     );
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for (scheduler, text) in scripts {
         let mut followed = 0;
         for line in text.lines() {
@@ -614,7 +615,7 @@ fn scripts_match_the_kernels_rules() {
             followed += 1;
             if chosen != parts[1] {
                 let script = parts[0];
-                wrong.push(format!(
+                differences.push(format!(
                     "{scheduler}: {script} | {chosen} | not {}",
                     parts[1]
                 ));
@@ -622,5 +623,9 @@ fn scripts_match_the_kernels_rules() {
         }
         assert!(followed >= 12, "{scheduler}: only {followed} lines");
     }
-    assert!(wrong.is_empty(), "chosen otherwise:\n{}", wrong.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "chosen otherwise:\n{}",
+        differences.join("\n")
+    );
 }

@@ -1,5 +1,5 @@
-//! Properties of every scheduler: servers without weight are never chosen, equal arrivals get equal servers, shares
-//! follow weights, and removing a server moves few clients of hashing schedulers.
+//! Properties of all schedulers: servers without weight are never chosen, equal flows get equal servers, shares are
+//! proportional to weights, and removing a server moves few clients of hashing schedulers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -11,7 +11,7 @@ use weir_sched::table::{rr, wrr};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, hash, maglev, mh};
 
 /// A service whose flows never end.
-struct World {
+struct Fixture {
     kind: Kind,
     mode: Mode,
     members: Vec<Member>,
@@ -49,8 +49,8 @@ fn spread(members: &[Member], size: u32) -> Vec<u32> {
     maglev::table(&entries, size).unwrap()
 }
 
-impl World {
-    /// Servers of these weights, the first added first.
+impl Fixture {
+    /// Creates servers with these weights, in the order in which they were added.
     fn new(kind: Kind, mode: Mode, weights: &[u32]) -> Self {
         let member = |(number, weight): (u32, &u32)| Member {
             seq: number,
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The servers of this many flows, all of which stay.
+    /// Returns the servers for this many flows, none of which ends.
     fn arrive(&mut self, flows: u32) -> Vec<Option<u32>> {
         let mut chosen = Vec::new();
         for flow in 0..flows {
@@ -133,15 +133,15 @@ impl World {
     }
 }
 
-/// Flows and weight of each server after this many arrivals.
+/// Returns the number of flows and the weight of each server after this many new flows.
 fn shares(kind: Kind, weights: &[u32], flows: u32) -> Vec<(u64, u64)> {
-    let mut world = World::new(kind, Mode::Repair, weights);
-    world.arrive(flows);
-    let share = |(dest, weight): (u32, &u32)| (world.active(dest), u64::from(*weight));
+    let mut fixture = Fixture::new(kind, Mode::Repair, weights);
+    fixture.arrive(flows);
+    let share = |(dest, weight): (u32, &u32)| (fixture.active(dest), u64::from(*weight));
     (1..).zip(weights).map(share).collect()
 }
 
-/// All schedulers except those of the proxy only.
+/// Returns all schedulers except those that only the proxy supports.
 fn kinds() -> impl Iterator<Item = Kind> {
     Kind::ALL.into_iter().filter(|kind| kind.is_built())
 }
@@ -155,8 +155,8 @@ proptest! {
     ) {
         for kind in kinds() {
             for mode in [Mode::Strict, Mode::Repair, Mode::Fallback] {
-                let mut world = World::new(kind, mode, &weights);
-                for chosen in world.arrive(30) {
+                let mut fixture = Fixture::new(kind, mode, &weights);
+                for chosen in fixture.arrive(30) {
                     let weight = chosen.map(|dest| weights[dest as usize - 1]);
                     prop_assert_ne!(weight, Some(0), "{:?} {:?}", kind, mode);
                     let refuses = mode == Mode::Strict || kind == Kind::Ovf;
@@ -168,18 +168,18 @@ proptest! {
     }
 
     #[test]
-    fn equal_arrivals_get_equal_servers(
+    fn equal_flows_get_equal_servers(
         weights in prop::collection::vec(0_u32..6, 1..8),
     ) {
         for kind in kinds() {
-            let again = || World::new(kind, Mode::Repair, &weights).arrive(40);
-            prop_assert_eq!(again(), again(), "{:?}", kind);
+            let servers_of_flows = || Fixture::new(kind, Mode::Repair, &weights).arrive(40);
+            prop_assert_eq!(servers_of_flows(), servers_of_flows(), "{:?}", kind);
         }
     }
 
-    /// A chosen server is not more loaded with the flow than any other would have been.
+    /// With the new flow, a chosen server is not more loaded than any other would be.
     #[test]
-    fn loads_stay_level_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
+    fn loads_are_balanced_by_weight(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..200) {
         for (kind, weighted) in [(Kind::Wlc, true), (Kind::Lc, false), (Kind::Sed, true)] {
             let shares = shares(kind, &weights, flows);
             for (mine, weight) in shares.iter().filter(|share| share.0 > 0) {
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn rounds_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
+    fn round_robin_shares_are_exact(weights in prop::collection::vec(1_u32..9, 1..8), rounds in 1_u32..5) {
         let servers = weights.len() as u32;
         let each = shares(Kind::Rr, &weights, rounds * servers);
         prop_assert!(each.iter().all(|share| share.0 == u64::from(rounds)), "{:?}", each);
@@ -207,9 +207,9 @@ proptest! {
 
     #[test]
     fn heaviest_servers_fill_up_first(weights in prop::collection::vec(1_u32..9, 1..8), flows in 1_u32..60) {
-        let most = u64::from(*weights.iter().max().unwrap());
+        let max_weight = u64::from(*weights.iter().max().unwrap());
         for (active, weight) in shares(Kind::Fo, &weights, flows) {
-            prop_assert!(active == 0 || active == u64::from(flows) && weight == most);
+            prop_assert!(active == 0 || active == u64::from(flows) && weight == max_weight);
         }
         let overflow = shares(Kind::Ovf, &weights, flows);
         for (active, weight) in &overflow {
@@ -234,11 +234,11 @@ proptest! {
         }
     }
 
-    /// At most one tenth of the entries of remaining servers move when a server is removed.
+    /// When a server is removed, at most one tenth of the entries of the remaining servers move.
     #[test]
     fn hashes_move_few_clients(servers in 3_usize..12, gone in 0_usize..12) {
         prop_assume!(gone < servers);
-        let mut members = World::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
+        let mut members = Fixture::new(Kind::Mh, Mode::Repair, &vec![1; servers]).members;
         let size = maglev::size_for(members.len());
         let tables = |members: &[Member]| [mh::table(&entries(members)).unwrap(), spread(members, size)];
         let before = tables(&members);

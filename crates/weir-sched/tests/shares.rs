@@ -1,8 +1,9 @@
-//! Shares of four servers under every scheduler of the data plane, with 0, 1 and 2 of them unavailable: quiesced or at
-//! their thresholds.
+//! Tests the shares of four servers with every scheduler of the data plane, if 0, 1 or 2 of them are unavailable:
+//! quiesced, or at their thresholds.
 //!
-//! Counting schedulers must have exact shares; drawing and hashing ones must pass a chi-square test. All numbers are
-//! seeded, so results are reproducible; with other seeds a correct scheduler would fail one case in a million.
+//! Deterministic schedulers must produce exact shares; random and hashing schedulers must pass a chi-square test. All
+//! random numbers are seeded, so the results are reproducible. With other seeds, a correct scheduler would fail one
+//! case in a million.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -12,7 +13,7 @@ use weir_sched::table::{rr, wrr};
 use weir_sched::{Counts, Cursor, Flags, Kind, Member, Mode, Start, bucket, hash, maglev, mh};
 use weir_testing::p_value;
 
-const FALSE_ALARM: f64 = 1e-6;
+const SIGNIFICANCE: f64 = 1e-6;
 const FLOWS: u32 = 6000;
 
 /// Why servers are unavailable.
@@ -24,7 +25,7 @@ enum Exclusion {
     Full,
 }
 
-struct World {
+struct Fixture {
     kind: Kind,
     members: Vec<Member>,
     counts: [Counts; 5],
@@ -36,19 +37,19 @@ struct World {
     draws: u32,
 }
 
-impl World {
-    /// Servers 1 to 4 in the order of adding; the first `out` are unavailable.
-    fn new(kind: Kind, weights: [u32; 4], out: usize, way: Exclusion) -> Self {
-        let is_out = |number: u32| number as usize <= out;
+impl Fixture {
+    /// Creates servers 1 to 4, in the order in which they were added; the first `unavailable` of them are unavailable.
+    fn new(kind: Kind, weights: [u32; 4], unavailable: usize, exclusion: Exclusion) -> Self {
+        let is_unavailable = |number: u32| number as usize <= unavailable;
         let member = |number: u32| Member {
             seq: number,
             dest: number,
             weight: match weights[number as usize - 1] {
-                _ if is_out(number) && way == Exclusion::Quiesced => 0,
+                _ if is_unavailable(number) && exclusion == Exclusion::Quiesced => 0,
                 weight => weight,
             },
             slot: number,
-            usable: !(is_out(number) && way == Exclusion::Full),
+            usable: !(is_unavailable(number) && exclusion == Exclusion::Full),
         };
         let members: Vec<Member> = (1..=4).rev().map(member).collect();
         let entries = members.iter().map(|member| mh::Entry {
@@ -100,7 +101,8 @@ impl World {
                 let draws = &mut self.draws;
                 let service = Service {
                     kind,
-                    // If full owners refused, there would be nothing to compare.
+                    // Without fallback, flows of a full server would be rejected, and there would be no shares to
+                    // compare.
                     mode: Mode::Fallback,
                     flags: Flags::default(),
                     networks: false,
@@ -117,19 +119,19 @@ impl World {
         }
     }
 
-    /// Flows of each server; `stay` = they do not end.
-    fn arrive(&mut self, flows: u32, stay: bool) -> [u64; 4] {
+    /// Schedules `flows` flows, and returns the number for each server. If `stay` is true, the flows remain active.
+    fn schedule(&mut self, flows: u32, stay: bool) -> [u64; 4] {
         let mut chosen = [0; 4];
         for flow in 0..flows {
-            let server = self.choose(flow).expect("two servers are usable") as usize;
+            let server = self.choose(flow).expect("a server must be usable") as usize;
             chosen[server - 1] += 1;
             self.counts[server].active += u32::from(stay);
         }
         chosen
     }
 
-    /// Weights of the servers that are usable.
-    fn usable(&self) -> [u32; 4] {
+    /// Returns the weights of the usable servers, and 0 for the others.
+    fn usable_weights(&self) -> [u32; 4] {
         let mut usable = [0; 4];
         for member in self.members.iter().filter(|member| member.available()) {
             usable[member.dest as usize - 1] = member.weight;
@@ -138,12 +140,12 @@ impl World {
     }
 }
 
-/// Runs over both ways, 0 to 2 servers out.
-fn cases(kind: Kind, weights: [u32; 4], check: impl Fn(World, &str)) {
-    for way in [Exclusion::Quiesced, Exclusion::Full] {
-        for out in 0..=2 {
-            let name = format!("{kind} {weights:?}, {out} out, {way:?}");
-            check(World::new(kind, weights, out, way), &name);
+/// Runs `check` with 0 to 2 servers unavailable, for each kind of exclusion.
+fn cases(kind: Kind, weights: [u32; 4], check: impl Fn(Fixture, &str)) {
+    for exclusion in [Exclusion::Quiesced, Exclusion::Full] {
+        for unavailable in 0..=2 {
+            let name = format!("{kind} {weights:?}, {unavailable} unavailable, {exclusion:?}");
+            check(Fixture::new(kind, weights, unavailable, exclusion), &name);
         }
     }
 }
@@ -152,22 +154,22 @@ const EQUAL: [u32; 4] = [1; 4];
 const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 
 #[test]
-fn rounds_have_exact_shares() {
+fn round_robin_shares_are_exact() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::Rr, weights, |mut world, name| {
-            let usable = world.usable().map(|weight| u64::from(weight > 0));
+        cases(Kind::Rr, weights, |mut fixture, name| {
+            let usable = fixture.usable_weights().map(|weight| u64::from(weight > 0));
             let each = 600 / usable.iter().sum::<u64>();
             assert_eq!(
-                world.arrive(600, false),
+                fixture.schedule(600, false),
                 usable.map(|one| one * each),
                 "{name}"
             );
         });
-        cases(Kind::Wrr, weights, |mut world, name| {
-            let usable = world.usable().map(u64::from);
+        cases(Kind::Wrr, weights, |mut fixture, name| {
+            let usable = fixture.usable_weights().map(u64::from);
             let rounds = 50 * usable.iter().sum::<u64>() as u32;
             assert_eq!(
-                world.arrive(rounds, false),
+                fixture.schedule(rounds, false),
                 usable.map(|one| one * 50),
                 "{name}"
             );
@@ -175,13 +177,13 @@ fn rounds_have_exact_shares() {
     }
 }
 
-/// With flows that stay, servers have their shares by weight, except for one round's remainder.
+/// If flows do not end, each server's share is proportional to its weight, to within one round (4 flows).
 #[test]
-fn least_loads_have_exact_shares() {
+fn least_connection_shares_are_proportional_to_weights() {
     let weighted = [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Lblc, Kind::Lblcr];
     for weights in [EQUAL, UNEQUAL] {
         for kind in weighted.into_iter().chain([Kind::Lc]) {
-            cases(kind, weights, |mut world, name| {
+            cases(kind, weights, |mut fixture, name| {
                 let share = |weight: u32| {
                     if kind == Kind::Lc {
                         weight.min(1)
@@ -189,15 +191,15 @@ fn least_loads_have_exact_shares() {
                         weight
                     }
                 };
-                let usable = world.usable().map(share).map(f64::from);
+                let usable = fixture.usable_weights().map(share).map(f64::from);
                 let total: f64 = usable.iter().sum();
-                let got = world.arrive(FLOWS, true);
-                for (got, share) in got.iter().zip(usable) {
+                let counts = fixture.schedule(FLOWS, true);
+                for (count, share) in counts.iter().zip(usable) {
                     let fair = f64::from(FLOWS) * share / total;
-                    let off = (*got as f64 - fair).abs();
+                    let deviation = (*count as f64 - fair).abs();
                     assert!(
-                        off <= if share > 0.0 { 4.0 } else { 0.0 },
-                        "{name}: {got} of {fair}"
+                        deviation <= if share > 0.0 { 4.0 } else { 0.0 },
+                        "{name}: {count} flows, expected {fair}"
                     );
                 }
             });
@@ -206,89 +208,94 @@ fn least_loads_have_exact_shares() {
 }
 
 #[test]
-fn heaviest_server_takes_all_or_up_to_its_weight() {
-    cases(Kind::Fo, UNEQUAL, |mut world, name| {
-        let heaviest = world.usable().into_iter().max().unwrap();
-        let expected = world
-            .usable()
+fn fo_uses_heaviest_server_and_ovf_overflows_above_its_weight() {
+    cases(Kind::Fo, UNEQUAL, |mut fixture, name| {
+        let heaviest = fixture.usable_weights().into_iter().max().unwrap();
+        let expected = fixture
+            .usable_weights()
             .map(|weight| if weight == heaviest { 100 } else { 0 });
-        assert_eq!(world.arrive(100, true), expected, "{name}");
+        assert_eq!(fixture.schedule(100, true), expected, "{name}");
     });
-    cases(Kind::Ovf, UNEQUAL, |mut world, name| {
-        // One more than its weight each.
-        let expected = world
-            .usable()
+    cases(Kind::Ovf, UNEQUAL, |mut fixture, name| {
+        // `ovf` overflows only if the active flows exceed the weight, so each server gets its weight + 1.
+        let expected = fixture
+            .usable_weights()
             .map(|weight| if weight > 0 { weight + 1 } else { 0 });
         let flows = expected.iter().sum();
-        assert_eq!(world.arrive(flows, true), expected.map(u64::from), "{name}");
+        assert_eq!(
+            fixture.schedule(flows, true),
+            expected.map(u64::from),
+            "{name}"
+        );
     });
 }
 
 #[test]
-fn two_choices_of_idle_servers_have_shares_by_weight() {
+fn p2c_and_twos_follow_weights_when_idle() {
     for weights in [EQUAL, UNEQUAL, [1, 100, 100, 1]] {
-        cases(Kind::P2c, weights, |mut world, name| {
-            let shares = world.usable().map(f64::from);
-            let got = world.arrive(FLOWS, false);
-            let p = p_value(&got, &shares);
-            assert!(p > FALSE_ALARM, "{name}: {got:?}, p = {p:e}");
+        cases(Kind::P2c, weights, |mut fixture, name| {
+            let shares = fixture.usable_weights().map(f64::from);
+            let counts = fixture.schedule(FLOWS, false);
+            let p = p_value(&counts, &shares);
+            assert!(p > SIGNIFICANCE, "{name}: {counts:?}, p = {p:e}");
         });
-        cases(Kind::Twos, weights, |mut world, name| {
-            // The kernel draws from 0 to the total, inclusive: the first of the list has one part more.
-            let mut shares = world.usable().map(f64::from);
+        cases(Kind::Twos, weights, |mut fixture, name| {
+            // The kernel draws from 0 to the total, inclusive: the first server in the list has one extra unit of
+            // weight.
+            let mut shares = fixture.usable_weights().map(f64::from);
             shares[3] += 1.0;
-            let got = world.arrive(FLOWS, false);
-            let p = p_value(&got, &shares);
-            assert!(p > FALSE_ALARM, "{name}: {got:?}, p = {p:e}");
+            let counts = fixture.schedule(FLOWS, false);
+            let p = p_value(&counts, &shares);
+            assert!(p > SIGNIFICANCE, "{name}: {counts:?}, p = {p:e}");
         });
     }
 }
 
-/// With flows that stay, two choices keep servers as close to their shares as random deviation allows.
+/// P2C keeps loads closer to their shares than independent random choices typically would (p > 0.5).
 #[test]
-fn two_choices_keep_loads_level() {
+fn p2c_balances_long_lived_flows() {
     for weights in [EQUAL, UNEQUAL] {
-        cases(Kind::P2c, weights, |mut world, name| {
-            let shares = world.usable().map(f64::from);
-            let got = world.arrive(FLOWS, true);
-            let p = p_value(&got, &shares);
-            assert!(p > 0.5, "{name}: {got:?}, p = {p:e}");
+        cases(Kind::P2c, weights, |mut fixture, name| {
+            let shares = fixture.usable_weights().map(f64::from);
+            let counts = fixture.schedule(FLOWS, true);
+            let p = p_value(&counts, &shares);
+            assert!(p > 0.5, "{name}: {counts:?}, p = {p:e}");
         });
     }
 }
 
-/// A hash gives each server its share of the clients. If servers are at their thresholds, only their own clients move:
-/// with `mh` and `maglev` to all others by weight; with `dh` and `sh`, as in the kernel, to the owners of the next
-/// buckets.
+/// Hashing schedulers give each server its share of clients. If a server is at its threshold, only its clients move:
+/// `mh` and `maglev` distribute them over the other servers by weight; `dh` and `sh`, as in the kernel, move them to
+/// the servers of the next buckets.
 #[test]
-fn hashes_distribute_the_clients_of_full_servers() {
+fn hashing_schedulers_redistribute_clients_of_full_servers() {
     const CLIENTS: u32 = 1200;
-    for (kind, places) in [
+    for (kind, table_size) in [
         (Kind::Dh, bucket::BUCKETS as u32),
         (Kind::Sh, bucket::BUCKETS as u32),
         (Kind::Mh, mh::SIZE),
         (Kind::Maglev, maglev::size_for(4)),
     ] {
         for weights in [EQUAL, UNEQUAL] {
-            // dh does not go by weights.
+            // `dh` ignores weights.
             let share = |weight: u32| match kind {
                 Kind::Dh => f64::from(weight.min(1)),
                 _ => f64::from(weight),
             };
             let owners = |out: usize| {
-                let mut world = World::new(kind, weights, out, Exclusion::Full);
-                let client = |flow| world.choose(flow).expect("two are usable") as usize;
+                let mut fixture = Fixture::new(kind, weights, out, Exclusion::Full);
+                let client = |flow| fixture.choose(flow).expect("a server must be usable") as usize;
                 (0..CLIENTS).map(client).collect::<Vec<_>>()
             };
             let before = owners(0);
             for out in 0..=2 {
                 let name = format!("{kind} {weights:?}, {out} out");
-                let (mut whole, mut moved) = ([0; 4], [0; 4]);
+                let (mut unmoved, mut moved) = ([0; 4], [0; 4]);
                 for (before, after) in before.iter().zip(owners(out)) {
                     let count = if *before <= out {
                         &mut moved
                     } else {
-                        &mut whole
+                        &mut unmoved
                     };
                     count[after - 1] += 1;
                     assert!(
@@ -297,15 +304,17 @@ fn hashes_distribute_the_clients_of_full_servers() {
                     );
                 }
                 if out == 0 {
-                    let p = p_value(&whole, &weights.map(share));
-                    assert!(p > FALSE_ALARM, "{name}: {whole:?}, p = {p:e}");
+                    let p = p_value(&unmoved, &weights.map(share));
+                    assert!(p > SIGNIFICANCE, "{name}: {unmoved:?}, p = {p:e}");
                 } else if matches!(kind, Kind::Mh | Kind::Maglev) {
-                    // Clients of one entry move together: there are as many independent moves as entries.
-                    let usable = World::new(kind, weights, out, Exclusion::Full).usable();
-                    let moves = moved
-                        .map(|count| count * u64::from(places.min(CLIENTS)) / u64::from(CLIENTS));
+                    // Clients that hash to the same table entry move together, so the number of independent samples is
+                    // the number of entries.
+                    let usable = Fixture::new(kind, weights, out, Exclusion::Full).usable_weights();
+                    let moves = moved.map(|count| {
+                        count * u64::from(table_size.min(CLIENTS)) / u64::from(CLIENTS)
+                    });
                     let p = p_value(&moves, &usable.map(share));
-                    assert!(p > FALSE_ALARM, "{name}: {moves:?}, p = {p:e}");
+                    assert!(p > SIGNIFICANCE, "{name}: {moves:?}, p = {p:e}");
                 }
             }
         }

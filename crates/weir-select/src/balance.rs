@@ -1,7 +1,7 @@
-//! Selection of the server for a request or connection: weir-sched's algorithms over the loads that workers share.
+//! Selects the server for a request or connection, with weir-sched's algorithms and the loads that workers share.
 //!
-//! Each worker has its own cursor and tables per pool, rebuilt when a weight changes; nothing here takes a lock. A
-//! server that a request was already tried at is unusable for every scheduler, so retries are distributed like first
+//! Each worker has its own cursor and tables per pool, which are rebuilt when a weight changes; there are no locks. All
+//! schedulers treat a server that already failed for a request as unusable, so retries are distributed like first
 //! attempts.
 
 mod draw;
@@ -21,22 +21,22 @@ use crate::{Load, Pool, Server, Tried};
 /// One worker's state for one pool.
 #[derive(Debug)]
 pub struct Balancer {
-    /// [`Pool::version`] that the rest was built for.
+    /// [`Pool::version`] for which the other fields were built; `None` = they must be rebuilt.
     version: Option<u32>,
-    /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order plus one.
+    /// The primary servers in weir-sched's order: the newest first. `dest` is the index in file order, plus one.
     members: Vec<Member>,
-    marks: Marks,
+    marks: UnusableMarks,
     /// The largest weight of the members.
     heaviest: u32,
     start: Start,
     cursor: Cursor,
-    /// The table of `sh` or `mh`.
+    /// The hash table of `sh` or `mh`.
     table: Vec<u32>,
 }
 
-/// Whether [`Member::usable`] of some member may be false.
+/// Whether [`Member::usable`] may be false for some member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Marks {
+enum UnusableMarks {
     None,
     Some,
 }
@@ -46,7 +46,7 @@ impl Default for Balancer {
         Self {
             version: None,
             members: Vec::new(),
-            marks: Marks::None,
+            marks: UnusableMarks::None,
             heaviest: 0,
             start: wrr::start(&[]),
             cursor: Cursor::default(),
@@ -55,23 +55,23 @@ impl Default for Balancer {
     }
 }
 
-/// What a choice depends on in addition to the pool.
+/// The inputs of a choice in addition to the pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Criteria {
     /// The client's address.
     pub client: SocketAddr,
     /// Hash for the scheduler `hash`.
     pub hash: u64,
-    /// The server that the client's cookie names.
+    /// Index of the server that the client's cookie identifies.
     pub sticky_server: Option<usize>,
-    /// Servers that are excluded.
+    /// Servers that are excluded because they already failed for this request.
     pub tried: Tried,
     /// Current time, for the age of latencies.
     pub now_ms: u64,
 }
 
 impl Balancer {
-    /// For a changed list of servers: the cursor stays, the tables are rebuilt.
+    /// Returns the state for a changed list of servers: the cursor is kept, the tables are rebuilt.
     #[must_use]
     pub fn invalidated(self) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Balancer {
         }
     }
 
-    /// Index of the server for the next request; `None` if no server is usable.
+    /// Returns the index of the server for the next request, or `None` if no server is usable.
     pub fn pick<S: Server>(
         &mut self,
         pool: &Pool<'_, S>,
@@ -126,8 +126,8 @@ impl Balancer {
                     heaviest: self.heaviest,
                     tried,
                 };
-                let drawn = p2c::pick(&drawable, &mut || random.next_u32())?;
-                return Some(self.members[drawn].slot as usize);
+                let position = p2c::pick(&drawable, &mut || random.next_u32())?;
+                return Some(self.members[position].slot as usize);
             }
             SchedulerKind::Rr
             | SchedulerKind::Wrr
@@ -140,7 +140,7 @@ impl Balancer {
             | SchedulerKind::Twos
             | SchedulerKind::Sh
             | SchedulerKind::Mh => {}
-            // The configuration rejects them for proxy services.
+            // The configuration rejects these schedulers for proxy services.
             SchedulerKind::Dh
             | SchedulerKind::Lblc
             | SchedulerKind::Lblcr
@@ -149,20 +149,20 @@ impl Balancer {
         self.refresh(pool);
         self.mark(servers, tried);
         let scheduled = self.schedule(pool, criteria, random);
-        // A scheduler that rejects some flows must not end a request that another server can still answer.
+        // If a scheduler rejects a request, a retry must still reach any other usable server.
         scheduled.or_else(|| {
             let others = (!tried.is_empty()).then(|| Tier::new(servers, 0, tried))?;
             others.pick(random)
         })
     }
 
-    /// Rebuilds the tables if a weight or the list changed.
+    /// Rebuilds the tables if a weight or the list of servers changed.
     fn refresh<S: Server>(&mut self, pool: &Pool<'_, S>) {
         if self.version == Some(pool.version) {
             return;
         }
         self.version = Some(pool.version);
-        self.marks = Marks::None;
+        self.marks = UnusableMarks::None;
         let numbered = (1u32..).zip(pool.primary());
         let member = |(number, server): (u32, &S)| Member {
             seq: number,
@@ -182,18 +182,18 @@ impl Balancer {
         self.heaviest = weights.max().unwrap_or(0);
     }
 
-    /// Sets [`Member::usable`] where a server has a limit or was tried.
+    /// Updates [`Member::usable`] if a server has a limit or was tried.
     fn mark<S: Server>(&mut self, servers: &[S], tried: Tried) {
         let is_limited = |server: &S| {
             let limit = &server.load().limit;
             limit.load(std::sync::atomic::Ordering::Relaxed) != 0
         };
         let marks = if !tried.is_empty() || servers.iter().any(is_limited) {
-            Marks::Some
+            UnusableMarks::Some
         } else {
-            Marks::None
+            UnusableMarks::None
         };
-        if marks == Marks::None && self.marks == Marks::None {
+        if marks == UnusableMarks::None && self.marks == UnusableMarks::None {
             return;
         }
         self.marks = marks;
@@ -213,9 +213,9 @@ impl Balancer {
         let members = &self.members;
         let counts = |slot: u32| counts(pool.servers[slot as usize].load());
         let availability = |dest: u32| {
-            let found = members.iter().find(|member| member.dest == dest);
-            // A hash skips a server that was tried like one that is down.
-            found
+            let member = members.iter().find(|member| member.dest == dest);
+            // Hashing skips a server that was tried like a server that is down.
+            member
                 .filter(|member| !tried.contains(member.slot as usize))
                 .map_or(Availability::Quiesced, Member::availability)
         };
@@ -259,7 +259,8 @@ impl Balancer {
     }
 }
 
-/// Folded address and port of the client, as far as the flags of `sh` and `mh` include them.
+/// Returns the folded address and the port of the client. The flags of `sh` and `mh` determine the parts that are
+/// included.
 fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u16) {
     let address = match client.ip() {
         IpAddr::V4(v4) if flags.networks => {
@@ -272,7 +273,7 @@ fn source_key(client: SocketAddr, flags: weir_model::SchedulerFlags) -> (u32, u1
     (hash::fold(address), port)
 }
 
-/// The hash table of the pool's scheduler; empty if it has none.
+/// Returns the hash table of the pool's scheduler; empty if the scheduler has none.
 fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
     let entry = |member: &Member| {
         let server = &pool.servers[member.slot as usize];
@@ -289,7 +290,7 @@ fn table<S: Server>(pool: &Pool<'_, S>, members: &[Member]) -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// A backup, or else the sorry server.
+/// Selects a backup, or the sorry server if no backup is usable.
 fn pick_reserve<S: Server>(
     pool: &Pool<'_, S>,
     tried: Tried,

@@ -1,13 +1,13 @@
-//! The retry budget of a service. Retries must not add load to servers that fail because they are overloaded, so they
-//! are limited to a share of the requests, plus ten per second for services with few requests.
+//! The retry budget of a service. Retries must not add load to servers that fail because of overload. They are
+//! therefore limited to a share of the requests, plus ten per second for services with few requests.
 
 use std::cell::Cell;
 
-/// Cost of a retry; a request earns the configured percentage of it.
+/// Cost of a retry; each request adds the configured percentage of it to the budget.
 const RETRY_COST: u64 = 100;
-/// Initial and maximum savings: 500 retries, for the requests that are in progress when a server fails.
+/// Initial and maximum budget: 500 retries, for the requests that are in progress when a server fails.
 const SAVED_MAX: u64 = 500 * RETRY_COST;
-/// Interval of free retries; up to ten can be used at once.
+/// Interval of free retries, of which up to ten can be used at once.
 const FREE_EVERY_MS: u64 = 100;
 const FREE_BURST_MS: u64 = 900;
 
@@ -15,7 +15,7 @@ const FREE_BURST_MS: u64 = 900;
 #[derive(Debug)]
 pub struct Budget {
     saved: Cell<u64>,
-    /// When the next free retry is due; it may be used up to [`FREE_BURST_MS`] earlier.
+    /// When the next free retry is due. It may be used up to [`FREE_BURST_MS`] earlier.
     free_at_ms: Cell<u64>,
 }
 
@@ -29,13 +29,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Adds the share of one request, in percent of a retry.
+    /// Adds the share for one request, in percent of a retry.
     pub fn earn(&self, percent: u32) {
         let saved = self.saved.get() + u64::from(percent);
         self.saved.set(saved.min(SAVED_MAX));
     }
 
-    /// Takes one retry from the budget; false if there is none.
+    /// Takes one retry from the budget. Returns false if the budget is exhausted.
     pub(crate) fn spend(&self, now_ms: u64) -> bool {
         if let Some(rest) = self.saved.get().checked_sub(RETRY_COST) {
             self.saved.set(rest);

@@ -1,11 +1,11 @@
-//! Hashes of the part of a request that identifies a client or selects a server.
+//! Hashes the part of a request that identifies a client or selects a server.
 
 use std::net::{IpAddr, SocketAddr};
 
 use weir_http::{Field, RequestPath, cookie};
 use weir_model::HashKey;
 
-/// Hash of a client's address, without the port.
+/// Returns the hash of a client's address, without the port.
 pub fn hash_of_client(client: SocketAddr) -> u64 {
     match client.ip() {
         IpAddr::V4(v4) => cookie::siphash((0, 0), &v4.octets()),
@@ -13,7 +13,8 @@ pub fn hash_of_client(client: SocketAddr) -> u64 {
     }
 }
 
-/// Hash of what `key` names; of the client's address if the request does not contain it.
+/// Returns the hash of the part of the request that `key` specifies, or of the client's address if the request does not
+/// contain this part.
 pub fn hash_of_request(
     key: &HashKey,
     client: SocketAddr,
@@ -22,11 +23,12 @@ pub fn hash_of_request(
     fields: &[Field],
 ) -> u64 {
     let value_of = |name: &[u8]| {
-        let mut all = fields.iter();
-        all.find(|field| field.name_in(head).eq_ignore_ascii_case(name))
+        let mut fields = fields.iter();
+        fields
+            .find(|field| field.name_in(head).eq_ignore_ascii_case(name))
             .map(|field| field.value_in(head))
     };
-    let part = match key {
+    let text = match key {
         HashKey::Source => None,
         HashKey::Uri => Some(target.as_bytes()),
         HashKey::Path => Some(target.path()),
@@ -37,13 +39,14 @@ pub fn hash_of_request(
         }),
         HashKey::Query(name) => cookie::parameter(target.query(), name.as_bytes()),
     };
-    part.map_or_else(
+    text.map_or_else(
         || hash_of_client(client),
-        |part| cookie::siphash((0, 0), part),
+        |text| cookie::siphash((0, 0), text),
     )
 }
 
-/// MurmurHash2 with 32 bits and seed 0, as nginx has it (ngx_murmurhash.c), so that the same texts get the same shares.
+/// Computes MurmurHash2 with 32 bits and seed 0, as nginx does (ngx_murmurhash.c), so that the same texts select the
+/// same shares.
 pub(crate) fn murmur_hash(text: &[u8]) -> u32 {
     const M: u32 = 0x5bd1_e995;
     #[expect(
@@ -85,7 +88,7 @@ mod tests {
         let mut fields = Vec::new();
         let head = text.as_bytes();
         let request = head::request(head, &HeadLimits::default(), &mut fields);
-        let request = request.unwrap().expect("a complete head");
+        let request = request.unwrap().expect("head is complete");
         let target = RequestPath::received(request.path_in(head));
         hash_of_request(key, client.parse().unwrap(), &target, head, &fields)
     }
@@ -95,7 +98,7 @@ mod tests {
         const A: &str = "192.0.2.1:1000";
         let text = "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7; t=8\r\n\r\n";
         let name = |text: &str| text.to_owned();
-        // Key, and a request that differs in this part.
+        // Key, and a value that differs in this part of the request.
         for (key, part, other) in [
             (HashKey::Uri, "/a?u=1&v=2", "/a?u=1&v=3"),
             (HashKey::Path, "/a?", "/b?"),
@@ -103,16 +106,20 @@ mod tests {
             (HashKey::Cookie(name("s")), "s=7", "s=9"),
             (HashKey::Query(name("u")), "u=1", "u=3"),
         ] {
-            let own = hash(&key, A, text);
+            let expected = hash(&key, A, text);
             assert_eq!(
-                own,
+                expected,
                 hash(&key, "[2001:db8::1]:2", text),
                 "{key:?}: any client"
             );
-            assert_ne!(own, hash(&key, A, &text.replace(part, other)), "{key:?}");
+            assert_ne!(
+                expected,
+                hash(&key, A, &text.replace(part, other)),
+                "{key:?}"
+            );
             let rest =
                 "GET /a?u=1&v=2 HTTP/1.1\r\nHost: h\r\nX-User: eve\r\nCookie: s=7\r\nY: z\r\n\r\n";
-            assert_eq!(own, hash(&key, A, rest), "{key:?}: other parts");
+            assert_eq!(expected, hash(&key, A, rest), "{key:?}: other parts");
         }
         assert_eq!(
             hash(&HashKey::Path, A, text),
@@ -137,13 +144,13 @@ mod tests {
                 "[2001:db8::2]:1",
             ];
             for client in clients {
-                let own = hash_of_client(client.parse().unwrap());
-                assert_eq!(hash(&key, client, text), own);
+                let client_hash = hash_of_client(client.parse().unwrap());
+                assert_eq!(hash(&key, client, text), client_hash);
                 let others = clients.iter().filter(|it| **it != client);
                 assert!(
                     others
                         .into_iter()
-                        .all(|it| hash_of_client(it.parse().unwrap()) != own)
+                        .all(|it| hash_of_client(it.parse().unwrap()) != client_hash)
                 );
             }
             let other_port = hash_of_client("192.0.2.1:2000".parse().unwrap());
@@ -152,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_of_texts_is_that_of_nginx() {
+    fn murmur_hash_equals_that_of_nginx() {
         // Values of ngx_murmur_hash2.
         for (text, expected) in [
             ("", 0),

@@ -1,9 +1,10 @@
-//! The proxy's decisions for one request, without sockets: route, pool, server, queue, retry, limit, answer.
+//! The proxy's decisions for one request, without sockets: route, pool, server, queue, retry, limit, response.
 //!
-//! [`route`] turns a parsed request into a decision: a pool, a redirect or an answer. [`Selection`] then selects the
-//! server: it outputs which server to connect to, whether to queue, and when to answer; its inputs are the results of
+//! [`route`] maps a parsed request to a decision: a pool, a redirect or a response. [`Selection`] then selects the
+//! server: its outputs are to connect to a server, to queue the request, or to respond; its inputs are the results of
 //! connecting, sending and waiting. [`Balancer`] applies the pool's scheduler with the algorithms of weir-sched.
-//! [`Load`], [`limit`] and [`Budget`] are the counters that bound servers, clients and retries.
+//! [`Load`], [`limit`] and [`Budget`] contain the counters that limit load per server, requests per client, and
+//! retries.
 //!
 //! ```text
 //! request -> route::decide -> Answer | Redirect | pool
@@ -15,7 +16,7 @@
 //! ```
 //!
 //! The crate reads no clock and opens no socket: time and random numbers are arguments, and the driver (weir-proxy)
-//! executes what is decided. Loads are atomic integers because workers share them; nothing here takes a lock.
+//! executes the decisions. Loads are atomic integers because workers share them; there are no locks.
 
 mod balance;
 mod budget;

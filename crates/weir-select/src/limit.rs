@@ -1,57 +1,59 @@
-//! Limits per client: request rate, and requests in progress, counted over all workers in tables of fixed size.
+//! Limits per client for the request rate and for requests in progress, counted for all workers in tables of fixed
+//! size.
 //!
-//! A table is a 4-way set-associative array of atomic entries; an entry has a tag, which is a part of the hash of the
-//! client's key, and a value. A client whose row is full replaces the client that was idle longest. If no entry of the
-//! row may be replaced, the client is not counted: a full table limits less, never more.
+//! A table is a 4-way set-associative array of atomic entries. An entry has a tag, which is a part of the hash of the
+//! client's key, and a value. If a new client's row is full, it replaces the client that was idle longest. If no entry
+//! of the row may be replaced, the client is not counted: a full table never rejects more requests, only fewer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_model::finalize_64;
 
-/// Entries of a table, a power of two.
+/// Number of entries of a table, a power of two.
 const ENTRIES: usize = 1 << 16;
-/// Entries of a table of a route, of which there may be many; a power of two.
-const ENTRIES_OF_ROUTE: usize = 1 << 13;
-/// Entries of a row.
-const WAYS: usize = 4;
-/// Units of time in a second.
-const UNITS: u64 = 1 << 16;
+/// Number of entries of a route's table, a power of two. It is smaller because there may be many routes.
+const ROUTE_ENTRIES: usize = 1 << 13;
+/// Number of entries in a row.
+const ROW_ENTRIES: usize = 4;
+/// Number of time units per second.
+const UNITS_PER_SECOND: u64 = 1 << 16;
 
-/// Entries of tag and value.
+/// A table of entries that consist of tag and value.
 #[derive(Debug)]
 pub struct Table(Box<[AtomicU64]>);
 
 impl Table {
-    /// An empty table; `entries` is a multiple of 4, and not 0.
+    /// Creates an empty table. `entries` must be a multiple of 4, and not 0.
     pub fn new(entries: usize) -> Self {
         Self((0..entries).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The row of a key, and the key's tag, which is never 0.
+    /// Returns the row of a key, and the key's tag, which is never 0.
     pub fn row(&self, key: u64) -> (&[AtomicU64], u32) {
         let mixed = finalize_64(key);
-        let row = (mixed as usize % (self.0.len() / WAYS)) * WAYS;
-        (&self.0[row..row + WAYS], (mixed >> 32) as u32 | 1)
+        let row = (mixed as usize % (self.0.len() / ROW_ENTRIES)) * ROW_ENTRIES;
+        (&self.0[row..row + ROW_ENTRIES], (mixed >> 32) as u32 | 1)
     }
 }
 
-/// Tag and value of an entry.
+/// Returns tag and value of an entry.
 pub const fn split(entry: u64) -> (u32, u32) {
     ((entry >> 32) as u32, entry as u32)
 }
 
-/// An entry of tag and value.
+/// Returns an entry with this tag and value.
 pub const fn join(tag: u32, value: u32) -> u64 {
     (tag as u64) << 32 | value as u64
 }
 
-/// Request rate: the generic cell rate algorithm (ITU-T I.371). An entry's value is the theoretical arrival time of the
-/// client's next request.
+/// Limits the request rate with the generic cell rate algorithm (ITU-T I.371). An entry's value is the theoretical
+/// arrival time of the client's next request.
 #[derive(Debug)]
 pub struct Rate {
     table: Table,
-    /// Units between two requests, and how far ahead of its theoretical arrival time a client may be.
+    /// Time between two requests, and how far ahead of its theoretical arrival time a client may be; both in time units
+    /// (see [`UNITS_PER_SECOND`]).
     interval: u64,
     burst: u64,
 }
@@ -59,19 +61,28 @@ pub struct Rate {
 impl Rate {
     /// Limits each client to `per_second` requests per second, and to `burst` requests at once after a pause.
     pub fn new(per_second: u32, burst: u32) -> Self {
-        Self::with_interval(UNITS / u64::from(per_second.max(1)), burst, ENTRIES)
+        Self::with_interval(
+            UNITS_PER_SECOND / u64::from(per_second.max(1)),
+            burst,
+            ENTRIES,
+        )
     }
 
-    /// Limits of a service: as [`new`](Self::new), with requests per minute. `burst` is limited as that of a route.
+    /// As [`new`](Self::new), for the limit of a service, in requests per minute. `burst` is limited as in
+    /// [`of_route`](Self::of_route).
     pub fn of_service(per_minute: u32, burst: u32) -> Self {
-        Self::with_interval(60 * UNITS / u64::from(per_minute.max(1)), burst, ENTRIES)
+        Self::with_interval(
+            60 * UNITS_PER_SECOND / u64::from(per_minute.max(1)),
+            burst,
+            ENTRIES,
+        )
     }
 
-    /// Limits of a route: as [`new`](Self::new), with requests per minute and a smaller table. `burst` is at most what
-    /// the rate allows in nine hours, because arrival times wrap.
+    /// As [`new`](Self::new), for the limit of a route, in requests per minute and with a smaller table. `burst` must
+    /// not exceed the number of requests that the rate allows in nine hours, because arrival times wrap.
     pub fn of_route(per_minute: u32, burst: u32) -> Self {
-        let interval = 60 * UNITS / u64::from(per_minute.max(1));
-        Self::with_interval(interval, burst, ENTRIES_OF_ROUTE)
+        let interval = 60 * UNITS_PER_SECOND / u64::from(per_minute.max(1));
+        Self::with_interval(interval, burst, ROUTE_ENTRIES)
     }
 
     fn with_interval(interval: u64, burst: u32, entries: usize) -> Self {
@@ -83,25 +94,25 @@ impl Rate {
         }
     }
 
-    /// Whether a request of the client at `now_ns` is within its rate; if so, it is counted.
+    /// Returns whether a request from a client at `now_ns` is within the client's rate. If so, the request is counted.
     pub fn allows(&self, key: u64, now_ns: u64) -> bool {
         let now = Self::units(now_ns);
         let (row, tag) = self.table.row(key);
         loop {
-            let found = row
+            let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Relaxed)));
-            // The client's own entry, else a free one, else the one that was idle longest.
-            let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
-                (its, _) if its == tag => (0, 0),
+            // The client's own entry; otherwise a free one; otherwise the one that was idle longest.
+            let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
+                (entry_tag, _) if entry_tag == tag => (0, 0),
                 (0, _) => (1, 0),
                 (_, due) => (2, self.ahead(due, now)),
             });
-            let Some((place, entry)) = chosen else {
+            let Some((slot, entry)) = chosen else {
                 return true;
             };
             let ahead = match split(entry) {
-                (its, due) if its == tag => self.ahead(due, now),
+                (entry_tag, due) if entry_tag == tag => self.ahead(due, now),
                 _ => 0,
             };
             if ahead + self.interval > self.burst {
@@ -109,7 +120,7 @@ impl Rate {
             }
             let due = now.wrapping_add((ahead + self.interval) as u32);
             let new = join(tag, due);
-            if place
+            if slot
                 .compare_exchange_weak(entry, new, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
             {
@@ -118,33 +129,33 @@ impl Rate {
         }
     }
 
-    /// Seconds until a request of the client would be within its rate, rounded up; at least 1.
+    /// Returns the number of seconds until a request from the client would be within its rate, rounded up; at least 1.
     pub(crate) fn wait_s(&self, key: u64, now_ns: u64) -> u32 {
         let now = Self::units(now_ns);
         let (row, tag) = self.table.row(key);
         let entries = row.iter().map(|entry| split(entry.load(Ordering::Relaxed)));
-        let own = entries.into_iter().find(|(its, _)| *its == tag);
-        let ahead = own.map_or(0, |(_, due)| self.ahead(due, now));
+        let client_entry = entries.into_iter().find(|(entry_tag, _)| *entry_tag == tag);
+        let ahead = client_entry.map_or(0, |(_, due)| self.ahead(due, now));
         let wait = (ahead + self.interval).saturating_sub(self.burst);
-        u32::try_from(wait.div_ceil(UNITS))
+        u32::try_from(wait.div_ceil(UNITS_PER_SECOND))
             .unwrap_or(u32::MAX)
             .max(1)
     }
 
-    /// The time in units, which wraps.
+    /// Converts a time to units; the result wraps.
     const fn units(now_ns: u64) -> u32 {
-        (now_ns as u128 * UNITS as u128 / 1_000_000_000) as u32
+        (now_ns as u128 * UNITS_PER_SECOND as u128 / 1_000_000_000) as u32
     }
 
-    /// How far a client is ahead of its rate. No client gets further ahead than the burst, so a larger number is an old
-    /// entry whose time has wrapped.
+    /// Returns how far a client is ahead of its rate, in units. No client can be further ahead than the burst, so a
+    /// larger number means an old entry whose time has wrapped.
     fn ahead(&self, due: u32, now: u32) -> u64 {
         let ahead = u64::from(due.wrapping_sub(now));
         if ahead > self.burst { 0 } else { ahead }
     }
 }
 
-/// Requests in progress.
+/// Limits the requests in progress.
 #[derive(Debug)]
 pub struct Concurrent {
     table: Table,
@@ -169,7 +180,7 @@ impl Drop for Slot {
 pub enum Admission {
     /// The request is counted.
     Counted(Slot),
-    /// The table has no free entry to count it.
+    /// The table has no free entry in which to count the request.
     Uncounted,
     /// The client has too many requests in progress.
     Rejected,
@@ -187,36 +198,36 @@ impl Concurrent {
     /// As [`new`](Self::new), with the smaller table of a route.
     pub fn of_route(limit: u32) -> Self {
         Self {
-            table: Table::new(ENTRIES_OF_ROUTE),
+            table: Table::new(ROUTE_ENTRIES),
             limit,
         }
     }
 
-    /// Limits the requests in progress of all clients together, which have one key.
+    /// Limits the total number of requests in progress, of all clients. They must use the same key.
     pub fn one(limit: u32) -> Self {
         Self {
-            table: Table::new(WAYS),
+            table: Table::new(ROW_ENTRIES),
             limit,
         }
     }
 
-    /// Counts a request of a client, if it is within the limit.
+    /// Counts a request from a client if it is within the limit.
     pub fn admit(self: &Arc<Self>, key: u64) -> Admission {
         let (row, tag) = self.table.row(key);
         loop {
-            let found = row
+            let entries = row
                 .iter()
                 .map(|entry| (entry, entry.load(Ordering::Acquire)));
-            let chosen = found.min_by_key(|(_, entry)| match split(*entry) {
-                (its, count) if its == tag && count > 0 => 0,
+            let chosen = entries.min_by_key(|(_, entry)| match split(*entry) {
+                (entry_tag, count) if entry_tag == tag && count > 0 => 0,
                 (_, 0) => 1,
                 _ => 2,
             });
-            let Some((place, entry)) = chosen else {
+            let Some((slot, entry)) = chosen else {
                 return Admission::Uncounted;
             };
             let count = match split(entry) {
-                (its, count) if its == tag => count,
+                (entry_tag, count) if entry_tag == tag => count,
                 (_, 0) => 0,
                 _ => return Admission::Uncounted,
             };
@@ -224,7 +235,7 @@ impl Concurrent {
                 return Admission::Rejected;
             }
             let new = join(tag, count + 1);
-            if place
+            if slot
                 .compare_exchange_weak(entry, new, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
@@ -239,12 +250,12 @@ impl Concurrent {
     fn release(&self, key: u64) {
         let (row, tag) = self.table.row(key);
         for entry in row {
-            let less = |entry| match split(entry) {
-                (its, count) if its == tag && count > 0 => Some(join(tag, count - 1)),
+            let decrement = |entry| match split(entry) {
+                (entry_tag, count) if entry_tag == tag && count > 0 => Some(join(tag, count - 1)),
                 _ => None,
             };
             if entry
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, less)
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, decrement)
                 .is_ok()
             {
                 return;
@@ -261,18 +272,18 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn client_gets_its_burst_and_then_its_rate() {
+    fn client_may_send_its_burst_and_then_at_its_rate() {
         let rate = Rate::new(10, 5);
         let start = 7 * SECOND;
         let allowed = (0..20).filter(|_| rate.allows(1, start)).count();
         assert_eq!(allowed, 5);
-        // Ten seconds of fifty requests each.
+        // Fifty requests per second for ten seconds.
         let allowed = (0..500)
             .filter(|step| rate.allows(1, start + step * SECOND / 50))
             .count();
         assert!((95..=101).contains(&allowed), "{allowed}");
         assert!(rate.allows(2, start), "each client has its own");
-        // After a pause longer than the time wraps it has its burst again.
+        // After a pause in which the time wraps, the client has its burst again.
         assert!(rate.allows(1, start + 40_000 * SECOND));
     }
 
@@ -309,8 +320,8 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let own = (0..2_000).filter(|_| rate.allows(9, SECOND)).count();
-                    allowed.fetch_add(own, Ordering::Relaxed);
+                    let accepted = (0..2_000).filter(|_| rate.allows(9, SECOND)).count();
+                    allowed.fetch_add(accepted, Ordering::Relaxed);
                 });
             }
         });
@@ -336,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_returned_when_dropped() {
+    fn dropped_slots_can_be_used_again() {
         let limit = Arc::new(Concurrent::new(2));
         let first = admit(&limit, 1);
         let _second = admit(&limit, 1);
@@ -348,9 +359,9 @@ mod tests {
     }
 
     #[test]
-    fn full_row_of_active_clients_counts_no_other_client() {
+    fn new_client_is_not_counted_if_all_clients_of_the_row_are_active() {
         let limit = Arc::new(Concurrent {
-            table: Table::new(WAYS),
+            table: Table::new(ROW_ENTRIES),
             limit: 1,
         });
         let slots: Vec<Slot> = (1..=4).map(|key| admit(&limit, key)).collect();

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// The measured latency of an idle server is halved in this time, so that a server that was slow is tried again.
+/// Time in which the measured latency of an idle server is halved, so that a server that was slow is tried again.
 const HALF_LIFE_MS: u64 = 5_000;
 
-/// The state of a server that schedulers compare.
+/// The state of a server that schedulers use.
 ///
-/// Relaxed loads suffice for choices, which are estimates anyway. Only `Load::try_acquire` enforces the limit.
+/// Relaxed loads are sufficient for scheduling, which is based on estimates anyway. Only `Load::try_acquire` enforces
+/// the limit.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Load {
@@ -19,17 +20,16 @@ pub struct Load {
     pub weight: AtomicU32,
     /// Limit of `active`; 0 = no limit.
     pub limit: AtomicU32,
-    /// With weight 0 it still serves the clients whose cookies name it.
+    /// Whether the server, if its weight is 0, still serves the clients whose cookies identify it.
     pub keeps_sticky: AtomicBool,
-    /// Connections to it are closed: it was removed from a pool whose `on_remove` is `reset`.
+    /// Whether connections to the server are closed, because it was removed from a pool with `on_remove = "reset"`.
     pub ends: AtomicBool,
-    /// Peak time to the first byte: microseconds in the low half, milliseconds of the measurement's time in the high
-    /// half.
+    /// Time to the first byte: microseconds in the low half, time of the measurement in milliseconds in the high half.
     latency: AtomicU64,
 }
 
 impl Load {
-    /// An idle server; a `limit` of 0 is none.
+    /// Returns the state of an idle server. A `limit` of 0 means no limit.
     pub fn new(weight: u32, limit: u32) -> Self {
         Self {
             weight: weight.into(),
@@ -38,33 +38,33 @@ impl Load {
         }
     }
 
-    /// Whether it accepts new requests.
+    /// Whether the server accepts new requests.
     pub fn is_usable(&self) -> bool {
         self.weight() > 0 && !self.is_full()
     }
 
-    /// Whether it accepts a request of a client that it served before.
+    /// Whether the server accepts a request from a client that it served before.
     pub(crate) fn accepts_sticky(&self) -> bool {
         !self.is_withdrawn() && !self.is_full()
     }
 
-    /// Whether it accepts no client at all, so that idle connections to it have no use.
+    /// Whether the server accepts no clients at all, so that idle connections to it are of no use.
     pub fn is_withdrawn(&self) -> bool {
         self.weight() == 0 && !self.keeps_sticky.load(Ordering::Relaxed)
     }
 
-    /// Whether connections to it are closed.
+    /// Whether connections to the server must be closed.
     pub fn ends(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Whether it has reached its limit.
+    /// Whether the server has reached its limit.
     pub fn is_full(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit != 0 && self.active() >= limit
     }
 
-    /// Effective weight.
+    /// Returns the effective weight.
     pub fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
     }
@@ -74,7 +74,8 @@ impl Load {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Acquires a slot; false if the server is full. The limit holds however many threads acquire at the same time.
+    /// Acquires a slot. Returns false if the server is full. The limit is not exceeded even if several threads call
+    /// this at the same time.
     pub(crate) fn try_acquire(&self) -> bool {
         let before = self.active.fetch_add(1, Ordering::AcqRel);
         let limit = self.limit.load(Ordering::Relaxed);
@@ -92,7 +93,8 @@ impl Load {
         self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Records the time to a response's first byte. A longer time than known counts at once, a shorter one gradually.
+    /// Records the time to a response's first byte. A longer time than the recorded one takes effect immediately, a
+    /// shorter one gradually.
     pub fn record_latency(&self, us: u64, now_ms: u64) {
         let us = us.clamp(1, u64::from(u32::MAX));
         let known = self.latency_us(now_ms);
@@ -105,7 +107,7 @@ impl Load {
             .store((now_ms & 0xffff_ffff) << 32 | us, Ordering::Relaxed);
     }
 
-    /// The recorded latency, halved for each five seconds without a measurement; 0 = unknown.
+    /// Returns the recorded latency in microseconds, halved for every five seconds without a measurement; 0 = unknown.
     pub fn latency_us(&self, now_ms: u64) -> u64 {
         let known = self.latency.load(Ordering::Relaxed);
         let age = (now_ms & 0xffff_ffff).wrapping_sub(known >> 32) & 0xffff_ffff;
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn weight_and_limit_decide_who_is_accepted() {
+    fn weight_and_limit_determine_which_clients_are_accepted() {
         for (weight, limit, active, usable, sticky) in [
             (1, 0, 1000, true, true),
             (1, 2, 1, true, true),
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_holds_among_threads() {
+    fn concurrent_threads_do_not_exceed_the_limit() {
         let load = load(1, 100, 0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(load.latency_us(11_000), 375);
         load.record_latency(0, 11_000);
         assert!(load.latency_us(11_000) > 0, "0 means unknown");
-        // The clock's lower half wraps.
+        // The lower half of the clock wraps.
         load.record_latency(900, 0xffff_ffff);
         assert_eq!(load.latency_us(0x1_0000_0000), 900);
     }

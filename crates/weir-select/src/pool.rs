@@ -1,4 +1,4 @@
-//! A pool as one service sees it.
+//! A pool, as a service uses it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use weir_model::{NoServer, Scheduler};
 
 use crate::Load;
 
-/// One server of a pool.
+/// A server of a pool.
 pub trait Server {
-    /// Its shared state.
+    /// Returns the server's shared state.
     fn load(&self) -> &Load;
-    /// Identifies it in the scheduler `hash`; depends on its name only.
+    /// Returns the number that identifies the server in the scheduler `hash`. It depends only on the server's name.
     fn hash_seed(&self) -> u64;
-    /// Its address; the scheduler `mh` hashes it.
+    /// Returns the server's address, which the scheduler `mh` hashes.
     fn address(&self) -> IpAddr;
-    /// Its port; `None` = the listener's.
+    /// Returns the server's port; `None` = the listener's port.
     fn port(&self) -> Option<u16>;
 }
 
@@ -40,35 +40,35 @@ impl<S: Server> Server for Arc<S> {
 /// A pool at the time of a decision.
 #[derive(Debug)]
 pub struct Pool<'a, S> {
-    /// Its scheduler; backups and the sorry server use `p2c`.
+    /// The pool's scheduler. Backups and the sorry server use `p2c`.
     pub scheduler: Scheduler,
     /// The pool's servers in file order, then the backups, then the sorry server.
     pub servers: &'a [S],
     /// Index of the first backup, and of the sorry server.
     pub tiers: [usize; 2],
-    /// Changes with every weight.
+    /// Changes whenever a weight changes.
     pub version: u32,
-    /// Requests in the queue.
+    /// Number of requests in the queue.
     pub queued: u32,
-    /// How long a request may be queued; 0 = requests are not queued.
+    /// Maximum time for which a request is queued; 0 = requests are not queued.
     pub queue_timeout_ms: u64,
-    /// What a client receives if no server is usable.
+    /// Action if no server is usable.
     pub no_server: NoServer,
 }
 
 impl<'a, S: Server> Pool<'a, S> {
-    /// The servers that are neither backups nor the sorry server.
+    /// Returns the servers that are neither backups nor the sorry server.
     pub fn primary(&self) -> &'a [S] {
         &self.servers[..self.tiers[0]]
     }
 
-    /// Whether a server that was not tried is usable.
+    /// Whether a server is usable that was not tried.
     pub(crate) fn has_untried(&self, tried: Tried) -> bool {
         let mut untried = (0..self.servers.len()).filter(|index| !tried.contains(*index));
         untried.any(|index| self.servers[index].load().is_usable())
     }
 
-    /// Whether a server would be chosen if it were not full.
+    /// Whether a server would be usable if it were not full.
     pub(crate) fn is_saturated(&self) -> bool {
         let loads = self.servers.iter().map(Server::load);
         loads
@@ -76,13 +76,13 @@ impl<'a, S: Server> Pool<'a, S> {
             .any(|load| load.weight() > 0 && load.is_full())
     }
 
-    /// Whether a server is usable.
+    /// Whether any server is usable.
     pub fn has_usable(&self) -> bool {
         self.servers.iter().any(|server| server.load().is_usable())
     }
 }
 
-/// The servers that a request was tried at, by index. Indices from 64 on are never excluded.
+/// The servers that already failed for a request, by index. Servers with an index of 64 or more are never excluded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tried(pub(crate) u64);
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(found, [0, 5, 63]);
     }
 
-    /// A server by weight, limit, and requests in progress.
+    /// Returns a server with this weight, limit, and number of requests in progress.
     fn server((weight, limit, active): (u32, u32, u32)) -> Arc<TestServer> {
         let load = Load::new(weight, limit);
         load.active
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn usable_untried_and_saturated_servers() {
-        // Servers; whether one is usable, one other than the first is, and one is full.
+        // Servers; whether any is usable, whether any other than the first is usable, and whether any is full.
         for (servers, expected) in [
             (&[][..], (false, false, false)),
             (&[(1, 0, 9)], (true, false, false)),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_server_is_the_server() {
+    fn arc_delegates_to_the_server() {
         let shared = server((3, 0, 0));
         assert_eq!(shared.load().weight(), 3);
         assert_eq!(Server::hash_seed(&shared), finalize_64(1));

@@ -5,16 +5,16 @@ use weir_model::{RetryCondition, RetryOn};
 /// A server's failure, as passive health checks count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// No connection, or no TLS session on it.
+    /// The connection or its TLS session could not be established.
     Unreachable,
     /// The server closed the connection, timed out, or sent an invalid response.
     Broken,
-    /// The server returned a status of 500 or higher, or one that the service retries.
+    /// The server returned a status of 500 or higher, or one for which the service retries.
     Status,
 }
 
 impl Fault {
-    /// Number of kinds.
+    /// Number of variants.
     pub const COUNT: usize = 3;
 }
 
@@ -25,7 +25,7 @@ pub struct RetryPolicy {
     pub limit: u32,
     /// The failures that cause a retry.
     pub on: RetryOn,
-    /// Whether a retry may depend on the response's head.
+    /// Whether the decision to retry may depend on the response's head.
     pub needs_response: bool,
 }
 

@@ -1,4 +1,4 @@
-//! From a parsed request to a pool, or to a response without a server: limits first, then the routes.
+//! Maps a parsed request to a pool, or to a response without a server: checks the limits first, then the routes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::limit::{Admission, Concurrent, Rate, Slot};
 pub struct Limits {
     /// Maximum number of bytes of a request's body; 0 = no limit.
     pub body_bytes: u64,
-    /// Requests per second.
+    /// Limit of the request rate.
     pub rate: Option<Arc<Rate>>,
     /// Requests in progress.
     pub concurrent: Option<Arc<Concurrent>>,
-    /// What identifies a client for both.
+    /// Part of a request that identifies its client, for both limits.
     pub key: HashKey,
 }
 
@@ -29,12 +29,12 @@ impl Limits {
         self.body_bytes == 0 || bytes <= self.body_bytes
     }
 
-    /// Whether [`decide`] needs the time.
+    /// Whether [`decide`] needs the current time.
     pub const fn needs_time(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// Checks the length of a request's body as far as it is known.
+    /// Checks the length of a request's body, or of the part received so far if the length is unknown.
     ///
     /// # Errors
     /// The rejection, with status 413.
@@ -50,7 +50,8 @@ impl Limits {
         }
     }
 
-    /// Checks a request. Returns its slot among the requests in progress if these are limited.
+    /// Checks a request against the limits. Returns its slot among the client's requests in progress, if these are
+    /// limited.
     ///
     /// # Errors
     /// The rejection, with status 413 or 429.
@@ -71,7 +72,7 @@ impl Limits {
         match self.concurrent.as_ref().map(|limit| limit.admit(key)) {
             Some(Admission::Rejected) => {
                 let rate = self.rate.as_ref();
-                // The end of a client's other requests is not known.
+                // It is unknown when the client's other requests will end.
                 Err(Rejection::later(
                     rate.map_or(1, |rate| rate.wait_s(key, now_ns)),
                 ))
@@ -82,28 +83,28 @@ impl Limits {
     }
 }
 
-/// A service's routes, with the indices of the pools that they lead to.
+/// A service's routes, with the indices of their pools.
 #[derive(Debug, Default)]
 pub struct Routes {
     table: RouteTable,
-    /// Per route its pools and their weights; none for a route that answers by itself. Of a route with files: the pool
-    /// of requests without one.
+    /// For each route, its pools and their weights; empty for a route that does not forward requests. For a route with
+    /// files, the pool for requests without a file.
     pools: Vec<Vec<(usize, u32)>>,
-    /// Per route the pools of its map.
+    /// For each route, the pools of its map.
     mapped: Vec<Option<MappedPools>>,
 }
 
 /// Pools by the values of a map.
 #[derive(Debug)]
 struct MappedPools {
-    /// In the order of the map's values.
+    /// Indices of pools, in the order of the map's values.
     by_value: Vec<usize>,
-    /// Without a match.
+    /// Index of the pool if no entry matches.
     default: usize,
 }
 
 impl Routes {
-    /// Routes of a service whose pools have these names, in this order.
+    /// Creates the routes of a service. `pools` contains the names of the service's pools, in order.
     pub fn new(list: Vec<Route>, pools: &[&str]) -> Self {
         let index = |name: &str| pools.iter().position(|pool| *pool == name);
         let pools = list.iter().map(|route| match &route.action {
@@ -153,22 +154,22 @@ impl Routes {
         self.table.routes().is_empty()
     }
 
-    /// Whether a condition needs to know the TLS connection.
+    /// Whether a condition depends on the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.table.needs_tls()
     }
 
-    /// A route by its index.
+    /// Returns the route with this index.
     pub fn get(&self, index: usize) -> Option<&Route> {
         self.table.routes().get(index)
     }
 
-    /// Returns the position of the first route that matches.
+    /// Returns the index of the first route that matches.
     pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
         self.table.choose(facts)
     }
 
-    /// Whether a route restarts the choice with another path: then [`Self::restarted`] determines the path.
+    /// Whether any route restarts route selection with another path: [`Self::restarted`] then determines the path.
     pub const fn restarts(&self) -> bool {
         self.table.restarts()
     }
@@ -176,20 +177,20 @@ impl Routes {
     /// See [`RouteTable::restarted`].
     ///
     /// # Errors
-    /// As there.
+    /// See [`RouteTable::restarted`].
     pub fn restarted(
         &self,
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
     ) -> Result<Restarted, Refusal> {
-        self.table.restarted(facts, rules, room, |_, _| ())
+        self.table.restarted(facts, rules, buffer, |_, _| ())
     }
 
-    /// Index of the pool that a route's split has for a text.
+    /// Returns the index of the pool that a route's split selects for a text.
     ///
     /// The shares are those of nginx's `split_clients` (ngx_http_split_clients_module.c): each pool has a part of the
-    /// range of a 32-bit hash, in file order, and the last one has the rest.
+    /// range of a 32-bit hash, in file order, and the last pool has the remainder.
     pub fn pool_of_share(&self, route: usize, text: &[u8]) -> usize {
         let Some(pools) = self.pools.get(route) else {
             return 0;
@@ -208,37 +209,38 @@ impl Routes {
         chosen
     }
 
-    /// Index of the pool that a route's map has for a text; that of the service if it has none.
+    /// Returns the index of the pool that a route's map selects for a text, or 0, the service's pool, if the route has
+    /// no map.
     pub fn pool_of_text(&self, route: usize, text: &[u8]) -> usize {
         let action = self.get(route).map(|route| &route.action);
         let pools = self.mapped.get(route).and_then(Option::as_ref);
         match (action, pools) {
             (Some(RouteAction::Mapped(map)), Some(pools)) => {
                 let value = map.entries.find(text);
-                let found = value.and_then(|at| pools.by_value.get(at));
-                found.copied().unwrap_or(pools.default)
+                let pool = value.and_then(|at| pools.by_value.get(at));
+                pool.copied().unwrap_or(pools.default)
             }
             _ => 0,
         }
     }
 
-    /// Index of the pool that receives the requests of a route with files for which there is no file.
+    /// Returns the index of the pool for requests of a route with files for which there is no file.
     pub fn pool_without_file(&self, route: usize) -> Option<usize> {
         let (pool, _) = self.pools.get(route)?.first()?;
         Some(*pool)
     }
 
-    /// Whether routes of connections need the TLS server name.
+    /// Whether routes of connections may depend on the TLS server name.
     pub fn need_server_name(&self) -> bool {
-        let by_name = |route: &Route| {
+        let may_depend_on_name = |route: &Route| {
             let mut not = route.not.iter();
             route.when.has(ConditionKey::Host) || not.any(|it| it.has(ConditionKey::Host))
         };
-        self.table.routes().iter().any(by_name)
+        self.table.routes().iter().any(may_depend_on_name)
     }
 
-    /// Index of the pool for a connection with this TLS server name; the first pool if no route matches. `None` = the
-    /// connection is to be closed.
+    /// Returns the index of the pool for a connection with this TLS server name; the first pool if no route matches.
+    /// Returns `None` if the connection must be closed.
     pub fn pool_for_connection(
         &self,
         name: Option<&str>,
@@ -254,7 +256,7 @@ impl Routes {
         }
     }
 
-    /// Index of a route's pool: the only one, or one of several at random by weight.
+    /// Returns the index of a route's pool. If the route has several, one is selected at random by weight.
     fn pool_of(&self, route: usize, random: &mut SplitMix64) -> Option<usize> {
         let pools = self.pools.get(route)?;
         if let [(only, _)] = pools.as_slice() {
@@ -272,7 +274,7 @@ impl Routes {
     }
 }
 
-/// What is known of a request after its head was parsed.
+/// The properties of a request that are known after its head was parsed.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// The client's address.
@@ -287,18 +289,18 @@ pub struct Facts<'a> {
     pub target: &'a RequestPath<'a>,
     /// Bytes of the body that were received with the head.
     pub body_received: u64,
-    /// Whether the host is not allowed on this connection.
+    /// Whether the host is allowed on this connection.
     pub host: HostCheck,
     /// The TLS connection, if [`Routes::needs_tls`].
     pub tls: TlsFacts<'a>,
     /// Whether the client used TLS, to Weir or to a trusted proxy.
     pub secure: bool,
-    /// The limits of the client have admitted this request before.
+    /// Whether the client's limits have already admitted this request.
     pub admitted: bool,
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the facts that routes compare.
+    /// Returns the properties with which routes are compared.
     pub const fn of_request(&self) -> RequestFacts<'a> {
         RequestFacts {
             client: self.client.ip(),
@@ -315,23 +317,23 @@ impl<'a> Facts<'a> {
 /// Whether a TLS connection may be used for a request's host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostCheck {
-    /// It may.
+    /// The connection may be used.
     Allowed,
-    /// The host has other TLS requirements than the connection: RFC 9110 15.5.20.
+    /// The host has other TLS requirements than the connection (RFC 9110 section 15.5.20).
     Misdirected,
 }
 
-/// The response to a request that is rejected.
+/// The response to a rejected request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rejection {
-    /// 413, 421, 429 or 503.
+    /// Status code: 413, 421, 429 or 503.
     pub status: u16,
     /// Seconds after which the same request can succeed; `None` = unknown.
     pub retry_after_s: Option<u32>,
 }
 
 impl Rejection {
-    /// A rejection without a time.
+    /// Returns a rejection without `Retry-After`.
     pub const fn new(status: u16) -> Self {
         Self {
             status,
@@ -339,7 +341,7 @@ impl Rejection {
         }
     }
 
-    /// 429, with a time in seconds.
+    /// Returns a rejection with status 429 and a time in seconds.
     pub const fn later(retry_after_s: u32) -> Self {
         Self {
             status: 429,
@@ -348,47 +350,47 @@ impl Rejection {
     }
 }
 
-/// What happens to a request.
+/// The decision about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// A server of the pool `pool` answers it; `route` is the index of the matching route.
+    /// A server of a pool responds.
     Forward {
         /// Index of the pool.
         pool: usize,
         /// Index of the route; `None` if no route matches.
         route: Option<usize>,
     },
-    /// It is rejected.
+    /// The request is rejected.
     Reject(Rejection),
-    /// The route with this index redirects it.
+    /// A route redirects the request.
     Redirect {
         /// Index of the route.
         route: usize,
     },
-    /// The route with this index answers it.
+    /// A route generates the response.
     Answer {
         /// Index of the route.
         route: usize,
     },
-    /// A text of the request selects the pool: by the map of the route with this index, or by a hash for its split.
+    /// A text of the request selects the pool: with the map of a route, or with a hash for its split.
     Mapped {
         /// Index of the route.
         route: usize,
     },
-    /// The route with this index sends a file.
+    /// A route sends a file.
     Files {
         /// Index of the route.
         route: usize,
     },
-    /// The route with this index closes the connection.
+    /// A route closes the connection.
     Close {
         /// Index of the route.
         route: usize,
     },
 }
 
-/// Decides what happens to a request. The second value is its slot among the requests in progress of its client, which
-/// is released when dropped. `now_ns` is only used if [`Limits::needs_time`].
+/// Decides about a request. The second value is the request's slot among its client's requests in progress, which is
+/// released when dropped. `now_ns` is used only if [`Limits::needs_time`] returns true.
 pub fn decide(
     routes: &Routes,
     limits: &Limits,
@@ -418,7 +420,7 @@ pub fn decide(
         RouteAction::Mapped(_) => Decision::Mapped { route: index },
         RouteAction::Files(_) => Decision::Files { route: index },
         RouteAction::Close => Decision::Close { route: index },
-        // It would need more restarts than are allowed.
+        // The request would need more restarts than are allowed.
         RouteAction::Restart(_) => Decision::Answer { route: index },
         RouteAction::Split(split) if split.by.is_some() => Decision::Mapped { route: index },
         RouteAction::Pool(_) | RouteAction::Split(_) => Decision::Forward {

@@ -1,10 +1,10 @@
-//! Selection of a server for one request: queue, connect, retry, answer.
+//! Selects a server for one request: queue, connect, retry, respond.
 //!
-//! The driver calls [`Selection::select`] and executes the [`Output`]. What happens then comes back as
+//! The driver calls [`Selection::select`] and executes the [`Output`]. It reports the result with
 //! [`handle_queue_turn`](Selection::handle_queue_turn), [`handle_queue_exit`](Selection::handle_queue_exit),
 //! [`handle_connect_error`](Selection::handle_connect_error), [`handle_failure`](Selection::handle_failure) or
-//! [`handle_unwanted`](Selection::handle_unwanted). An [`Output::Connect`] has acquired a slot of the server's limit;
-//! the driver releases it when the request leaves the server, for whatever reason, before it selects again.
+//! [`handle_unwanted`](Selection::handle_unwanted). [`Output::Connect`] acquires a slot of the server's limit. When the
+//! request leaves the server, for any reason, the driver releases the slot before it selects again.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use weir_model::{NoServer, RetryCondition, SplitMix64};
 
 use crate::{Balancer, Budget, Criteria, Fault, Pool, RetryPolicy, Server, Tried};
 
-/// HTTP/2 connections that may decline a request before its server counts as unreachable.
+/// Maximum number of HTTP/2 connections that may decline a request before its server counts as unreachable.
 const DECLINED_MAX: u8 = 2;
 
 /// State of one request's selection.
@@ -21,9 +21,9 @@ pub struct Selection {
     stage: Stage,
     /// Hash for the scheduler `hash`.
     hash: u64,
-    /// The server that the client's cookie names.
+    /// Index of the server that the client's cookie identifies.
     sticky_server: Option<usize>,
-    /// The last selected server.
+    /// Index of the last selected server.
     server: Option<usize>,
     tried: Tried,
     retries: u32,
@@ -32,41 +32,41 @@ pub struct Selection {
     replay: Replay,
 }
 
-/// What the request waits for.
+/// The stage of a request's selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A server is to be selected.
+    /// A server must be selected.
     Unselected,
     /// In the pool's queue.
     Queued,
     /// Connecting to the selected server, or exchanging data with it.
     Selected,
-    /// Answered or closed.
+    /// A response was sent, or the connection was closed.
     Done,
 }
 
 /// Which connections to a server may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Connections {
-    /// Idle ones and new ones.
+    /// Idle connections and new ones.
     Any,
-    /// New ones only, because an idle one was closed by the server.
+    /// Only new connections, because the server closed an idle one.
     New,
 }
 
 /// Whether a request can be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replay {
-    /// It is idempotent and complete in memory, and no byte of the response has reached the client.
+    /// The request is idempotent and complete in memory, and no byte of the response has reached the client.
     Allowed,
-    /// It must not be sent twice.
+    /// The request must not be sent twice.
     Forbidden,
 }
 
-/// What the driver has to do.
+/// The next action of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Connect to the server with this index; a slot of its limit is acquired.
+    /// Connect to a server; a slot of its limit is already acquired.
     Connect {
         /// Index in the pool.
         server: usize,
@@ -89,12 +89,12 @@ pub enum Output {
     },
 }
 
-/// Why no server answers a request.
+/// Why no server responds to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// It was in the queue.
+    /// The request was in the queue.
     Queued,
-    /// No server is usable, or none could be connected to.
+    /// No server is usable, or no connection could be established.
     NoConnection,
     /// Connecting took too long.
     ConnectTimeout,
@@ -104,7 +104,7 @@ pub enum Reason {
     ResponseTimeout,
 }
 
-/// How a request leaves the queue without its turn.
+/// The timeout because of which a request leaves the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueExit {
     /// The queue timeout.
@@ -116,15 +116,15 @@ pub enum QueueExit {
 /// Why a connection could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectError {
-    /// This process has no free descriptors: no other server could be reached either.
+    /// This process has no free descriptors, so no other server can be reached either.
     NoDescriptors,
-    /// The server or the network rejected it.
+    /// The server or the network rejected the connection.
     Rejected,
-    /// It failed on this host.
+    /// The connection failed on this host.
     Local,
 }
 
-/// What went wrong with the selected server.
+/// A failure of the selected server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The connection, or TLS on it, could not be established.
@@ -148,12 +148,12 @@ pub enum Failure {
     TotalTimeout,
 }
 
-/// A response for which the service may prefer another server's.
+/// A response that the service may replace with another server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unwanted {
-    /// It is malformed.
+    /// The response is malformed.
     Malformed,
-    /// It has this status.
+    /// The response has this status.
     Status(u16),
 }
 
@@ -162,16 +162,16 @@ pub enum Unwanted {
 pub struct Verdict {
     /// The server's fault, if it is one.
     pub fault: Option<Fault>,
-    /// What follows.
+    /// The next action.
     pub next: Next,
 }
 
-/// What follows a failure.
+/// The action after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Release the server and call [`Selection::select`].
     Select {
-        /// Whether it counts as a retry.
+        /// Whether the next attempt counts as a retry.
         counted: Counted,
     },
     /// Release the server and send this response.
@@ -186,13 +186,13 @@ pub enum Next {
 /// Whether another attempt counts as a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counted {
-    /// It does.
+    /// It counts as a retry.
     Retry,
-    /// It does not: the server had not received the request.
+    /// It does not count, because the server had not received the request.
     Repetition,
 }
 
-/// What decisions depend on in addition to the request.
+/// The inputs of decisions in addition to the request.
 #[derive(Debug)]
 pub struct Env<'a, S> {
     /// The request's pool.
@@ -218,7 +218,7 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// A request with this hash for the scheduler `hash`, which must not be sent twice.
+    /// Returns the state of a request that must not be sent twice. `hash` is the hash for the scheduler `hash`.
     pub const fn new(hash: u64) -> Self {
         Self {
             stage: Stage::Unselected,
@@ -243,7 +243,7 @@ impl Selection {
         self.sticky_server = server;
     }
 
-    /// The server that the client's cookie names.
+    /// Returns the index of the server that the client's cookie identifies.
     pub const fn sticky_server(&self) -> Option<usize> {
         self.sticky_server
     }
@@ -258,22 +258,22 @@ impl Selection {
         self.replay
     }
 
-    /// The last selected server.
+    /// Returns the index of the last selected server.
     pub const fn server(&self) -> Option<usize> {
         self.server
     }
 
-    /// Whether a server was looked for.
+    /// Whether a server selection was started.
     pub fn is_started(&self) -> bool {
         self.stage != Stage::Unselected || self.retries > 0
     }
 
-    /// How often the request was sent to another server.
+    /// Returns the number of retries, each on another server.
     pub const fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// The list of servers has changed: `server` is the new index of the selected one, if it is still in the list.
+    /// Handles a changed list of servers. `server` is the new index of the selected server, if it is still in the list.
     pub const fn handle_new_list(&mut self, server: Option<usize>) {
         self.server = server;
         self.sticky_server = None;
@@ -288,12 +288,13 @@ impl Selection {
         }
     }
 
-    /// The queue reports that a slot may be free. `None` if the request is not queued: another one has to be called.
+    /// Selects a server for a queued request, because a slot may be free. Returns `None` if the request is not queued:
+    /// the driver must then call another one.
     pub fn handle_queue_turn<S: Server>(&mut self, env: &mut Env<'_, S>) -> Option<Output> {
         (self.stage == Stage::Queued).then(|| self.pick(env, Turn::Called))
     }
 
-    /// The request was removed from the queue.
+    /// Handles the removal of the request from the queue.
     pub const fn handle_queue_exit(&mut self, exit: QueueExit) -> Output {
         let status = match exit {
             QueueExit::QueueTimeout => 503,
@@ -302,7 +303,7 @@ impl Selection {
         self.answer(status, Reason::Queued)
     }
 
-    /// The connection to the selected server could not be started; its slot is released.
+    /// Handles a connection to the selected server that could not be started. The driver releases the server's slot.
     pub fn handle_connect_error<S: Server>(
         &mut self,
         error: ConnectError,
@@ -313,10 +314,10 @@ impl Selection {
                 fault: None,
                 next: self.give_up(503, Reason::NoConnection),
             },
-            // Whether another server is usable is found out by selecting one.
+            // The next selection determines whether another server is usable.
             ConnectError::Rejected | ConnectError::Local => {
-                let listed = env.policy.on.has(RetryCondition::Connect);
-                let next = if listed && self.retries < env.policy.limit {
+                let is_listed = env.policy.on.has(RetryCondition::Connect);
+                let next = if is_listed && self.retries < env.policy.limit {
                     self.count_retry()
                 } else {
                     self.give_up(502, Reason::NoConnection)
@@ -327,7 +328,7 @@ impl Selection {
         }
     }
 
-    /// The selected server failed; returns whether it is at fault, and what follows.
+    /// Handles a failure of the selected server. Returns the server's fault, if any, and the next action.
     pub fn handle_failure<S: Server>(&mut self, failure: Failure, env: &mut Env<'_, S>) -> Verdict {
         let verdict = |fault, next| Verdict { fault, next };
         match failure {
@@ -360,7 +361,8 @@ impl Selection {
         }
     }
 
-    /// The response is unwanted. `None` if there is no retry: it is forwarded, or ends the request if it is malformed.
+    /// Handles an unwanted response. Returns `None` if the request is not retried: the response is then forwarded, or
+    /// ends the request if it is malformed.
     pub fn handle_unwanted<S: Server>(
         &mut self,
         response: Unwanted,
@@ -423,10 +425,10 @@ impl Selection {
         }
     }
 
-    /// A failure before anything was sent.
+    /// Handles a failure before anything was sent.
     fn unreachable<S: Server>(&mut self, status: u16, reason: Reason, env: &Env<'_, S>) -> Verdict {
-        let listed = env.policy.on.has(RetryCondition::Connect);
-        let next = if listed && self.has_attempt(env) {
+        let is_listed = env.policy.on.has(RetryCondition::Connect);
+        let next = if is_listed && self.may_try_again(env) {
             self.count_retry()
         } else {
             self.give_up(status, reason)
@@ -436,7 +438,7 @@ impl Selection {
     }
 
     fn lost<S: Server>(&mut self, reused: bool, head_started: bool, env: &Env<'_, S>) -> Verdict {
-        // The server may have closed an idle connection at the moment at which it was reused. That is no fault.
+        // The server may have closed the idle connection at the moment of its reuse, which is not a fault.
         let is_stale = reused && !head_started && self.connections == Connections::Any;
         if is_stale && self.replay == Replay::Allowed {
             self.connections = Connections::New;
@@ -459,13 +461,13 @@ impl Selection {
         }
     }
 
-    /// Whether the request, which a server may have processed, can be sent again; takes a retry from the budget.
+    /// Whether the request, which a server may have processed, can be sent again. If so, takes a retry from the budget.
     fn try_retry<S: Server>(&self, env: &Env<'_, S>) -> bool {
-        self.replay == Replay::Allowed && self.has_attempt(env) && env.budget.spend(env.now_ms)
+        self.replay == Replay::Allowed && self.may_try_again(env) && env.budget.spend(env.now_ms)
     }
 
     /// Whether the limit of retries and the pool allow another attempt.
-    fn has_attempt<S: Server>(&self, env: &Env<'_, S>) -> bool {
+    fn may_try_again<S: Server>(&self, env: &Env<'_, S>) -> bool {
         let mut tried = self.tried;
         if let Some(server) = self.server {
             tried.add(server);
@@ -517,7 +519,7 @@ impl Selection {
 enum Turn {
     /// For a request that is not queued.
     New,
-    /// For a request whose turn in the queue has come.
+    /// For a queued request for which a slot may be free.
     Called,
 }
 

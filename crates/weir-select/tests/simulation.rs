@@ -1,8 +1,8 @@
-//! Simulation of a proxy service in virtual time, from seeds: random requests, failures, drains, limits and reloads.
+//! Simulation of a proxy service in virtual time, with seeded random requests, failures, drains, limits and reloads.
 //!
-//! Whatever the order of events: a request goes only to a server that is neither drained nor full nor already tried, a
-//! request that must not be repeated is sent once, retries stay within their limits, every request ends exactly once,
-//! and every slot is released. The default is 1,000 runs, with `WEIR_SOAK=1` 300,000, with `WEIR_RUNS=N` N;
+//! For any order of events: a request is sent only to a server that is not drained, full or already tried; a request
+//! that must not be repeated is sent only once; retries stay within their limits; every request ends exactly once;
+//! every slot is released. The default is 1,000 runs; `WEIR_SOAK=1` selects 300,000 and `WEIR_RUNS=N` N runs;
 //! `WEIR_SEED=N` repeats one run.
 
 #![allow(
@@ -43,8 +43,8 @@ const KINDS: [SchedulerKind; 14] = [
 const CLIENTS: u32 = 3;
 const CLIENT_LIMIT: u32 = 6;
 const RETRY_PERCENT: u32 = 20;
-/// What the budget has at the start.
-const SAVED: u64 = 500;
+/// Initial budget, in retries.
+const INITIAL_BUDGET: u64 = 500;
 
 #[derive(Debug)]
 struct TestServer {
@@ -70,17 +70,17 @@ impl Server for TestServer {
     }
 }
 
-/// One request, and what the simulation knows about it.
+/// A request, and its state in the simulation.
 struct Request {
     selection: Selection,
     client: u32,
     replay: Replay,
-    /// Servers of counted attempts.
+    /// Servers of attempts that counted.
     tried: HashSet<u8>,
     retries: u32,
-    /// Whether a server may have received it.
+    /// Whether a server may have received the request.
     sent: bool,
-    /// The server whose slot it has, and whether its connection served other requests.
+    /// The server whose slot the request has, and whether its connection served other requests.
     server: Option<(usize, bool)>,
     ticket: Option<u64>,
     slot: Option<Slot>,
@@ -89,13 +89,13 @@ struct Request {
 #[derive(Debug, Clone, Copy)]
 enum Event {
     Arrive,
-    /// The server answers, or does not.
+    /// The server responds or fails.
     Server(u64),
     QueueTimeout(u64, u64),
     Control,
 }
 
-struct World {
+struct Simulation {
     random: SplitMix64,
     now: u64,
     servers: Vec<Arc<TestServer>>,
@@ -117,11 +117,11 @@ struct World {
     next_event: u64,
     arrived: u64,
     ended: u64,
-    /// Retries that the budget paid for.
+    /// Retries that were taken from the budget.
     paid: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut random = SplitMix64::new(finalize_64(seed));
         let count = 1 + below(&mut random, 5) as usize;
@@ -187,7 +187,7 @@ impl World {
         id: u64,
         input: impl FnOnce(&mut Selection, &mut Env<'_, Arc<TestServer>>) -> T,
     ) -> T {
-        let request = self.requests.get_mut(&id).expect("a request in progress");
+        let request = self.requests.get_mut(&id).expect("request is in progress");
         let pool = Pool {
             scheduler: Scheduler::new(self.kind),
             servers: &self.servers,
@@ -272,7 +272,7 @@ impl World {
         let reused = connections == Connections::Any && self.below(2) == 0;
         let connected = Arc::clone(&self.servers[server]);
         let load = &connected.load;
-        let request = self.requests.get_mut(&id).expect("in progress");
+        let request = self.requests.get_mut(&id).expect("request is in progress");
         let is_sticky = request.selection.sticky_server() == Some(server);
         let accepts = load.weight() > 0 || is_sticky && load.keeps_sticky.load(Relaxed);
         assert!(accepts, "request {id} was sent to a drained server");
@@ -312,27 +312,30 @@ impl World {
         assert!(self.requests[&id].retries == 0, "a retry was queued");
         let former = self.queue.insert(ticket, id);
         assert!(former.is_none(), "queued twice");
-        self.requests.get_mut(&id).expect("in progress").ticket = Some(ticket);
+        self.requests
+            .get_mut(&id)
+            .expect("request is in progress")
+            .ticket = Some(ticket);
     }
 
-    /// Calls the first of the queue.
+    /// Calls the first request in the queue.
     fn call_queue(&mut self) {
         if let Some((_, id)) = self.queue.pop_first() {
             let output = self.decide(id, Selection::handle_queue_turn);
-            self.execute(id, output.expect("a queued request"));
+            self.execute(id, output.expect("request is queued"));
         }
     }
 
     fn release(&mut self, id: u64) {
-        let request = self.requests.get_mut(&id).expect("in progress");
+        let request = self.requests.get_mut(&id).expect("request is in progress");
         if let Some((server, _)) = request.server.take() {
             self.servers[server].load.release();
         }
     }
 
-    /// What the server of a request does.
+    /// Simulates the server of a request.
     fn serve(&mut self, id: u64) {
-        let request = self.requests.get_mut(&id).expect("in progress");
+        let request = self.requests.get_mut(&id).expect("request is in progress");
         let Some((_, reused)) = request.server else {
             panic!("an event of a released server");
         };
@@ -376,13 +379,13 @@ impl World {
     }
 
     fn apply(&mut self, id: u64, verdict: Verdict) {
-        let request = self.requests.get_mut(&id).expect("in progress");
+        let request = self.requests.get_mut(&id).expect("request is in progress");
         match verdict.next {
             Next::Answer { .. } => self.end(id),
             Next::Select { counted } => {
                 if counted == Counted::Retry {
                     request.retries += 1;
-                    let server = request.selection.server().expect("a failed server");
+                    let server = request.selection.server().expect("a server was selected");
                     request.tried.insert(self.servers[server].number);
                 }
                 assert_eq!(request.selection.retries(), request.retries);
@@ -397,12 +400,15 @@ impl World {
 
     fn end(&mut self, id: u64) {
         self.release(id);
-        let mut request = self.requests.remove(&id).expect("it ends once");
+        let mut request = self.requests.remove(&id).expect("request has not ended");
         if let Some(ticket) = request.ticket {
             assert!(!self.queue.contains_key(&ticket), "it ended in the queue");
         }
         assert!(request.slot.take().is_some());
-        *self.in_progress.get_mut(&request.client).expect("counted") -= 1;
+        *self
+            .in_progress
+            .get_mut(&request.client)
+            .expect("client's request is counted") -= 1;
         self.ended += 1;
         self.call_queue();
     }
@@ -452,7 +458,7 @@ impl World {
         let begin = self.now;
         while let Some((at, number)) = self.events.pop_first() {
             self.now = at;
-            match self.pending.remove(&number).expect("scheduled") {
+            match self.pending.remove(&number).expect("event is scheduled") {
                 Event::Arrive => self.arrive(),
                 Event::Server(id) => self.serve(id),
                 Event::QueueTimeout(id, ticket) => self.queue_timeout(id, ticket),
@@ -466,7 +472,7 @@ impl World {
         }
         let elapsed_s = (self.now - begin).div_ceil(1000);
         let earned = self.arrived * u64::from(RETRY_PERCENT) / 100;
-        assert!(self.paid <= SAVED + earned + 10 * (elapsed_s + 1));
+        assert!(self.paid <= INITIAL_BUDGET + earned + 10 * (elapsed_s + 1));
         for client in 0..CLIENTS {
             let slots: Vec<Admission> = (0..=CLIENT_LIMIT)
                 .map(|_| self.concurrent.admit(client.into()))
@@ -494,20 +500,20 @@ fn below(random: &mut SplitMix64, most: u32) -> u32 {
 fn requests_end_once_at_servers_that_accept_them() {
     let repeated = std::env::var("WEIR_SEED").ok();
     if let Some(seed) = repeated.and_then(|seed| seed.parse().ok()) {
-        return World::new(seed).run();
+        return Simulation::new(seed).run();
     }
-    let given = std::env::var("WEIR_RUNS")
+    let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
     let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs = given.unwrap_or(if soak { 300_000 } else { 1_000 });
+    let runs = runs_variable.unwrap_or(if soak { 300_000 } else { 1_000 });
     let mut arrived = 0;
     let mut paid = 0;
     for seed in 0..runs {
         let run = std::panic::catch_unwind(|| {
-            let mut world = World::new(seed);
-            world.run();
-            (world.arrived, world.paid)
+            let mut simulation = Simulation::new(seed);
+            simulation.run();
+            (simulation.arrived, simulation.paid)
         });
         let Ok((requests, retries)) = run else {
             panic!("WEIR_SEED={seed} repeats this run");
@@ -515,27 +521,27 @@ fn requests_end_once_at_servers_that_accept_them() {
         arrived += requests;
         paid += retries;
     }
-    // A simulation in which nothing happens proves nothing.
+    // The simulation is meaningful only if there were enough requests and retries.
     assert!(arrived > runs * 20 && paid > runs, "{arrived} {paid}");
 }
 
-/// The budget bounds retries when every server fails.
+/// The budget limits retries when every server fails.
 #[test]
 fn failing_servers_receive_a_bounded_number_of_retries() {
-    let mut world = World::new(1);
-    world.servers = (0..3)
+    let mut simulation = Simulation::new(1);
+    simulation.servers = (0..3)
         .map(|number| {
             let load = Load::new(1, 0);
             Arc::new(TestServer { number, load })
         })
         .collect();
-    world.tiers = [3, 3];
-    world.kind = SchedulerKind::P2c;
-    world.policy = RetryPolicy::new(3, RetryOn::default());
+    simulation.tiers = [3, 3];
+    simulation.kind = SchedulerKind::P2c;
+    simulation.policy = RetryPolicy::new(3, RetryOn::default());
     let requests = 10_000;
     let mut retries = 0;
     for id in 1..=requests {
-        world.budget.earn(RETRY_PERCENT);
+        simulation.budget.earn(RETRY_PERCENT);
         let mut selection = Selection::default();
         selection.set_replay(Replay::Allowed);
         let request = Request {
@@ -549,21 +555,22 @@ fn failing_servers_receive_a_bounded_number_of_retries() {
             ticket: None,
             slot: None,
         };
-        world.requests.insert(id, request);
-        while let Output::Connect { server, .. } = world.decide(id, Selection::select) {
-            world.servers[server].load.release();
+        simulation.requests.insert(id, request);
+        while let Output::Connect { server, .. } = simulation.decide(id, Selection::select) {
+            simulation.servers[server].load.release();
             let lost = Failure::Lost {
                 reused: false,
                 head_started: false,
             };
-            let verdict = world.decide(id, |selection, env| selection.handle_failure(lost, env));
+            let verdict =
+                simulation.decide(id, |selection, env| selection.handle_failure(lost, env));
             if !self::retries(verdict) {
                 break;
             }
             retries += 1;
         }
     }
-    let expected = SAVED + 10 + requests * u64::from(RETRY_PERCENT) / 100;
+    let expected = INITIAL_BUDGET + 10 + requests * u64::from(RETRY_PERCENT) / 100;
     assert!(retries <= expected, "{retries} of {expected}");
     assert!(retries >= expected - 10, "{retries} of {expected}");
 }

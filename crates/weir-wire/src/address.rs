@@ -12,13 +12,13 @@ impl MacAddr {
     /// The zero address.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// From bytes in the order of transmission.
+    /// Creates an address from bytes in the order of transmission.
     #[must_use]
     pub const fn new(bytes: [u8; 6]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes in the order of transmission.
+    /// Returns the bytes in the order of transmission.
     #[must_use]
     pub const fn octets(self) -> [u8; 6] {
         self.0

@@ -25,18 +25,18 @@ pub struct ArpPacket {
     pub sender_mac: MacAddr,
     /// Address of the sender; unspecified in a probe (RFC 5227).
     pub sender: Ipv4Addr,
-    /// Link address of the target; zero in a request.
+    /// Link address of the target; usually zero in a request.
     pub target_mac: MacAddr,
-    /// The requested address, or the receiver of the reply.
+    /// The requested address, or the address of the receiver of a reply.
     pub target: Ipv4Addr,
 }
 
 impl ArpPacket {
-    /// Bytes on the wire.
+    /// Length of a packet in bytes.
     pub const LEN: usize = 28;
     const HARDWARE_ETHERNET: u16 = 1;
 
-    /// Reads a packet; padding after it is ignored.
+    /// Parses a packet. Padding after it is ignored.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::UnsupportedType`] for other hardware, protocols and operations,
@@ -54,15 +54,15 @@ impl ArpPacket {
         if EtherType(protocol) != EtherType::IPV4 {
             return Err(unsupported(protocol));
         }
-        for (at, right) in [(4, 6), (5, 4)] {
+        for (at, expected) in [(4, 6), (5, 4)] {
             let length = usize::from(u8_at(bytes, at));
-            if length != right {
+            if length != expected {
                 return Err(ParseError::BadLength {
                     layer: Layer::Arp,
                     field: LengthField::AddressLength,
                     bytes: length,
-                    least: right,
-                    most: right,
+                    least: expected,
+                    most: expected,
                 });
             }
         }
@@ -128,12 +128,12 @@ mod tests {
             layer: Layer::Arp,
             value,
         };
-        let length = |bytes, right| ParseError::BadLength {
+        let length = |bytes, expected| ParseError::BadLength {
             layer: Layer::Arp,
             field: LengthField::AddressLength,
             bytes,
-            least: right,
-            most: right,
+            least: expected,
+            most: expected,
         };
         for (at, value, error) in [
             (1, 6, unsupported(6)),

@@ -1,11 +1,11 @@
 //! Fixed-width reads in network order that never panic.
 //!
-//! Views check a length once and read fields afterwards. Reads past the end return zero, so that a wrong offset in a
-//! view results in a wrong value in a test instead of a panic.
+//! Views check a length once and then read fields. Reads past the end return zero, so that a wrong offset in a view
+//! results in a wrong value in a test, not in a panic.
 
 use crate::error::{Layer, ParseError};
 
-/// `N` bytes at `offset`, zero-filled past the end.
+/// Reads `N` bytes at `offset`. Bytes past the end are zero.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes
         .get(offset..)
@@ -14,22 +14,22 @@ pub(crate) fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
         .unwrap_or([0; N])
 }
 
-/// One byte.
+/// Reads one byte.
 pub(crate) fn u8_at(bytes: &[u8], offset: usize) -> u8 {
     bytes.get(offset).copied().unwrap_or(0)
 }
 
-/// Two bytes, network order.
+/// Reads two bytes in network order.
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_be_bytes(array_at(bytes, offset))
 }
 
-/// Four bytes, network order.
+/// Reads four bytes in network order.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     u32::from_be_bytes(array_at(bytes, offset))
 }
 
-/// The bytes from `offset` to the end; empty past the end.
+/// Returns the bytes from `offset` to the end; empty if `offset` is past the end.
 pub(crate) fn tail(bytes: &[u8], offset: usize) -> &[u8] {
     bytes.get(offset..).unwrap_or_default()
 }
@@ -46,7 +46,7 @@ pub(crate) fn require(layer: Layer, bytes: &[u8], needed: usize) -> Result<(), P
     Ok(())
 }
 
-/// Overwrites `value.len()` bytes at `offset`; does nothing if they are not all there.
+/// Overwrites `value.len()` bytes at `offset`. Does nothing if any of them is past the end.
 pub(crate) fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     if let Some(target) = offset
         .checked_add(value.len())

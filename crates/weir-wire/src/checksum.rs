@@ -1,13 +1,15 @@
-//! The Internet checksum (RFC 1071), its pseudo headers, and its update by difference (RFC 1624).
+//! The Internet checksum (RFC 1071), pseudo headers, and incremental update (RFC 1624).
 //!
-//! A sum is over 16-bit words in network order; the checksum field holds its complement. Checksum offloads, which leave
-//! a partial sum in the field, are not handled, except for [`crate::RemoteChecksum`], which is sent.
+//! Sums are computed over 16-bit words in network order; the checksum field contains the complement. Packets whose
+//! checksum field contains a partial sum for offload (CHECKSUM_PARTIAL) are not supported, except for GUE remote
+//! checksum offload ([`crate::RemoteChecksum`]).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::protocol::IpProtocol;
 
-/// A running ones' complement sum. Pieces may have odd lengths: the sum continues in the middle of a word.
+/// A running ones' complement sum. Added pieces may have odd lengths: the next piece then continues in the middle of a
+/// word.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sum {
     total: u64,
@@ -15,7 +17,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Nothing added yet.
+    /// Returns an empty sum.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -56,19 +58,19 @@ impl Sum {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// The sum folded to 16 bits, not complemented.
+    /// Returns the sum folded to 16 bits, not complemented.
     #[must_use]
     pub const fn folded(self) -> u16 {
         fold(self.total)
     }
 
-    /// The value for a checksum field that was zero while summing.
+    /// Returns the value for the checksum field, which must have been zero in the summed bytes.
     #[must_use]
     pub const fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// Whether the sum over bytes that include their checksum is valid.
+    /// Whether the checksum is correct, if the summed bytes include the checksum field.
     #[must_use]
     pub const fn is_valid(self) -> bool {
         self.folded() == 0xffff
@@ -86,13 +88,14 @@ const fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// Checksum of bytes whose checksum field is zero.
+/// Returns the checksum of bytes whose checksum field is zero.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u16 {
     Sum::new().bytes(bytes).checksum()
 }
 
-/// Pseudo header of TCP and UDP over IPv4 (RFC 9293 section 3.1): `length` is the segment's, header and data.
+/// Returns the sum of the pseudo header of TCP and UDP over IPv4 (RFC 768, RFC 9293 section 3.1). `length` is the
+/// length in bytes of the TCP segment or UDP datagram, including its header.
 #[must_use]
 pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, length: usize) -> Sum {
     Sum::new()
@@ -102,8 +105,8 @@ pub fn pseudo_header_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol, leng
         .bytes(&length_word(length))
 }
 
-/// Pseudo header over IPv6 (RFC 8200 section 8.1): `protocol` is the upper-layer protocol, also after extension
-/// headers.
+/// Returns the sum of the pseudo header over IPv6 (RFC 8200 section 8.1). `protocol` is the upper-layer protocol, even
+/// if extension headers precede it; `length` is the length in bytes of its header and data.
 #[must_use]
 pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, length: usize) -> Sum {
     Sum::new()
@@ -113,8 +116,8 @@ pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, protocol: IpProtocol, leng
         .word(u16::from(protocol.0))
 }
 
-/// Pseudo header by the family of the addresses. For mixed families, which no packet has, the IPv4 address is mapped
-/// into IPv6.
+/// Returns the sum of the pseudo header for the address family of `src` and `dst`. If the families differ, which does
+/// not happen in a packet, the IPv4 address is used as an IPv4-mapped IPv6 address.
 #[must_use]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: IpProtocol, length: usize) -> Sum {
     match (src, dst) {
@@ -123,7 +126,7 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: IpProtocol, length: usi
     }
 }
 
-/// The address as IPv6; IPv4 becomes `::ffff:a.b.c.d`.
+/// Returns the address as an IPv6 address; IPv4 becomes `::ffff:a.b.c.d`.
 pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -135,27 +138,28 @@ fn length_word(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// The checksum after a change of a covered 16-bit field from `old` to `new` (RFC 1624, equation 3).
+/// Returns the checksum after a covered 16-bit field was changed from `old` to `new` (RFC 1624, equation 3).
 ///
-/// A wrong checksum stays wrong by the same amount. The field must be aligned to 16 bits within the covered bytes.
+/// A wrong checksum remains wrong by the same amount. The field must be aligned to 16 bits in the covered bytes.
 #[must_use]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// [`update_u16`] for a 32-bit field, such as an IPv4 address.
+/// Updates a checksum like [`update_u16`], for a 32-bit field, such as an IPv4 address.
 #[must_use]
 pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
     !fold(!checksum as u64 + words(!old as u128) + words(new as u128))
 }
 
-/// [`update_u16`] for a 128-bit field, such as an IPv6 address.
+/// Updates a checksum like [`update_u16`], for a 128-bit field, such as an IPv6 address.
 #[must_use]
 pub const fn update_u128(checksum: u16, old: u128, new: u128) -> u16 {
     !fold(!checksum as u64 + words(!old) + words(new))
 }
 
-/// [`update_u16`] for an address that a pseudo header or a header covers, also from one family to the other.
+/// Updates a checksum like [`update_u16`], for an address that it covers, directly or in a pseudo header. `old` and
+/// `new` may differ in family.
 #[must_use]
 pub fn update_address(checksum: u16, old: IpAddr, new: IpAddr) -> u16 {
     let bits = |address| match address {
@@ -179,9 +183,10 @@ const fn words(value: u128) -> u64 {
     total
 }
 
-/// A computed checksum as sent in UDP: zero means "no checksum", so zero is sent as all ones (RFC 768).
+/// Returns the value for the UDP checksum field: zero means "no checksum", so a computed zero is sent as all ones (RFC
+/// 768).
 #[must_use]
-pub const fn udp_field(checksum: u16) -> u16 {
+pub const fn udp_checksum_field(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
@@ -198,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn rfc1624_example_of_the_faulty_equation() {
-        // Equation 2 gives 0xffff here; equation 3 must give zero.
+    fn rfc1624_example_where_equation_2_fails() {
+        // Equation 2 results in 0xffff here; equation 3 must result in zero.
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn odd_pieces_continue_the_word() {
-        let whole = Sum::new().bytes(&[1, 2, 3, 4, 5]).folded();
+    fn odd_length_pieces_are_contiguous() {
+        let contiguous = Sum::new().bytes(&[1, 2, 3, 4, 5]).folded();
         assert_eq!(
             Sum::new()
                 .bytes(&[1])
@@ -213,19 +218,19 @@ mod tests {
                 .bytes(&[2, 3])
                 .bytes(&[4, 5])
                 .folded(),
-            whole
+            contiguous
         );
-        assert_eq!(whole, 0x0102 + 0x0304 + 0x0500);
+        assert_eq!(contiguous, 0x0102 + 0x0304 + 0x0500);
     }
 
     #[test]
-    fn udp_never_sends_a_computed_zero() {
-        assert_eq!(udp_field(0), 0xffff);
-        assert_eq!(udp_field(0x1234), 0x1234);
+    fn udp_zero_checksum_is_sent_as_all_ones() {
+        assert_eq!(udp_checksum_field(0), 0xffff);
+        assert_eq!(udp_checksum_field(0x1234), 0x1234);
     }
 
-    /// Bytes with a nonzero byte outside every field that a test changes: real packets have one (the version, the
-    /// protocol), and only all-zero bytes make 0x0000 and 0xffff ambiguous.
+    /// Generates bytes with a nonzero byte outside the fields that a test changes. Real packets have one (the version,
+    /// the protocol), and only all-zero bytes make 0x0000 and 0xffff ambiguous.
     fn covered() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(any::<u8>(), 32..96).prop_map(|mut bytes| {
             bytes[0] |= 0x40;
@@ -235,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splitting_never_matters(
+        fn sum_does_not_depend_on_splits(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cuts in prop::collection::vec(0usize..300, 0..4),
         ) {
@@ -264,7 +269,7 @@ mod tests {
         }
 
         #[test]
-        fn address_changes_within_and_between_families(
+        fn update_address_equals_recomputed_checksum(
             old in any::<IpAddr>(), new in any::<IpAddr>(), sport in 1u16..,
         ) {
             let checksum = |address: IpAddr| match address {
@@ -284,7 +289,7 @@ mod tests {
         }
 
         #[test]
-        fn pseudo_headers_agree_with_their_bytes(src: u128, dst: u128, protocol: u8, length: u16) {
+        fn pseudo_header_sum_equals_sum_of_bytes(src: u128, dst: u128, protocol: u8, length: u16) {
             let mut bytes = src.to_be_bytes().to_vec();
             bytes.extend(dst.to_be_bytes());
             bytes.extend(u32::from(length).to_be_bytes());

@@ -68,17 +68,17 @@ impl fmt::Display for LengthField {
     }
 }
 
-/// Why bytes could not be parsed. The sender caused the error; retrying does not help.
+/// Why bytes could not be parsed. The error is in the received data, so retrying does not help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The bytes end inside the header.
+    /// The bytes end in the header.
     #[error("{layer}: {available} bytes, the header needs {needed}")]
     TooShort {
         /// The layer.
         layer: Layer,
         /// Length of the header in bytes.
         needed: usize,
-        /// Available bytes.
+        /// Number of available bytes.
         available: usize,
     },
     /// A length field is inconsistent with its header or with the following bytes.
@@ -86,13 +86,13 @@ pub enum ParseError {
     BadLength {
         /// The layer.
         layer: Layer,
-        /// Which field.
+        /// The field.
         field: LengthField,
-        /// Its value in bytes.
+        /// The field's value, in bytes.
         bytes: usize,
-        /// The minimum valid value.
+        /// The minimum valid value, in bytes.
         least: usize,
-        /// The maximum valid value.
+        /// The maximum valid value, in bytes.
         most: usize,
     },
     /// The version is not supported by the layer.
@@ -103,7 +103,7 @@ pub enum ParseError {
         /// The version in the header.
         version: u8,
     },
-    /// A type that the layer does not support.
+    /// The layer does not support the type.
     #[error("{layer}: unsupported type {value:#x}")]
     UnsupportedType {
         /// The layer.
@@ -111,7 +111,7 @@ pub enum ParseError {
         /// The field's value.
         value: u32,
     },
-    /// Unsupported flags that change the layout.
+    /// The header has unsupported flags that change its layout.
     #[error("{layer}: unsupported flags {flags:#x}")]
     UnsupportedFlags {
         /// The layer.
@@ -119,21 +119,21 @@ pub enum ParseError {
         /// All flags of the field.
         flags: u32,
     },
-    /// More IPv6 extension headers than [`crate::Ipv6Chain::MAX_HEADERS`].
+    /// There are more IPv6 extension headers than [`crate::Ipv6Chain::MAX_HEADERS`].
     #[error("ipv6: more than {limit} extension headers")]
     TooManyExtensions {
-        /// The limit that was passed.
+        /// The limit that was exceeded.
         limit: usize,
     },
-    /// Options that do not fit a header; only when building, never when parsing.
+    /// The options do not fit into a header. Returned only when building, never when parsing.
     #[error("{bytes} bytes of options exceed the limit of {limit}")]
     OptionsTooLong {
-        /// Length of the options.
+        /// Length of the options, in bytes.
         bytes: usize,
-        /// Maximum length.
+        /// Maximum length, in bytes.
         limit: usize,
     },
-    /// A packet that must not or cannot be fragmented.
+    /// The packet must not or cannot be fragmented.
     #[error("{layer}: cannot be fragmented to {mtu} bytes")]
     NotFragmentable {
         /// The layer.

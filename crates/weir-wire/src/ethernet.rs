@@ -1,6 +1,7 @@
 //! Ethernet II with up to two VLAN tags (IEEE 802.1Q, 802.1ad).
 //!
-//! A third tag is treated as payload. 802.3 frames, with a length instead of the type, have an unknown type here.
+//! A third tag is treated as payload. 802.3 frames, which contain a length instead of a type, are treated as frames of
+//! an unknown type.
 
 use crate::address::MacAddr;
 use crate::bytes::{array_at, require, tail, u16_at};
@@ -10,17 +11,17 @@ use crate::protocol::EtherType;
 /// One VLAN tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VlanTag {
-    /// Tag of a service provider (802.1ad, 0x88a8) rather than of a customer (802.1Q, 0x8100).
+    /// Whether this is the tag of a service provider (802.1ad, 0x88a8), not of a customer (802.1Q, 0x8100).
     pub service: bool,
     /// Priority (3 bits), drop eligible (1 bit), VLAN (12 bits).
     pub control: u16,
 }
 
 impl VlanTag {
-    /// Bytes of one tag on the wire.
+    /// Length of a tag in bytes.
     pub const LEN: usize = 4;
 
-    /// An 802.1Q tag of priority 0; `vlan` counts modulo 4096.
+    /// Returns an 802.1Q tag of priority 0. Only the lower 12 bits of `vlan` are used.
     #[must_use]
     pub const fn new(vlan: u16) -> Self {
         Self {
@@ -29,7 +30,7 @@ impl VlanTag {
         }
     }
 
-    /// An 802.1ad tag of priority 0; `vlan` counts modulo 4096.
+    /// Returns an 802.1ad tag of priority 0. Only the lower 12 bits of `vlan` are used.
     #[must_use]
     pub const fn service(vlan: u16) -> Self {
         Self {
@@ -38,13 +39,13 @@ impl VlanTag {
         }
     }
 
-    /// VLAN number, 0 to 4095.
+    /// Returns the VLAN number, 0 to 4095.
     #[must_use]
     pub const fn vlan(self) -> u16 {
         self.control & 0x0fff
     }
 
-    /// Priority, 0 to 7.
+    /// Returns the priority, 0 to 7.
     #[must_use]
     pub const fn priority(self) -> u16 {
         self.control >> 13
@@ -67,7 +68,7 @@ pub struct EthernetView<'a> {
 }
 
 impl<'a> EthernetView<'a> {
-    /// Bytes of the header without tags.
+    /// Length of the header in bytes, without tags.
     pub const HEADER_LEN: usize = 14;
     /// Maximum number of parsed tags.
     pub const MAX_TAGS: usize = 2;
@@ -75,7 +76,7 @@ impl<'a> EthernetView<'a> {
     /// Checks the header and the tags, not the payload.
     ///
     /// # Errors
-    /// [`ParseError::TooShort`] of [`Layer::Ethernet`] or [`Layer::Vlan`].
+    /// [`ParseError::TooShort`] for [`Layer::Ethernet`] or [`Layer::Vlan`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, ParseError> {
         require(Layer::Ethernet, bytes, Self::HEADER_LEN)?;
         let mut view = Self {
@@ -89,25 +90,25 @@ impl<'a> EthernetView<'a> {
         Ok(view)
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn dst(&self) -> MacAddr {
         MacAddr::new(array_at(self.bytes, 0))
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn src(&self) -> MacAddr {
         MacAddr::new(array_at(self.bytes, 6))
     }
 
-    /// Type of the payload, after the tags.
+    /// Returns the type of the payload, after the tags.
     #[must_use]
     pub fn ethertype(&self) -> EtherType {
         EtherType(u16_at(self.bytes, self.header_len() - 2))
     }
 
-    /// Tags, outermost first.
+    /// Returns the tags, outermost first.
     pub fn tags(&self) -> impl Iterator<Item = VlanTag> + use<'a> {
         let bytes = self.bytes;
         (0..self.tag_count).map(move |index| {
@@ -120,19 +121,19 @@ impl<'a> EthernetView<'a> {
         })
     }
 
-    /// Bytes before the payload, including tags.
+    /// Returns the number of bytes before the payload, including tags.
     #[must_use]
     pub fn header_len(&self) -> usize {
         Self::HEADER_LEN + self.tag_count * VlanTag::LEN
     }
 
-    /// The payload, including padding.
+    /// Returns the payload, including padding.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header_len())
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> EthernetHeader {
         EthernetHeader {
@@ -151,7 +152,7 @@ pub struct EthernetHeader {
     pub src: MacAddr,
     /// Destination address.
     pub dst: MacAddr,
-    /// Tags, outermost first; those past [`EthernetView::MAX_TAGS`] are written too, and parsed as payload.
+    /// Tags, outermost first. Tags beyond [`EthernetView::MAX_TAGS`] are written too, but parsed as payload.
     pub tags: Vec<VlanTag>,
     /// Type of the payload.
     pub ethertype: EtherType,

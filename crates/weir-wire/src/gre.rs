@@ -18,7 +18,7 @@ impl<'a> GreView<'a> {
     /// Offset of the checksum, if present.
     pub const CHECKSUM_OFFSET: usize = 4;
 
-    /// Checks flags, version and length. Bits that receivers must ignore by RFC 2784 (5 to 12) are ignored.
+    /// Checks flags, version and length. Bits 5 to 12, which receivers must ignore (RFC 2784), are ignored.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::UnsupportedFlags`].
@@ -44,7 +44,7 @@ impl<'a> GreView<'a> {
         Ok(view)
     }
 
-    /// Whether the checksum is valid; `None` if there is none.
+    /// Whether the checksum is valid; `None` if there is no checksum.
     #[must_use]
     pub fn checksum_valid(&self) -> Option<bool> {
         self.header()
@@ -52,13 +52,13 @@ impl<'a> GreView<'a> {
             .then(|| Sum::new().bytes(self.bytes).is_valid())
     }
 
-    /// The inner packet.
+    /// Returns the inner packet.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header().header_len())
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> GreHeader {
         GreHeader {
@@ -73,12 +73,12 @@ impl<'a> GreView<'a> {
 pub struct GreHeader {
     /// Type of the inner packet.
     pub protocol: EtherType,
-    /// Whether there is a checksum over header and payload.
+    /// Whether there is a checksum, which covers header and payload.
     pub checksum: bool,
 }
 
 impl GreHeader {
-    /// Bytes of the header: 4, or 8 with the checksum.
+    /// Returns the length of the header in bytes: 4, or 8 with the checksum.
     #[must_use]
     pub const fn header_len(self) -> usize {
         if self.checksum { 8 } else { 4 }

@@ -1,7 +1,7 @@
 //! GUE variant 0 (draft-ietf-intarea-gue) in the layout of Linux's fou module (`include/net/gue.h`), inside UDP.
 //!
-//! One option is supported, remote checksum offload, with the private flags word. Control messages, variant 1 and other
-//! flags are rejected, as by fou.
+//! One option is supported: remote checksum offload, with the private flags word. Control messages, variant 1 and other
+//! flags are rejected, like in fou.
 
 use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::{Sum, checksum};
@@ -12,27 +12,28 @@ const FLAG_PRIVATE: u16 = 0x0001;
 const PRIVATE_FLAG_REMOTE_CHECKSUM: u32 = 0x8000_0000;
 const CONTROL: u8 = 0x20;
 
-/// Remote checksum offload: where the receiver completes the inner packet's checksum (draft-herbert-remotecsumoff).
+/// Remote checksum offload: the position at which the receiver completes the inner packet's checksum
+/// (draft-herbert-remotecsumoff).
 ///
-/// The field at `offset` is sent with the folded sum of the pseudo header, not complemented. The receiver sums from
-/// `start` to the end and writes the complement to `offset`. Both are bytes from the end of the GUE header.
+/// The sender writes the folded sum of the pseudo header, not complemented, to the field at `offset`. The receiver sums
+/// from `start` to the end, and writes the complement to `offset`. Both offsets are in bytes from the end of the GUE
+/// header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteChecksum {
-    /// First byte of the sum: the start of the inner TCP or UDP header.
+    /// Offset of the first summed byte: the start of the inner TCP or UDP header.
     pub start: u16,
     /// Offset of the checksum field.
     pub offset: u16,
 }
 
 impl RemoteChecksum {
-    /// Writes the complete checksum into the inner packet, as the receiver does. Does nothing if the field is past the
-    /// end.
+    /// Writes the complete checksum to the inner packet, like the receiver. Does nothing if the field is past the end.
     pub fn complete(self, inner: &mut [u8]) {
         let sum = checksum(tail(inner, self.start.into()));
         put(inner, self.offset.into(), &sum.to_be_bytes());
     }
 
-    /// Replaces the checksum of a packet by the pseudo header's sum, as the sender does.
+    /// Replaces the checksum of a packet with the sum of the pseudo header, like the sender.
     pub fn defer(self, inner: &mut [u8], pseudo_header: Sum) {
         put(
             inner,
@@ -49,7 +50,7 @@ pub struct GueView<'a> {
 }
 
 impl<'a> GueView<'a> {
-    /// Bytes of the header without options.
+    /// Length of the header in bytes, without options.
     pub const MIN_HEADER_LEN: usize = 4;
 
     /// Checks variant, flags and lengths.
@@ -104,7 +105,7 @@ impl<'a> GueView<'a> {
         u16_at(self.bytes, 2)
     }
 
-    /// Zero if the header ends before them.
+    /// Returns the private flags; zero if the header ends before them.
     fn private_flags(&self) -> u32 {
         if self.flags() & FLAG_PRIVATE == 0 || self.header_len() < 8 {
             0
@@ -113,19 +114,19 @@ impl<'a> GueView<'a> {
         }
     }
 
-    /// Length of the header including options.
+    /// Returns the length of the header in bytes, including options.
     #[must_use]
     pub fn header_len(&self) -> usize {
         Self::MIN_HEADER_LEN + usize::from(u8_at(self.bytes, 0) & 0x1f) * 4
     }
 
-    /// The inner packet.
+    /// Returns the inner packet.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header_len())
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> GueHeader {
         let remote = self.private_flags() == PRIVATE_FLAG_REMOTE_CHECKSUM;
@@ -144,12 +145,12 @@ impl<'a> GueView<'a> {
 pub struct GueHeader {
     /// Protocol of the inner packet.
     pub protocol: IpProtocol,
-    /// Remote checksum offload.
+    /// Position of the checksum for remote checksum offload; `None` = not used.
     pub remote_checksum: Option<RemoteChecksum>,
 }
 
 impl GueHeader {
-    /// Bytes of the header: 4, or 12 with remote checksum offload.
+    /// Returns the length of the header in bytes: 4, or 12 with remote checksum offload.
     #[must_use]
     pub const fn header_len(self) -> usize {
         if self.remote_checksum.is_some() {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_what_fou_rejects() {
+    fn packets_that_fou_rejects_are_rejected() {
         let parse_error = |changes: &[(usize, u8)]| {
             let mut bytes = emitted(Some(REMOTE));
             for &(at, value) in changes {

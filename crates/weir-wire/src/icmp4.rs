@@ -1,6 +1,7 @@
 //! ICMP for IPv4 (RFC 792): echo, and the errors that quote a packet.
 //!
-//! Other messages keep their type, code and second word. The quoted packet is kept as bytes; `Packet::parse` parses it.
+//! Of other messages, type, code and second word are kept. A quoted packet is kept as bytes, which `Packet::parse`
+//! parses.
 
 use std::net::Ipv4Addr;
 
@@ -15,7 +16,7 @@ pub struct Icmpv4View<'a> {
 }
 
 impl<'a> Icmpv4View<'a> {
-    /// Bytes before the data: every registered message has them.
+    /// Number of bytes before the data. Every registered message has them.
     pub const HEADER_LEN: usize = 8;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;
@@ -29,19 +30,19 @@ impl<'a> Icmpv4View<'a> {
         Ok(Self { bytes })
     }
 
-    /// Whether the checksum over the whole message is valid.
+    /// Whether the checksum of the message is valid.
     #[must_use]
     pub fn checksum_valid(&self) -> bool {
         Sum::new().bytes(self.bytes).is_valid()
     }
 
-    /// Data of an echo message, or the packet quoted by an error.
+    /// Returns the data of an echo message, or the packet that an error quotes.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// Type, code and second word as a value.
+    /// Returns type, code and second word as a value.
     #[must_use]
     pub fn message(&self) -> Icmpv4Message {
         let (kind, code) = (u8_at(self.bytes, 0), u8_at(self.bytes, 1));
@@ -89,7 +90,7 @@ pub enum Icmpv4Message {
     },
     /// Type 3, code 4 (RFC 1191).
     FragmentationNeeded {
-        /// MTU of the next hop in bytes; 0 from a router that does not report it.
+        /// MTU of the next hop in bytes; 0 = the router does not report it.
         mtu: u16,
     },
     /// Type 3, other codes: 0 net, 1 host, 2 protocol, 3 port, 13 prohibited.
@@ -116,7 +117,7 @@ pub enum Icmpv4Message {
         /// Offset of the erroneous byte in the quoted packet.
         pointer: u8,
     },
-    /// Any other.
+    /// Any other message.
     Other {
         /// Type.
         kind: u8,
@@ -131,7 +132,7 @@ impl Icmpv4Message {
     /// Port unreachable.
     pub const PORT_UNREACHABLE: Self = Self::Unreachable { code: 3 };
 
-    /// Type and code.
+    /// Returns type and code.
     #[must_use]
     pub const fn kind_and_code(self) -> (u8, u8) {
         match self {

@@ -1,6 +1,6 @@
 //! ICMPv6 (RFC 4443): echo, and the errors that quote a packet. Neighbour discovery is in [`crate::NeighbourMessage`].
 //!
-//! Other messages keep their type, code and second word.
+//! Of other messages, type, code and second word are kept.
 
 use crate::bytes::{array_at, put, require, tail, u8_at};
 use crate::checksum::Sum;
@@ -13,7 +13,8 @@ pub struct Icmpv6View<'a> {
 }
 
 impl<'a> Icmpv6View<'a> {
-    /// Bytes before the data: every registered message has them, although only the first four are common to all.
+    /// Number of bytes before the data. Every registered message has them, although the format defines only the first
+    /// four.
     pub const HEADER_LEN: usize = 8;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 2;
@@ -33,13 +34,13 @@ impl<'a> Icmpv6View<'a> {
         pseudo_header.bytes(self.bytes).is_valid()
     }
 
-    /// Data of an echo message, or the packet quoted by an error.
+    /// Returns the data of an echo message, or the packet that an error quotes.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// Type, code and second word as a value.
+    /// Returns type, code and second word as a value.
     #[must_use]
     pub fn message(&self) -> Icmpv6Message {
         let (kind, code) = (u8_at(self.bytes, 0), u8_at(self.bytes, 1));
@@ -102,7 +103,7 @@ pub enum Icmpv6Message {
         /// Offset of the erroneous byte in the quoted packet.
         pointer: u32,
     },
-    /// Any other, neighbour discovery included.
+    /// Any other message, including neighbour discovery.
     Other {
         /// Type.
         kind: u8,
@@ -117,7 +118,7 @@ impl Icmpv6Message {
     /// Port unreachable.
     pub const PORT_UNREACHABLE: Self = Self::Unreachable { code: 4 };
 
-    /// Type and code.
+    /// Returns type and code.
     #[must_use]
     pub const fn kind_and_code(self) -> (u8, u8) {
         match self {
@@ -131,13 +132,13 @@ impl Icmpv6Message {
         }
     }
 
-    /// Whether the message is an error that quotes a packet: the four errors that RFC 4443 defines.
+    /// Whether the message is an error that quotes a packet, which the four errors of RFC 4443 do.
     #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self.kind_and_code().0, 1..=4)
     }
 
-    /// Appends the message with its data; `pseudo_header` must be of the length of both.
+    /// Appends the message with its data. `pseudo_header` must have been computed with the length of both.
     pub fn emit(self, payload: &[u8], pseudo_header: Sum, out: &mut Vec<u8>) {
         let start = out.len();
         let rest = match self {

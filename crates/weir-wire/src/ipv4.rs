@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791): header, options as opaque bytes, fragment fields.
 //!
-//! A view ends at the total length, so link padding is not part of the payload. Options are not interpreted.
+//! A view ends at the total length, so padding of the link is not part of the payload. Options are not interpreted.
 
 use std::net::Ipv4Addr;
 
@@ -23,10 +23,10 @@ pub struct Ipv4View<'a> {
 }
 
 impl<'a> Ipv4View<'a> {
-    /// Bytes of the header without options.
+    /// Length of the header in bytes, without options.
     pub const MIN_HEADER_LEN: usize = 20;
 
-    /// Checks version, header length and total length; the checksum is only reported.
+    /// Checks version, header length and total length, but not the checksum.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`], [`ParseError::BadLength`].
@@ -44,7 +44,8 @@ impl<'a> Ipv4View<'a> {
         })
     }
 
-    /// The same for a truncated packet, as quoted by ICMP errors: the total length may exceed the bytes.
+    /// Like [`Self::new`], for a packet that an ICMP error quotes, which may be truncated: the total length may exceed
+    /// the number of bytes.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -96,31 +97,31 @@ impl<'a> Ipv4View<'a> {
         Ok((view, total_len))
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn src(&self) -> Ipv4Addr {
         array_at::<4>(self.bytes, 12).into()
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn dst(&self) -> Ipv4Addr {
         array_at::<4>(self.bytes, 16).into()
     }
 
-    /// Protocol of the payload.
+    /// Returns the protocol of the payload.
     #[must_use]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol(u8_at(self.bytes, 9))
     }
 
-    /// Bytes of the header, options included: 20 to 60.
+    /// Returns the length of the header in bytes, including options: 20 to 60.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         self.header_len
     }
 
-    /// The total length field, in bytes.
+    /// Returns the total length field, in bytes.
     #[must_use]
     pub fn total_len(&self) -> usize {
         usize::from(u16_at(self.bytes, 2))
@@ -140,13 +141,13 @@ impl<'a> Ipv4View<'a> {
             .is_valid()
     }
 
-    /// The bytes from the end of the header to the total length.
+    /// Returns the bytes from the end of the header to the total length.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.bytes.get(self.header_len..).unwrap_or_default()
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> Ipv4Header {
         let fragment = u16_at(self.bytes, 6);
@@ -171,7 +172,7 @@ impl<'a> Ipv4View<'a> {
     }
 }
 
-/// The part of a datagram in a packet; [`Ipv4Fragment::WHOLE`] if it is not a fragment.
+/// The position of a fragment in its datagram; [`Ipv4Fragment::WHOLE`] if the packet is not a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ipv4Fragment {
     offset_units: u16,
@@ -179,14 +180,14 @@ pub struct Ipv4Fragment {
 }
 
 impl Ipv4Fragment {
-    /// Not a fragment.
+    /// The packet is not a fragment.
     pub const WHOLE: Self = Self {
         offset_units: 0,
         more: false,
     };
 
-    /// The part at `offset_bytes` of the datagram, rounded down to a multiple of 8; `more` is false for the last one.
-    /// Offsets are modulo 65536, because the field has 13 bits.
+    /// Returns the position of a fragment. `offset_bytes` is rounded down to a multiple of 8, and taken modulo 65536
+    /// because the field has 13 bits. `more` is false for the last fragment.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "masked to 13 bits")]
     pub const fn new(offset_bytes: usize, more: bool) -> Self {
@@ -197,7 +198,7 @@ impl Ipv4Fragment {
         Self { offset_units, more }
     }
 
-    /// Offset in bytes, a multiple of eight up to 65528.
+    /// Returns the offset in bytes, a multiple of eight up to 65528.
     #[must_use]
     pub const fn offset_bytes(self) -> usize {
         self.offset_units as usize * 8
@@ -209,7 +210,7 @@ impl Ipv4Fragment {
         self.more
     }
 
-    /// Whether this is a fragment.
+    /// Whether the packet is a fragment.
     #[must_use]
     pub const fn is_fragment(self) -> bool {
         self.more || self.offset_units != 0
@@ -227,20 +228,20 @@ pub struct Ipv4Header {
     pub protocol: IpProtocol,
     /// Time to live, in hops.
     pub ttl: u8,
-    /// DSCP (upper 6 bits, RFC 2474) and ECN (lower 2, RFC 3168).
+    /// DSCP (upper 6 bits, RFC 2474) and ECN (lower 2 bits, RFC 3168).
     pub tos: u8,
     /// Identification, the same in all fragments of a datagram.
     pub id: u16,
-    /// Routers must not fragment.
+    /// Whether routers must not fragment the packet (DF).
     pub dont_fragment: bool,
-    /// The part of the datagram.
+    /// The position of the fragment in its datagram.
     pub fragment: Ipv4Fragment,
     /// Options.
     pub options: HeaderOptions,
 }
 
 impl Ipv4Header {
-    /// A header with TTL 64, without options, not fragmented.
+    /// Returns a header with TTL 64 and without options, which is not a fragment.
     #[must_use]
     pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: IpProtocol) -> Self {
         Self {
@@ -256,7 +257,7 @@ impl Ipv4Header {
         }
     }
 
-    /// Bytes that [`Self::emit`] appends.
+    /// Returns the number of bytes that [`Self::emit`] appends.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         Ipv4View::MIN_HEADER_LEN + self.options.len()
@@ -288,7 +289,7 @@ impl Ipv4Header {
     }
 }
 
-/// Computes and writes the checksum of an IPv4 header of exactly the given bytes.
+/// Computes and writes the checksum of an IPv4 header, which consists of exactly these bytes.
 pub(crate) fn rewrite_checksum(header: &mut [u8]) {
     put(header, 10, &[0, 0]);
     let checksum = Sum::new().bytes(header).checksum();
@@ -329,7 +330,7 @@ mod tests {
         let view = Ipv4View::new(&bytes).unwrap();
         assert_eq!(view.header(), header());
         assert_eq!((view.header_len(), view.total_len()), (28, 36));
-        assert_eq!(view.payload(), [9; 8], "padding is no payload");
+        assert_eq!(view.payload(), [9; 8], "padding is not part of the payload");
         assert!(view.checksum_valid());
     }
 
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn contradicting_lengths_are_refused() {
+    fn inconsistent_lengths_are_rejected() {
         let parse_error = |at: usize, value: u8| {
             let mut bytes = packet(0);
             bytes[at] = value;

@@ -18,7 +18,7 @@ pub struct Ipv6View<'a> {
 }
 
 impl<'a> Ipv6View<'a> {
-    /// Bytes of the fixed header.
+    /// Length of the fixed header in bytes.
     pub const HEADER_LEN: usize = 40;
 
     /// Checks version and payload length.
@@ -39,7 +39,8 @@ impl<'a> Ipv6View<'a> {
         })
     }
 
-    /// The same for a truncated packet, as quoted by ICMP errors: the payload length may exceed the bytes.
+    /// Like [`Self::new`], for a packet that an ICMP error quotes, which may be truncated: the payload length may
+    /// exceed the number of bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadVersion`].
@@ -59,25 +60,25 @@ impl<'a> Ipv6View<'a> {
         })
     }
 
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn src(&self) -> Ipv6Addr {
         array_at::<16>(self.bytes, 8).into()
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn dst(&self) -> Ipv6Addr {
         array_at::<16>(self.bytes, 24).into()
     }
 
-    /// The next header: an extension header or the upper-layer protocol.
+    /// Returns the next header: an extension header or the upper-layer protocol.
     #[must_use]
     pub fn next_header(&self) -> IpProtocol {
         IpProtocol(u8_at(self.bytes, 6))
     }
 
-    /// The payload length field, in bytes: including extension headers.
+    /// Returns the payload length field, in bytes. It includes extension headers.
     #[must_use]
     pub fn payload_len(&self) -> usize {
         usize::from(u16_at(self.bytes, 4))
@@ -89,13 +90,13 @@ impl<'a> Ipv6View<'a> {
         self.complete
     }
 
-    /// Extension headers and payload.
+    /// Returns extension headers and payload.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> Ipv6Header {
         let word = u32_at(self.bytes, 0);
@@ -121,7 +122,7 @@ pub struct Ipv6Header {
     pub next_header: IpProtocol,
     /// Hop limit.
     pub hop_limit: u8,
-    /// DSCP (upper 6 bits) and ECN (lower 2).
+    /// DSCP (upper 6 bits) and ECN (lower 2 bits).
     pub traffic_class: u8,
     /// Flow label (RFC 6437); the lower 20 bits are written.
     pub flow_label: u32,
@@ -130,7 +131,7 @@ pub struct Ipv6Header {
 impl Ipv6Header {
     const FLOW_LABEL_MASK: u32 = 0x000f_ffff;
 
-    /// A header with hop limit 64.
+    /// Returns a header with hop limit 64.
     #[must_use]
     pub const fn new(src: Ipv6Addr, dst: Ipv6Addr, next_header: IpProtocol) -> Self {
         Self {
@@ -182,7 +183,11 @@ mod tests {
         let bytes = packet(3);
         let view = Ipv6View::new(&bytes).unwrap();
         assert_eq!(view.header(), header());
-        assert_eq!(view.payload(), [1, 2, 3, 4], "padding is no payload");
+        assert_eq!(
+            view.payload(),
+            [1, 2, 3, 4],
+            "padding is not part of the payload"
+        );
     }
 
     #[test]
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_checked() {
+    fn other_versions_are_rejected() {
         let mut bytes = packet(0);
         bytes[0] = 0x45;
         let error = ParseError::BadVersion {

@@ -1,15 +1,15 @@
 //! Packets as bytes: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
 //!
-//! Two interfaces, both pure functions over byte slices:
+//! There are two interfaces, both with pure functions over byte slices:
 //!
-//! * Per protocol, a checked **view** over bytes (`Ipv4View`: constructing it proves every length, so its accessors
-//!   cannot fail) and a small **header** value (`Ipv4Header`) that holds only valid field values, with `emit`.
-//! * For whole packets, [`Packet`]: a fluent builder that computes lengths and checksums unless they are overridden,
-//!   and a decoder into [`Parsed`], which [`describe`] formats as text.
+//! * For each protocol, a checked **view** of bytes (`Ipv4View`: its constructor verifies all lengths, so its accessors
+//!   cannot fail) and a small **header** value (`Ipv4Header`) with only valid field values and with `emit`.
+//! * For complete packets, [`Packet`]: a fluent builder, which computes lengths and checksums unless they are
+//!   overridden, and a decoder, which returns [`Parsed`]; [`describe`] formats it as text.
 //!
-//! The crate never panics on any input, does no I/O and uses neither clock nor random numbers: its output is
-//! deterministic. It does not reassemble fragments, track TCP streams or make forwarding decisions; that is
-//! `weir-flow`. It depends on no other crate of Weir.
+//! The crate does not panic on any input, does no I/O, and uses neither clocks nor random numbers: its output is
+//! deterministic. It does not reassemble fragments. TCP states and forwarding decisions are in `weir-flow`. The crate
+//! does not depend on other crates of Weir.
 //!
 //! ```
 //! use weir_wire::{Packet, TcpFlags};

@@ -1,7 +1,7 @@
 //! Neighbour discovery (RFC 4861): solicitation and advertisement, with the link address option.
 //!
-//! Other options are skipped. Router messages and redirects are not parsed. The hop limit, which must be 255, is
-//! part of the IPv6 header and not checked here.
+//! Other options are skipped. Router messages and redirects are not parsed. The hop limit, which must be 255, is a
+//! field of the IPv6 header and not checked here.
 
 use std::net::Ipv6Addr;
 
@@ -24,30 +24,30 @@ pub enum NeighbourMessage {
     Solicitation {
         /// The requested address.
         target: Ipv6Addr,
-        /// Link address of the sender; absent when it has no address yet.
+        /// Link address of the sender; `None` if the sender has no IP address yet.
         source_mac: Option<MacAddr>,
     },
     /// Advertises the link address of the target address.
     Advertisement {
         /// The advertised address.
         target: Ipv6Addr,
-        /// Its link address; may be absent in a reply to a unicast solicitation.
+        /// Link address of the target; may be `None` in a reply to a unicast solicitation.
         target_mac: Option<MacAddr>,
-        /// The sender is a router.
+        /// Whether the sender is a router.
         router: bool,
-        /// The message is a reply to a solicitation.
+        /// Whether the message is a reply to a solicitation.
         solicited: bool,
-        /// Replaces the receiver's cache entry.
+        /// Whether the receiver must replace an existing cache entry.
         overrides: bool,
     },
 }
 
 impl NeighbourMessage {
-    /// Reads a whole ICMPv6 message; its checksum is not verified here.
+    /// Parses a complete ICMPv6 message. The checksum is not verified.
     ///
     /// # Errors
-    /// [`ParseError::UnsupportedType`] for another message, [`ParseError::TooShort`], and [`ParseError::BadLength`] for
-    /// an option of length zero or past the end.
+    /// [`ParseError::UnsupportedType`] for other messages, [`ParseError::TooShort`], and [`ParseError::BadLength`] if
+    /// an option has length zero or ends past the end of the message.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let kind = u8_at(bytes, 0);
         if !matches!(kind, SOLICITATION | ADVERTISEMENT) {
@@ -76,7 +76,7 @@ impl NeighbourMessage {
         })
     }
 
-    /// Bytes that [`Self::emit`] appends.
+    /// Returns the number of bytes that [`Self::emit`] appends.
     #[must_use]
     pub const fn message_len(&self) -> usize {
         match self {
@@ -90,13 +90,13 @@ impl NeighbourMessage {
         }
     }
 
-    /// Appends the ICMPv6 message; `pseudo_header` must be of [`Self::message_len`].
+    /// Appends the ICMPv6 message. `pseudo_header` must have been computed with [`Self::message_len`].
     pub fn emit(&self, pseudo_header: Sum, out: &mut Vec<u8>) {
         let (message, body) = self.message();
         message.emit(&body, pseudo_header, out);
     }
 
-    /// The message's first eight bytes and what follows them.
+    /// Returns the first eight bytes of the message, and the bytes after them.
     pub(crate) fn message(&self) -> (Icmpv6Message, Vec<u8>) {
         let (kind, flags, target, option, mac) = match *self {
             Self::Solicitation { target, source_mac } => {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_options_are_skipped_and_broken_ones_refused() {
+    fn unknown_options_are_skipped_and_malformed_ones_rejected() {
         let message = NeighbourMessage::Solicitation {
             target: TARGET,
             source_mac: Some(MAC),

@@ -2,10 +2,10 @@
 
 use crate::error::ParseError;
 
-/// Up to 40 bytes of options, always a whole number of 32-bit words.
+/// Up to 40 bytes of options, always a multiple of four bytes.
 ///
-/// Both IPv4 (RFC 791) and TCP (RFC 9293) count their header in words with a 4-bit field and have 20 fixed bytes,
-/// so one type serves both.
+/// IPv4 (RFC 791) and TCP (RFC 9293) headers both have 20 fixed bytes and a 4-bit length field in words, so this type
+/// is used for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HeaderOptions {
     bytes: [u8; Self::MAX_LEN],
@@ -13,7 +13,7 @@ pub struct HeaderOptions {
 }
 
 impl HeaderOptions {
-    /// Maximum length after the 20 fixed bytes.
+    /// Maximum length in bytes, after the 20 fixed bytes of the header.
     pub const MAX_LEN: usize = 40;
     /// No options.
     pub const EMPTY: Self = Self {
@@ -21,10 +21,10 @@ impl HeaderOptions {
         len: 0,
     };
 
-    /// Pads the bytes to a whole word with End of Option List, which is zero in both protocols.
+    /// Pads the bytes to a multiple of four with End of Option List, which is zero in both protocols.
     ///
     /// # Errors
-    /// [`ParseError::OptionsTooLong`] past [`Self::MAX_LEN`].
+    /// [`ParseError::OptionsTooLong`] if there are more than [`Self::MAX_LEN`] bytes.
     pub fn new(options: &[u8]) -> Result<Self, ParseError> {
         let mut value = Self::EMPTY;
         let Some(target) = value.bytes.get_mut(..options.len()) else {
@@ -38,18 +38,18 @@ impl HeaderOptions {
         Ok(value)
     }
 
-    /// As many bytes of `options` as fit.
+    /// Returns options with as many bytes of `options` as fit.
     pub(crate) fn truncated(options: &[u8]) -> Self {
         Self::new(options.get(..Self::MAX_LEN).unwrap_or(options)).unwrap_or(Self::EMPTY)
     }
 
-    /// The options including padding.
+    /// Returns the options, including padding.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Length in bytes, a multiple of four.
+    /// Returns the length in bytes, a multiple of four.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len

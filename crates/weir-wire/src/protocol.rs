@@ -1,4 +1,4 @@
-//! Registered protocol numbers, and TCP's flags.
+//! Registered protocol numbers, and TCP flags.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -23,7 +23,7 @@ impl EtherType {
         matches!(self, Self::VLAN | Self::SERVICE_VLAN)
     }
 
-    /// The EtherType of an IP packet by its version field; `None` if it is not an IP packet.
+    /// Returns the EtherType of an IP packet, according to its version field, or `None` if it is not an IP packet.
     #[must_use]
     pub fn of_ip(packet: &[u8]) -> Option<Self> {
         match packet.first().map(|b| b >> 4) {
@@ -65,12 +65,13 @@ impl IpProtocol {
     pub const ESP: Self = Self(50);
     pub const AH: Self = Self(51);
     pub const ICMPV6: Self = Self(58);
-    /// Nothing follows (RFC 8200 section 4.7).
+    /// No header follows (RFC 8200 section 4.7).
     pub const NO_NEXT_HEADER: Self = Self(59);
     pub const DEST_OPTS: Self = Self(60);
     pub const SCTP: Self = Self(132);
 
-    /// The protocol that carries the IP packet `inner` in another; `None` if it is not an IP packet.
+    /// Returns the protocol number for encapsulating the IP packet `inner` in another one, or `None` if it is not an IP
+    /// packet.
     #[must_use]
     pub fn of_inner(inner: &[u8]) -> Option<Self> {
         match EtherType::of_ip(inner) {
@@ -104,7 +105,7 @@ impl fmt::Display for IpProtocol {
     }
 }
 
-/// TCP's control bits (RFC 9293 section 3.1; CWR and ECE by RFC 3168), combined with `|`.
+/// TCP control bits (RFC 9293 section 3.1; CWR and ECE: RFC 3168), combined with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct TcpFlags(pub u8);
 

@@ -1,4 +1,4 @@
-//! TCP's header (RFC 9293 section 3.1). Options are opaque bytes; streams and states belong to `weir-flow`.
+//! The TCP header (RFC 9293 section 3.1). Options are opaque bytes. TCP states are in `weir-flow`.
 
 use crate::bytes::{put, require, tail, u8_at, u16_at, u32_at};
 use crate::checksum::Sum;
@@ -14,12 +14,12 @@ pub struct TcpView<'a> {
 }
 
 impl<'a> TcpView<'a> {
-    /// Bytes of the header without options.
+    /// Length of the header in bytes, without options.
     pub const MIN_HEADER_LEN: usize = 20;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 16;
 
-    /// Checks the data offset against the bytes.
+    /// Checks the data offset.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadLength`].
@@ -38,19 +38,19 @@ impl<'a> TcpView<'a> {
         Ok(Self { bytes, header_len })
     }
 
-    /// Source port.
+    /// Returns the source port.
     #[must_use]
     pub fn src_port(&self) -> u16 {
         u16_at(self.bytes, 0)
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[must_use]
     pub fn dst_port(&self) -> u16 {
         u16_at(self.bytes, 2)
     }
 
-    /// The checksum field.
+    /// Returns the checksum field.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
@@ -62,19 +62,19 @@ impl<'a> TcpView<'a> {
         pseudo_header.bytes(self.bytes).is_valid()
     }
 
-    /// Bytes of the header, options included: 20 to 60.
+    /// Returns the length of the header in bytes, including options: 20 to 60.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         self.header_len
     }
 
-    /// Data.
+    /// Returns the data.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, self.header_len)
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> TcpHeader {
         let options = self
@@ -116,7 +116,7 @@ pub struct TcpHeader {
 }
 
 impl TcpHeader {
-    /// A header with a window of 65535 and nothing else.
+    /// Returns a header with a window of 65535; all other fields are zero.
     #[must_use]
     pub const fn new(src_port: u16, dst_port: u16) -> Self {
         Self {
@@ -131,7 +131,8 @@ impl TcpHeader {
         }
     }
 
-    /// Appends header and data; `pseudo_header` must be of the whole segment's length, 20 + options + data.
+    /// Appends header and data. `pseudo_header` must have been computed with the length of the segment: 20 + options +
+    /// data.
     pub fn emit(&self, payload: &[u8], pseudo_header: Sum, out: &mut Vec<u8>) {
         let start = out.len();
         let words = u8::try_from(self.header_len() / 4).unwrap_or(15);
@@ -150,7 +151,7 @@ impl TcpHeader {
         put(segment, TcpView::CHECKSUM_OFFSET, &checksum.to_be_bytes());
     }
 
-    /// Bytes of the header, options included.
+    /// Returns the length of the header in bytes, including options.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         TcpView::MIN_HEADER_LEN + self.options.len()

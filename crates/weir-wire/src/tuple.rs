@@ -21,7 +21,7 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// The tuple of the reply packets.
+    /// Returns the tuple of reply packets.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_goes_the_other_way() {
+    fn reversed_tuple_swaps_addresses_and_ports() {
         let tuple = FiveTuple {
             src: "2001:db8::1".parse().unwrap(),
             dst: "2001:db8::2".parse().unwrap(),

@@ -1,7 +1,8 @@
-//! UDP's header (RFC 768). A zero checksum means that there is none; over IPv6 only tunnels may omit it (RFC 6935).
+//! The UDP header (RFC 768). A checksum of zero means that there is none; over IPv6, only tunnels may omit the checksum
+//! (RFC 6935).
 
 use crate::bytes::{put, require, tail, u16_at};
-use crate::checksum::{Sum, udp_field};
+use crate::checksum::{Sum, udp_checksum_field};
 use crate::error::{Layer, LengthField, ParseError};
 
 /// A datagram with a consistent length.
@@ -11,12 +12,12 @@ pub struct UdpView<'a> {
 }
 
 impl<'a> UdpView<'a> {
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub const HEADER_LEN: usize = 8;
     /// Offset of the checksum.
     pub const CHECKSUM_OFFSET: usize = 6;
 
-    /// Checks the length; bytes after it are not part of the datagram.
+    /// Checks the length. Bytes after it are not part of the datagram.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::BadLength`].
@@ -35,7 +36,7 @@ impl<'a> UdpView<'a> {
         }
     }
 
-    /// A truncated datagram, whose length may exceed the bytes.
+    /// Like [`Self::new`], for a truncated datagram, whose length may exceed the number of bytes.
     ///
     /// # Errors
     /// [`ParseError::TooShort`].
@@ -44,43 +45,43 @@ impl<'a> UdpView<'a> {
         Ok(Self { bytes })
     }
 
-    /// Source port.
+    /// Returns the source port.
     #[must_use]
     pub fn src_port(&self) -> u16 {
         u16_at(self.bytes, 0)
     }
 
-    /// Destination port.
+    /// Returns the destination port.
     #[must_use]
     pub fn dst_port(&self) -> u16 {
         u16_at(self.bytes, 2)
     }
 
-    /// The length field, in bytes, header included.
+    /// Returns the length field, in bytes. It includes the header.
     #[must_use]
     pub fn length(&self) -> usize {
         usize::from(u16_at(self.bytes, 4))
     }
 
-    /// The checksum field; zero = none.
+    /// Returns the checksum field; zero = no checksum.
     #[must_use]
     pub fn checksum(&self) -> u16 {
         u16_at(self.bytes, Self::CHECKSUM_OFFSET)
     }
 
-    /// Whether the checksum is valid with this pseudo header; `None` if there is none.
+    /// Whether the checksum is valid with this pseudo header; `None` if there is no checksum.
     #[must_use]
     pub fn checksum_valid(&self, pseudo_header: Sum) -> Option<bool> {
         (self.checksum() != 0).then(|| pseudo_header.bytes(self.bytes).is_valid())
     }
 
-    /// Data.
+    /// Returns the data.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         tail(self.bytes, Self::HEADER_LEN)
     }
 
-    /// The header as a value.
+    /// Returns the header as a value.
     #[must_use]
     pub fn header(&self) -> UdpHeader {
         UdpHeader {
@@ -90,7 +91,7 @@ impl<'a> UdpView<'a> {
     }
 }
 
-/// The ports.
+/// The header fields, except length and checksum, which are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpHeader {
     /// Source port.
@@ -100,8 +101,8 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Appends header and data. The checksum is computed with `pseudo_header`, which must be of the datagram's length,
-    /// or left out with `None`. A length past 65535 is written as 65535.
+    /// Appends header and data. The checksum is computed with `pseudo_header`, which must have been computed with the
+    /// datagram's length, or omitted if it is `None`. A length above 65535 is written as 65535.
     pub fn emit(&self, payload: &[u8], pseudo_header: Option<Sum>, out: &mut Vec<u8>) {
         let start = out.len();
         let length = u16::try_from(UdpView::HEADER_LEN + payload.len()).unwrap_or(u16::MAX);
@@ -112,7 +113,7 @@ impl UdpHeader {
         out.extend(payload);
         if let Some(sum) = pseudo_header {
             let datagram = out.get_mut(start..).unwrap_or_default();
-            let checksum = udp_field(sum.bytes(datagram).checksum());
+            let checksum = udp_checksum_field(sum.bytes(datagram).checksum());
             put(datagram, UdpView::CHECKSUM_OFFSET, &checksum.to_be_bytes());
         }
     }
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_round_trip_without_what_follows_them() {
+    fn datagrams_round_trip_without_trailing_bytes() {
         let mut bytes = datagram(Some(Sum::new()));
         bytes.extend([0; 7]);
         let view = UdpView::new(&bytes).unwrap();
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn no_checksum_is_neither_right_nor_wrong() {
+    fn missing_checksum_is_neither_valid_nor_invalid() {
         assert_eq!(
             UdpView::new(&datagram(None))
                 .unwrap()
@@ -156,14 +157,14 @@ mod tests {
 
     #[test]
     fn zero_checksum_is_sent_as_all_ones() {
-        // The pseudo header that makes the computed checksum zero.
+        // A pseudo header with which the computed checksum is zero.
         let missing = Sum::new().bytes(&datagram(None)).checksum();
         let bytes = datagram(Some(Sum::new().word(missing)));
         assert_eq!(UdpView::new(&bytes).unwrap().checksum(), 0xffff);
     }
 
     #[test]
-    fn lengths_outside_the_bytes_are_refused() {
+    fn lengths_outside_the_bytes_are_rejected() {
         for length in [7, 12] {
             let mut bytes = datagram(None);
             bytes[5] = length;

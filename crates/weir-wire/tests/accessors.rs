@@ -1,4 +1,4 @@
-//! Shortcuts of decoded packets, faults of IPv6, and texts of messages, protocols and errors.
+//! Accessors of decoded packets, faults of IPv6 packets, and texts of messages, protocols and errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -77,7 +77,7 @@ fn five_tuple_is_that_of_the_outer_packet() {
 }
 
 #[test]
-fn quoted_beginning_has_ports() {
+fn truncated_quoted_packet_has_ports() {
     let original = Packet::ipv4(V4_SRC, V4_DST).tcp(40_000, 80).build();
     for (length, expected) in [
         (28, Some((40_000, 80))),
@@ -88,13 +88,13 @@ fn quoted_beginning_has_ports() {
             .port_unreachable(&original[..length])
             .build();
         let datagram = Packet::parse_ip(&error).unwrap();
-        let quoted = datagram.quoted().expect("a quoted packet");
+        let quoted = datagram.quoted().expect("quoted packet is decoded");
         assert_eq!(quoted.ports(), expected, "{length} bytes");
     }
 }
 
 #[test]
-fn ipv6_faults_change_their_field_only() {
+fn ipv6_faults_change_only_their_field() {
     let right = Packet::ipv6(V6_SRC, V6_DST)
         .ttl(9)
         .udp(1, 2)
@@ -124,7 +124,7 @@ fn ipv6_faults_change_their_field_only() {
 }
 
 #[test]
-fn either_family_is_built_with_one_builder() {
+fn ip_builder_builds_packets_of_both_families() {
     for (src, dst) in [
         (IpAddr::from(V4_SRC), IpAddr::from(V4_DST)),
         (IpAddr::from(V6_SRC), IpAddr::from(V6_DST)),
@@ -143,15 +143,15 @@ fn either_family_is_built_with_one_builder() {
         let text = weir_wire::describe(&reply);
         assert!(text.contains("echo reply, id 7, seq 9"), "{text}");
     }
-    let whole = Packet::ethernet(mac(1), mac(2))
+    let builder = Packet::ethernet(mac(1), mac(2))
         .ip(V4_SRC.into(), V4_DST.into())
         .dont_fragment();
-    let frame = whole.udp(1, 2).build();
+    let frame = builder.udp(1, 2).build();
     assert_eq!(frame[20] & 0x40, 0x40, "DF");
 }
 
 #[test]
-fn frames_of_a_fragmented_packet() {
+fn fragments_are_sent_in_frames() {
     let link = Packet::ethernet(mac(1), mac(2));
     for packet in [
         Packet::ipv4(V4_SRC, V4_DST)
@@ -173,7 +173,7 @@ fn frames_of_a_fragmented_packet() {
             assert_eq!(&frame[14..], part.as_slice());
         }
     }
-    // There is no room for any content, or it is a fragment already.
+    // No content fits, or the packet is already a fragment.
     for packet in [
         Packet::ipv6(V6_SRC, V6_DST)
             .udp(1, 2)
@@ -246,7 +246,7 @@ fn icmp_messages_have_texts() {
 }
 
 #[test]
-fn protocols_flags_and_addresses() {
+fn protocols_flags_and_addresses_have_texts() {
     for (protocol, name) in [
         (IpProtocol::HOP_BY_HOP, "hop-by-hop"),
         (IpProtocol::ICMP, "icmp"),

@@ -1,4 +1,4 @@
-//! The builder's faults: each changes the field it names and nothing else.
+//! Tests the builder's faults: each changes only its field.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,14 +17,14 @@ fn v4() -> Ipv4Builder {
     Packet::ipv4(V4_SRC, V4_DST)
 }
 
-/// The offsets at which two packets of one length differ.
+/// Returns the offsets at which two packets of the same length differ.
 fn differences(a: &[u8], b: &[u8]) -> Vec<usize> {
     assert_eq!(a.len(), b.len());
     (0..a.len()).filter(|&at| a[at] != b[at]).collect()
 }
 
 #[test]
-fn the_bytes_of_a_syn_are_those_of_the_rfcs() {
+fn bytes_of_a_syn_match_the_rfcs() {
     let frame = Packet::ethernet(
         MacAddr::new([2, 0, 0, 0, 0, 1]),
         MacAddr::new([2, 0, 0, 0, 0, 2]),
@@ -45,7 +45,7 @@ fn the_bytes_of_a_syn_are_those_of_the_rfcs() {
     #[rustfmt::skip]
     let expected = [
         2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x81, 0, 0, 10, 8, 0,
-        // The checksums stand here as numbers, so that builder and decoder cannot share an error.
+        // The checksums are constants here, so that builder and decoder cannot have the same error.
         0x45, 0x2e, 0, 46, 0x12, 0x34, 0x40, 0, 63, 6, 0xa5, 0x5c, 192, 0, 2, 1, 192, 0, 2, 10,
         0x9c, 0x40, 0, 80, 1, 2, 3, 4, 0, 0, 0, 0, 0x60, 2, 4, 0, 0x07, 0x19, 0, 0, 2, 4, 5, 0xb4, b'h', b'i',
     ];
@@ -53,7 +53,7 @@ fn the_bytes_of_a_syn_are_those_of_the_rfcs() {
 }
 
 #[test]
-fn faults_of_ipv4_touch_their_field_and_the_checksum() {
+fn ipv4_faults_change_only_their_field_and_the_checksum() {
     let right = v4().tcp(1, 2).build();
     for (wrong, fields) in [
         (v4().bad_checksum(), vec![10, 11]),
@@ -62,8 +62,8 @@ fn faults_of_ipv4_touch_their_field_and_the_checksum() {
         (v4().total_length(41), vec![3, 11]),
     ] {
         let wrong = wrong.tcp(1, 2).build();
-        let touched = differences(&right, &wrong);
-        assert_eq!(touched, fields, "{touched:?}");
+        let changed = differences(&right, &wrong);
+        assert_eq!(changed, fields, "{changed:?}");
     }
     let datagram = Packet::parse_ip(&v4().bad_checksum().tcp(1, 2).build()).unwrap();
     assert_eq!(datagram.header_checksum, ChecksumState::Invalid);
@@ -71,7 +71,7 @@ fn faults_of_ipv4_touch_their_field_and_the_checksum() {
 }
 
 #[test]
-fn faults_of_the_transports_are_found() {
+fn transport_faults_are_detected() {
     let state = |packet: Vec<u8>| Packet::parse_ip(&packet).unwrap().transport_checksum;
     assert_eq!(
         state(v4().tcp(1, 2).bad_checksum().build()),
@@ -103,12 +103,12 @@ fn faults_of_the_transports_are_found() {
         ChecksumState::Invalid
     );
     let bad = |layer, field, bytes, most| {
-        let least = if layer == Layer::Udp { 8 } else { 20 };
+        let min_len = if layer == Layer::Udp { 8 } else { 20 };
         Err(ParseError::BadLength {
             layer,
             field,
             bytes,
-            least,
+            least: min_len,
             most,
         })
     };
@@ -211,8 +211,8 @@ fn packet_with_dont_fragment_is_rejected() {
 }
 
 #[test]
-fn only_options_that_ask_for_it_are_in_every_fragment() {
-    // Record route (7) is not copied, a NOP between is not, loose source route (131) is.
+fn only_options_with_the_copied_flag_are_in_every_fragment() {
+    // Record route (7) and the NOP after it are not copied; loose source route (131) is.
     let packet = v4()
         .options(&[7, 3, 4, 1, 131, 3, 4, 0])
         .udp(1, 2)
@@ -269,7 +269,7 @@ fn tunnel_with_invalid_payload_parses() {
 }
 
 #[test]
-fn tunnels_are_followed_to_a_bounded_depth() {
+fn tunnels_are_decoded_up_to_a_maximum_depth() {
     let nested = (0..1000).fold(v4().udp(1, 2).build(), |inner, _| v4().ipip(&inner).build());
     let outer = Packet::parse_ip(&nested).unwrap();
     let depth = std::iter::successors(outer.inner(), |datagram| datagram.inner()).count();

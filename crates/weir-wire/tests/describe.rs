@@ -1,4 +1,4 @@
-//! Packets in words, as the messages of failing tests show them.
+//! Tests the descriptions of packets, which failing tests print.
 
 use insta::assert_snapshot;
 use weir_wire::{

@@ -1,5 +1,5 @@
-//! Properties for every input: no parser panics, built packets parse to the same fields, and fragments reassemble to
-//! the original packet.
+//! Properties for any input: no parser panics, built packets are parsed to the same fields, and fragments are
+//! reassembled to the original packet.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ use weir_wire::{
 const SRC: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 1]);
 const DST: MacAddr = MacAddr::new([2, 0, 0, 0, 0, 2]);
 
-/// Two addresses of one family.
+/// Generates two addresses of the same family.
 fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(a, b)| (IpAddr::V4(a.into()), IpAddr::V4(b.into()))),
@@ -23,7 +23,7 @@ fn addresses() -> impl Strategy<Value = (IpAddr, IpAddr)> {
     ]
 }
 
-/// A whole IP packet with TCP, UDP or ICMP.
+/// Generates complete IP packets with TCP, UDP or ICMP.
 fn packets() -> impl Strategy<Value = Vec<u8>> {
     let kinds = (
         0..4u8,
@@ -42,7 +42,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
                     .options(&options)
                     .payload(&payload)
                     .build(),
-                // Port 6080 would be read as GUE.
+                // Port 6080 would be parsed as GUE.
                 1 => ip.udp(a, b & 0x0fff).payload(&payload).build(),
                 2 => ip
                     .udp(a, b & 0x0fff)
@@ -55,7 +55,7 @@ fn packets() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-fn read_with_everything(bytes: &[u8]) {
+fn parse_with_all_parsers(bytes: &[u8]) {
     let _ = EthernetView::new(bytes).map(|view| (view.header(), view.payload().len()));
     let _ = ArpPacket::parse(bytes);
     let _ = NeighbourMessage::parse(bytes);
@@ -107,7 +107,7 @@ fn assert_ranges_lie_within(datagram: &Datagram, end: usize) {
     }
 }
 
-/// The IP packet that the fragments carry, its IPv6 fragment headers taken out.
+/// Returns the IP packet that the fragments contain, without IPv6 fragment headers.
 fn reassembled(parts: &[Vec<u8>]) -> Vec<u8> {
     let mut content = Vec::new();
     for part in parts {
@@ -137,11 +137,11 @@ proptest! {
 
     #[test]
     fn random_bytes_never_panic(bytes in vec(any::<u8>(), 0..200)) {
-        read_with_everything(&bytes);
+        parse_with_all_parsers(&bytes);
     }
 
     #[test]
-    fn random_bytes_behind_each_ethertype_never_panic(
+    fn random_bytes_after_each_ethertype_never_panic(
         mut bytes in vec(any::<u8>(), 14..200), kind in 0usize..5, version in prop_oneof![Just(0x45), Just(0x60)],
         protocol in prop_oneof![Just(0), Just(1), Just(4), Just(17), Just(41), Just(44), Just(47), Just(58), Just(60)],
     ) {
@@ -152,7 +152,7 @@ proptest! {
                 *byte = value;
             }
         }
-        read_with_everything(&bytes);
+        parse_with_all_parsers(&bytes);
     }
 
     #[test]
@@ -172,9 +172,9 @@ proptest! {
             let at = at.index(frame.len());
             frame[at] = value;
         }
-        read_with_everything(&frame);
+        parse_with_all_parsers(&frame);
         frame.truncate(cut.index(frame.len()));
-        read_with_everything(&frame);
+        parse_with_all_parsers(&frame);
     }
 
     #[test]
@@ -209,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn tunnels_give_back_the_inner_packet(
+    fn tunnels_contain_the_inner_packet(
         packet in packets(), (src, dst) in addresses(), kind in 0u8..6, sport: u16,
     ) {
         let gue = |checksum| encap_gue(src, dst, (sport, 6080), checksum, &packet);
@@ -228,35 +228,35 @@ proptest! {
         prop_assert_eq!(&inner.ip, &original.ip);
         prop_assert_eq!(&inner.transport, &original.transport);
         prop_assert_eq!(inner.transport_checksum, original.transport_checksum);
-        let mut carried = outer[inner.range.clone()].to_vec();
+        let mut received = outer[inner.range.clone()].to_vec();
         if let weir_wire::Transport::Tunnel { header: TunnelHeader::Gue(_, header), .. } = &datagram.transport
             && let Some(remote) = header.remote_checksum
         {
             prop_assert_eq!(kind, 5);
             let RemoteChecksum { start, offset } = remote;
-            prop_assert!(usize::from(start) < usize::from(offset) && usize::from(offset) < carried.len());
-            prop_assert_ne!(&carried, &packet);
-            remote.complete(&mut carried);
+            prop_assert!(usize::from(start) < usize::from(offset) && usize::from(offset) < received.len());
+            prop_assert_ne!(&received, &packet);
+            remote.complete(&mut received);
         }
-        prop_assert!(equal_but_for_udp_zero(&carried, &packet, &original), "{:?}", diff(&carried, &packet));
+        prop_assert!(equal_but_for_udp_zero(&received, &packet, &original), "{:?}", diff(&received, &packet));
     }
 
     #[test]
-    fn fragments_carry_the_whole_packet(packet in packets(), mtu in 68usize..700) {
-        // Options differ between first and later fragments; these packets have none.
+    fn fragments_contain_the_complete_packet(packet in packets(), mtu in 68usize..700) {
+        // Options differ between the first and later fragments, so these packets have none.
         match fragment(&packet, mtu, 7) {
             Ok(parts) if parts.len() == 1 => prop_assert_eq!(&parts[0], &packet),
             Ok(parts) => {
                 prop_assert!(parts.iter().all(|part| part.len() <= mtu));
-                let whole = reassembled(&parts);
-                prop_assert_eq!(&whole, &packet);
+                let complete = reassembled(&parts);
+                prop_assert_eq!(&complete, &packet);
             }
             Err(error) => prop_assert!(false, "{}", error),
         }
     }
 
     #[test]
-    fn fragments_keep_the_headers_that_belong_to_each(payload in vec(any::<u8>(), 600..900), with_routing: bool) {
+    fn fragments_contain_the_per_fragment_headers(payload in vec(any::<u8>(), 600..900), with_routing: bool) {
         let builder = Packet::ipv6(1u128.into(), 2u128.into()).hop_by_hop();
         let builder = if with_routing { builder.routing(0) } else { builder };
         let packet = builder.dest_opts().udp(1, 2).payload(&payload).build();
@@ -293,16 +293,16 @@ proptest! {
     }
 }
 
-/// A completed UDP checksum of zero is written as zero by the receiver of a remote checksum, where the sender had all
-/// ones.
-fn equal_but_for_udp_zero(carried: &[u8], packet: &[u8], original: &Datagram) -> bool {
-    if carried == packet {
+/// Whether packets are equal, except that a UDP checksum may be zero where the sender had all ones: the receiver of a
+/// remote checksum writes a completed checksum of zero as zero.
+fn equal_but_for_udp_zero(received: &[u8], packet: &[u8], original: &Datagram) -> bool {
+    if received == packet {
         return true;
     }
     let at = original.payload.start - 2;
     original.protocol == IpProtocol::UDP
-        && carried[at..at + 2] == [0, 0]
+        && received[at..at + 2] == [0, 0]
         && packet[at..at + 2] == [0xff, 0xff]
-        && carried[..at] == packet[..at]
-        && carried[at + 2..] == packet[at + 2..]
+        && received[..at] == packet[..at]
+        && received[at + 2..] == packet[at + 2..]
 }

@@ -139,11 +139,11 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
             ("ping", "up", 100, "ping"),
             ("script", "up", 10, "exit code 12"),
             ("slow", "down", 0, "no answer within 500ms"),
-            ("file", "up", 42, "file says 42"),
+            ("file", "up", 42, "file contains 42"),
         ],
     );
     std::fs::write(&weight, "7\n").expect("the file is written");
-    wait_for_each(&world, &[("file", "up", 7, "file says 7")]);
+    wait_for_each(&world, &[("file", "up", 7, "file contains 7")]);
     std::fs::remove_file(&weight).expect("it was there");
     wait_for_each(&world, &[("file", "down", 0, "No such file")]);
 }

@@ -1,4 +1,4 @@
-//! Packets without a flow: selects the service and server, and creates entries.
+//! Handles packets without a flow: selects the service and the server, and creates entries.
 
 use weir_abi::{
     Addr, DEST_LOCAL, DEST_SNAT, DEST_STRICT, DEVICE_REDIRECT, DEVICE_SEND, Dest, Forward,
@@ -14,20 +14,20 @@ use super::{Arrival, Job, Load, Model, Scheduler, Verdict, template};
 use crate::key::{Tuple, scaled, steer_hash};
 use crate::state;
 
-/// Maximum number of servers that a nat flow tries if their reverse tuples are in use.
+/// Maximum number of servers that are tried for a nat flow if their reverse tuples are in use.
 const NAT_SERVER_TRIES: u64 = 4;
-/// Entries of the spread table that are tried to find a server with translation.
+/// Number of entries of the spread table that are tried to find a server with translation.
 const NAT_SERVER_PICKS: u64 = 4;
 /// Maximum number of source ports that snat tries.
 const SNAT_PORT_TRIES: u32 = 16;
 
-/// A server, and the flow's entry if it got one.
+/// The index of a server, and the tuple of the flow's entry if it has one.
 type Bound = (u32, Option<Tuple>);
 
 /// Why a nat flow has no entry.
 enum NatFailure {
     Conflict,
-    Refused(Reason),
+    Rejected(Reason),
 }
 
 impl<S: Scheduler> Model<S> {
@@ -40,11 +40,13 @@ impl<S: Scheduler> Model<S> {
     ) -> Verdict {
         match self.service_for(job) {
             None => self.pass(Reason::PassNotOurs),
-            Some(0) if self.config.is_snat_alone(job.layout.dst) => self.pass(Reason::PassNotOurs),
+            Some(0) if self.config.is_only_snat_source(job.layout.dst) => {
+                self.pass(Reason::PassNotOurs)
+            }
             Some(0) => self.pass(Reason::PassNoService),
             Some(service) => match self.bind(job, service, untracked, rebind) {
                 Ok((dest, entry)) => {
-                    self.learn_client(job, dest);
+                    self.store_client_hop(job, dest);
                     self.send_to_server(job, dest, entry)
                 }
                 Err(reason) => self.unbound(job, service, reason),
@@ -81,10 +83,10 @@ impl<S: Scheduler> Model<S> {
             .cloned()
             .unwrap_or_default();
         let tcp = job.layout.protocol == IpProtocol::TCP;
-        let begins = !tcp || rebind || self.begins(job.layout.tcp_flags);
+        let may_start_flow = !tcp || rebind || self.may_start_flow(job.layout.tcp_flags);
         if !row.has_extent {
-            // A packet that cannot begin a flow belongs to none, with or without servers.
-            return Err(if begins {
+            // A packet that cannot begin a flow belongs to no flow, whether or not there are servers.
+            return Err(if may_start_flow {
                 Reason::DropNoServer
             } else {
                 Reason::PassNoFlow
@@ -94,7 +96,7 @@ impl<S: Scheduler> Model<S> {
             .persistence
             .as_ref()
             .map(|rule| template::key(job, service, rule));
-        if !begins {
+        if !may_start_flow {
             if !untracked && !row.steers() {
                 return Err(Reason::PassNoFlow);
             }
@@ -114,7 +116,7 @@ impl<S: Scheduler> Model<S> {
                     if self.config.dests.contains_key(&chosen)
                         && !self.add_template(key, chosen, job.now, rule.ticks)
                     {
-                        // Without a template, the client's hash selects the same server for its flows.
+                        // Without a template, the client's hash selects the same server for all its flows.
                         spread(&row, hash)
                     } else {
                         chosen
@@ -162,7 +164,7 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Binds without an entry; nat translates without one, but source rewriting needs one.
+    /// Binds without an entry. Translation works without one, but source translation (snat) needs an entry.
     fn bind_one_packet(&mut self, chosen: u32, dest: &Dest) -> Result<Bound, Reason> {
         if dest.flags & DEST_SNAT != 0 {
             return Err(Reason::DropNoPlace);
@@ -171,8 +173,8 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, None))
     }
 
-    /// The scheduler's server. If datagrams were forwarded without an entry, the spread table's server, so that a flow
-    /// keeps its server when it gets an entry.
+    /// Returns the scheduler's server. If datagrams may have been forwarded without an entry, returns the spread
+    /// table's server, so that a flow keeps its server when it gets an entry.
     fn choose(&mut self, job: &Job, service: u32, row: &ServiceRow, hash: u64) -> u32 {
         let keeps_flows =
             job.layout.protocol == IpProtocol::UDP && row.flags & SERVICE_ONE_PACKET == 0;
@@ -196,21 +198,21 @@ impl<S: Scheduler> Model<S> {
         self.scheduler.choose(service, &arrival, &load).unwrap_or(0)
     }
 
-    /// Whether a TCP packet begins a flow: SYN without RST; with `sloppy_tcp` any packet without RST.
-    fn begins(&self, flags: TcpFlags) -> bool {
+    /// Whether a TCP packet begins a flow: SYN without RST, or with `sloppy_tcp` any packet without RST.
+    fn may_start_flow(&self, flags: TcpFlags) -> bool {
         let sloppy = self.config.settings.flags & SETTINGS_SLOPPY_TCP != 0;
         (sloppy || flags.contains(TcpFlags::SYN)) && !flags.contains(TcpFlags::RST)
     }
 
-    /// Binds by the spread table without an entry: each packet of the flow selects the same server. Not possible
-    /// under nat, whose replies need an entry.
+    /// Binds without an entry, with the spread table: each packet of the flow selects the same server. This is not
+    /// possible with nat, because replies need an entry.
     fn bind_stateless(
         &mut self,
         job: &Job,
         row: &ServiceRow,
         template: Option<Tuple>,
         nat: Reason,
-        begins: bool,
+        may_start_flow: bool,
     ) -> Result<Bound, Reason> {
         let chosen = match template {
             None => spread(row, row.spread_hash(job)),
@@ -223,7 +225,7 @@ impl<S: Scheduler> Model<S> {
         if dest.forward == Forward::Nat as u8 {
             return Err(nat);
         }
-        if begins {
+        if may_start_flow {
             self.mark_untracked(job);
             self.live.entry(chosen).or_default().stateless += 1;
         }
@@ -262,7 +264,7 @@ impl<S: Scheduler> Model<S> {
         self.flows.insert(tuple, flow);
     }
 
-    /// Binds to the scheduler's server, or to others of the spread table if its reverse tuple is in use.
+    /// Binds to the scheduler's server, or to another server of the spread table if the reverse tuple is in use.
     fn bind_nat(
         &mut self,
         job: &Job,
@@ -274,9 +276,9 @@ impl<S: Scheduler> Model<S> {
         for attempt in 1..=NAT_SERVER_TRIES {
             match self.bind_nat_to(job, row, chosen, template) {
                 Ok(bound) => return Ok(bound),
-                Err(NatFailure::Refused(reason)) => return Err(reason),
+                Err(NatFailure::Rejected(reason)) => return Err(reason),
                 Err(NatFailure::Conflict) => {
-                    let Some(other) = self.other_that_translates(job, row, attempt) else {
+                    let Some(other) = self.other_server_with_translation(job, row, attempt) else {
                         break;
                     };
                     chosen = other;
@@ -286,8 +288,14 @@ impl<S: Scheduler> Model<S> {
         Err(Reason::DropNatConflict)
     }
 
-    /// Picks another server with translation; the spread table also contains servers with other forwards.
-    fn other_that_translates(&self, job: &Job, row: &ServiceRow, attempt: u64) -> Option<u32> {
+    /// Selects another server with translation. The spread table may also contain servers with other forwarding
+    /// methods.
+    fn other_server_with_translation(
+        &self,
+        job: &Job,
+        row: &ServiceRow,
+        attempt: u64,
+    ) -> Option<u32> {
         (0..NAT_SERVER_PICKS)
             .map(|pick| {
                 let step = (attempt * NAT_SERVER_PICKS + pick).wrapping_mul(GOLDEN_64);
@@ -306,7 +314,7 @@ impl<S: Scheduler> Model<S> {
         chosen: u32,
         template: Option<Tuple>,
     ) -> Result<Bound, NatFailure> {
-        let no_slot = || NatFailure::Refused(Reason::DropNoPlace);
+        let no_slot = || NatFailure::Rejected(Reason::DropNoPlace);
         let dest = *self.config.dests.get(&chosen).ok_or_else(no_slot)?;
         let tuple = job.layout.tuple();
         let to_client = Tuple {
@@ -352,13 +360,14 @@ impl<S: Scheduler> Model<S> {
         Ok((chosen, Some(tuple)))
     }
 
-    /// Returns the tuple if it is unused. An expired flow that waits for the sweep is removed.
+    /// Returns the tuple if it is unused. If an expired flow, which the sweep has not removed yet, uses it, removes
+    /// this flow.
     fn free_reply(&mut self, reply: Tuple, now: u32) -> Option<Tuple> {
-        let holder = self.flows.get(&reply).and_then(|flow| match flow.kind {
+        let forward_tuple = self.flows.get(&reply).and_then(|flow| match flow.kind {
             Kind::Reverse => flow.peer,
             Kind::Forward | Kind::Template => None,
         });
-        if let Some(forward) = holder
+        if let Some(forward) = forward_tuple
             && self
                 .flows
                 .get(&forward)
@@ -369,7 +378,7 @@ impl<S: Scheduler> Model<S> {
         (!self.flows.contains(&reply)).then_some(reply)
     }
 
-    /// Searches source addresses and ports, starting at a point that the hash selects.
+    /// Searches for an unused source address and port, starting at a point that the hash selects.
     fn snat_reply(
         &mut self,
         job: &Job,
@@ -378,7 +387,7 @@ impl<S: Scheduler> Model<S> {
     ) -> Result<Tuple, NatFailure> {
         let (first, last) = row.snat_ports;
         if row.snat_addresses.is_empty() || last < first {
-            return Err(NatFailure::Refused(Reason::DropNoPlace));
+            return Err(NatFailure::Rejected(Reason::DropNoPlace));
         }
         let span = u32::from(last - first) + 1;
         for step in 0..SNAT_PORT_TRIES {
@@ -398,11 +407,11 @@ impl<S: Scheduler> Model<S> {
                 return Ok(reply);
             }
         }
-        Err(NatFailure::Refused(Reason::DropSnatExhausted))
+        Err(NatFailure::Rejected(Reason::DropSnatExhausted))
     }
 
-    /// Learns the next hop of a nat client from its packets, if the kernel's routes are not used.
-    fn learn_client(&mut self, job: &Job, dest: u32) {
+    /// Stores the next hop of a nat client from its packet, if client learning is enabled.
+    fn store_client_hop(&mut self, job: &Job, dest: u32) {
         let nat = self
             .config
             .dests
@@ -417,7 +426,7 @@ impl<S: Scheduler> Model<S> {
         };
         let hop = HopParts {
             ifindex: self.config.ingress,
-            flags: HOP_READY | self.sends(self.config.ingress),
+            flags: HOP_READY | self.hop_flags(self.config.ingress),
             dmac: mac(6),
             smac: mac(0),
             vlan: HOP_VLAN_KEEP,
@@ -428,31 +437,37 @@ impl<S: Scheduler> Model<S> {
             .insert(super::forward::client_slot(client), (client, hop));
     }
 
-    /// The flags that a next hop inherits from its device.
-    fn sends(&self, ifindex: u32) -> u8 {
+    /// Returns the flags that a next hop inherits from its device.
+    fn hop_flags(&self, ifindex: u32) -> u8 {
         let flags = self
             .config
             .devices
             .get(&ifindex)
             .map_or(0, |device| device.flags);
-        let flag = |of_device: u32, of_hop: u8| if flags & of_device != 0 { of_hop } else { 0 };
+        let flag = |device_flag: u32, hop_flag: u8| {
+            if flags & device_flag != 0 {
+                hop_flag
+            } else {
+                0
+            }
+        };
         flag(DEVICE_SEND, HOP_SEND) | flag(DEVICE_REDIRECT, HOP_REDIRECT)
     }
 }
 
-/// Whether a server's flows are translated. A local server with the VIP's address receives packets unchanged.
+/// Whether flows to a server are translated. A local server with the VIP's address receives packets unchanged.
 fn translates(dest: &Dest, job: &Job) -> bool {
-    let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
-    dest.forward == Forward::Nat as u8 && !at_itself
+    let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == job.layout.dst;
+    dest.forward == Forward::Nat as u8 && !is_local_vip
 }
 
 impl ServiceRow {
-    /// Whether the packet alone determines the server, on every director with the same servers.
+    /// Whether the server depends only on the packet, on all directors with the same servers.
     fn steers(&self) -> bool {
         self.hashed && self.persistence.is_none()
     }
 
-    /// The hash for the spread table, for a client without persistence.
+    /// Returns the hash for the spread table, for a client without persistence.
     pub(super) fn spread_hash(&self, job: &Job) -> u64 {
         if self.steers() {
             steer_hash(&job.layout.tuple())
@@ -462,7 +477,7 @@ impl ServiceRow {
     }
 }
 
-/// The spread table's server for a hash; 0 = none.
+/// Returns the spread table's server for a hash; 0 = none.
 pub(super) fn spread(row: &ServiceRow, hash: u64) -> u32 {
     let length = u32::try_from(row.spread.len()).unwrap_or(u32::MAX);
     row.spread

@@ -1,4 +1,4 @@
-//! The model's configuration: the rows that user space writes into the maps.
+//! The model's configuration: the rows that user space writes to the maps.
 
 use std::collections::HashMap;
 
@@ -17,18 +17,18 @@ pub struct Persistence {
     pub scope: u8,
 }
 
-/// A service: its row, and the table that spreads flows without an entry.
+/// A service: its row, and the spread table for flows without an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRow {
     /// `SERVICE_*`.
     pub flags: u32,
-    /// Whether the service has an extent; false = it never had a server.
+    /// Whether the service has an extent; false = the service never had a server.
     pub has_extent: bool,
-    /// Whether its scheduler chooses the server that `spread` contains for a flow.
+    /// Whether the scheduler chooses the server that `spread` contains for a flow.
     pub hashed: bool,
-    /// `None` = every flow is scheduled.
+    /// Persistence; `None` = every flow is scheduled.
     pub persistence: Option<Persistence>,
-    /// Dest ids over the flow hash; empty = no usable server.
+    /// Indices of servers by flow hash; empty = no usable server.
     pub spread: Vec<u32>,
     /// Source addresses of snat.
     pub snat_addresses: Vec<Addr>,
@@ -49,14 +49,14 @@ pub struct PortRange {
     pub service: u32,
 }
 
-/// A VIP: the services of ports without an exact listener.
+/// A VIP: the services for ports without an exact listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
     /// `VIP_*`.
     pub flags: u32,
-    /// Service of every other TCP port, 0 = none.
+    /// Service for all other TCP ports; 0 = none.
     pub any_tcp: u32,
-    /// Service of every other UDP port, 0 = none.
+    /// Service for all other UDP ports; 0 = none.
     pub any_udp: u32,
     /// Ranges, disjoint per protocol.
     pub ranges: Vec<PortRange>,
@@ -65,13 +65,13 @@ pub struct VipRow {
 /// The content of the data plane's maps except flows and counters.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The flow table's secret.
+    /// The secret key of the flow table.
     pub secret: [u64; 2],
     /// Initial number of buckets of the flow table; see [`super::Model::resize`].
     pub buckets: u32,
     /// Timeouts, budgets, flags.
     pub settings: Settings,
-    /// Addresses that concern Weir.
+    /// The address filter.
     pub filter: Box<Filter>,
     /// VIPs by address.
     pub vips: HashMap<Addr, VipRow>,
@@ -90,7 +90,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// A configuration without services, with a table of `buckets` buckets.
+    /// Returns a configuration without services, with a flow table of `buckets` buckets.
     #[must_use]
     pub fn new(secret: [u64; 2], buckets: u32) -> Self {
         Self {
@@ -108,15 +108,15 @@ impl Config {
         }
     }
 
-    /// Whether an address is only used as a source of snat.
+    /// Whether an address is used only as a source address of snat.
     #[must_use]
-    pub(crate) fn is_snat_alone(&self, addr: Addr) -> bool {
+    pub(crate) fn is_only_snat_source(&self, addr: Addr) -> bool {
         let vip = self.vips.get(&addr);
         vip.is_some_and(|vip| vip.flags & (VIP_ECHO | VIP_SNAT) == VIP_SNAT)
     }
 
-    /// The service for a packet to this address: exact port, then range, then any port. `None` when
-    /// the address is not a VIP, `Some(0)` when no service listens there.
+    /// Returns the service for a packet to this address: by exact port, then by range, then the one for any port.
+    /// Returns `None` if the address is not a VIP, and `Some(0)` if no service listens on the port.
     #[must_use]
     pub fn service(&self, addr: Addr, port: u16, protocol: u8) -> Option<u32> {
         if let Some(service) = self.listeners.get(&(addr, port, protocol)) {

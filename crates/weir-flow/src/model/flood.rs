@@ -1,4 +1,4 @@
-//! New flows beyond the budget: they get no entry, and their part of the hash space is marked.
+//! Handles new flows beyond the budget: they get no entry, and their part of the hash space is marked.
 
 use weir_abi::{Forward, MARKS_LOG2, SERVICE_ONE_PACKET, State};
 use weir_wire::{IpProtocol, TcpFlags};
@@ -7,7 +7,7 @@ use super::bind::spread;
 use super::config::ServiceRow;
 use super::{Job, Model, Scheduler};
 
-/// A limit of events per tick.
+/// A limit on events per tick.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Budget {
     tick: u32,
@@ -15,47 +15,47 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn take(&mut self, now: u32, most: u32) -> bool {
+    pub(super) fn take(&mut self, now: u32, limit: u32) -> bool {
         if self.tick != now {
             *self = Self { tick: now, used: 0 };
         }
-        let available = self.used < most;
+        let available = self.used < limit;
         self.used += u32::from(available);
         available
     }
 
-    fn is_spent(&self, now: u32, most: u32) -> bool {
+    fn is_spent(&self, now: u32, limit: u32) -> bool {
         let used = if self.tick == now { self.used } else { 0 };
-        used >= most
+        used >= limit
     }
 }
 
-/// The mark of a packet's flow.
-fn part(job: &Job) -> (bool, u64) {
+/// Returns the key of a packet's untracked mark: whether it is UDP, and the top bits of the hash.
+fn mark_key(job: &Job) -> (bool, u64) {
     let udp = job.layout.protocol == IpProtocol::UDP;
     (udp, job.hash >> (64 - MARKS_LOG2))
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Takes from the budget of new entries. Returns whether the flow gets no entry; datagrams under nat always get
-    /// one.
+    /// Takes an entry from the budget of new entries. Returns whether the flow gets no entry. Datagrams with nat always
+    /// get one.
     pub(super) fn over_budget(&mut self, job: &Job, row: &ServiceRow, hash: u64) -> bool {
-        let most = self.config.settings.syn_budget;
-        if self.syn_budget.take(job.now, most) {
+        let limit = self.config.settings.syn_budget;
+        if self.syn_budget.take(job.now, limit) {
             return false;
         }
         job.layout.protocol == IpProtocol::TCP || !self.spread_translates(hash, row)
     }
 
-    /// Whether a packet is forwarded by its hash without a flow lookup: a SYN beyond the budget of a service whose
-    /// scheduler only uses the hash.
+    /// Whether a packet is forwarded by its hash, without a flow lookup: a SYN beyond the budget, to a service whose
+    /// scheduler uses only the hash.
     pub(super) fn skips_lookup(&self, job: &Job) -> bool {
         let layout = &job.layout;
-        let begins = layout.protocol == IpProtocol::TCP
+        let may_start_flow = layout.protocol == IpProtocol::TCP
             && layout.tcp_flags.contains(TcpFlags::SYN)
             && !layout.tcp_flags.contains(TcpFlags::RST);
-        let most = self.config.settings.syn_budget;
-        if !begins || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, most) {
+        let limit = self.config.settings.syn_budget;
+        if !may_start_flow || self.is_mark_ingress() || !self.syn_budget.is_spent(job.now, limit) {
             return false;
         }
         let listener = (layout.tuple().dst, layout.tuple().dport, layout.protocol.0);
@@ -70,16 +70,16 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    /// Whether the spread table's server needs an entry.
+    /// Whether the spread table's server needs an entry, because its flows are translated.
     pub(super) fn spread_translates(&self, hash: u64, row: &ServiceRow) -> bool {
         let dest = self.config.dests.get(&spread(row, hash));
         dest.is_some_and(|dest| dest.forward == Forward::Nat as u8)
     }
 
-    /// Marks that flows with this part of the hash may exist without an entry.
+    /// Sets the untracked mark for the part of the hash space that contains the packet's flow.
     pub(super) fn mark_untracked(&mut self, job: &Job) {
         let settings = &self.config.settings;
-        let (udp, bits) = part(job);
+        let (udp, bits) = mark_key(job);
         let ticks = if udp {
             settings.timeouts[State::Udp as usize]
         } else {
@@ -89,9 +89,9 @@ impl<S: Scheduler> Model<S> {
         self.untracked.insert((udp, bits), until);
     }
 
-    /// Whether flows with this part of the hash may exist without an entry.
+    /// Whether the untracked mark is set for the part of the hash space that contains the packet's flow.
     pub(super) fn is_untracked(&self, job: &Job) -> bool {
-        let until = self.untracked.get(&part(job));
+        let until = self.untracked.get(&mark_key(job));
         until.is_some_and(|until| until.wrapping_sub(job.now).cast_signed() >= 0)
     }
 }

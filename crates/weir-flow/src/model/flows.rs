@@ -1,4 +1,4 @@
-//! The model's flow entries, and their counters.
+//! The flow entries of the model, and their counters.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use crate::state;
 /// Direction of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Client to VIP.
+    /// Packets from the client to the VIP.
     Forward,
-    /// Server to client under nat; state and counts are the forward entry's.
+    /// Packets from the server to the client, with nat; state and counters are in the forward entry.
     Reverse,
-    /// A persistent client's choice.
+    /// The server of a persistent client.
     Template,
 }
 
@@ -27,31 +27,32 @@ pub struct Flow {
     pub kind: Kind,
     /// Index of the server.
     pub dest: u32,
-    /// Index of its slot in the table.
+    /// Index of the entry's slot in the table.
     pub index: u32,
     /// State; not updated in reverse entries.
     pub state: State,
-    /// Whether it counts as active.
+    /// Whether the flow counts as active.
     pub active: bool,
     /// Whether replies bypass the director.
     pub one_sided: bool,
-    /// Tick of the last packet that changed it.
+    /// Tick of the last packet that updated the entry.
     pub seen: u32,
-    /// The other direction under nat.
+    /// Tuple of the other direction, with nat.
     pub peer: Option<Tuple>,
-    /// The device on which its first packet arrived.
+    /// The device on which the first packet arrived.
     pub ingress: u32,
-    /// Whether a template selected its server.
+    /// Whether a template selected the server.
     pub by_template: bool,
-    /// That template, as long as it exists.
+    /// Tuple of this template, while it exists.
     pub template: Option<Tuple>,
-    /// For a template: number of its live flows.
+    /// For a template: number of live flows.
     pub flow_count: u32,
-    /// For a template: its timeout.
+    /// For a template: its timeout, in ticks.
     pub ticks: u32,
 }
 
-/// Entries by tuple, forward and reverse: two flows cannot share a tuple. Each has a slot; their number is limited.
+/// Forward and reverse entries, and templates, by tuple: two flows cannot share a tuple. Each entry has a slot, so
+/// their number is limited.
 #[derive(Clone, Debug)]
 pub(super) struct Flows {
     entries: HashMap<Tuple, Flow>,
@@ -59,7 +60,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// An empty table of `buckets` buckets.
+    /// Creates an empty table of `buckets` buckets.
     pub(super) fn new(buckets: u32) -> Self {
         Self {
             entries: HashMap::new(),
@@ -79,7 +80,7 @@ impl Flows {
         self.entries.iter()
     }
 
-    /// Allocates a slot for an entry with this hash; `None` = all of its buckets are full.
+    /// Allocates a slot for an entry with this hash. Returns `None` if all buckets for the hash are full.
     pub(super) fn allocate(&mut self, hash: u64) -> Option<u32> {
         self.slots.allocate(hash)
     }
@@ -103,7 +104,7 @@ impl Flows {
         self.entries.contains_key(tuple)
     }
 
-    /// Allocates a slot for every entry in a table of another size; an entry without a slot is kept with `NO_PLACE`.
+    /// Allocates a slot for every entry in a table of another size. An entry without a slot is kept, with `NO_PLACE`.
     pub(super) fn resize(&mut self, buckets: u32, hash: impl Fn(&Tuple) -> u64) {
         self.slots = SlotAllocator::new(buckets);
         for (tuple, flow) in &mut self.entries {
@@ -113,7 +114,8 @@ impl Flows {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Adds `by` to a server's count of one class, and to its pool's if that is a separate row.
+    /// Adds `by` to a server's number of active or inactive flows, and to that of its pool if the pool has a separate
+    /// row.
     pub(super) fn count_class(&mut self, dest: u32, active: bool, by: i64) {
         let shared = self.config.dests.get(&dest).map_or(dest, |row| row.live);
         let rows = if shared == dest {
@@ -139,7 +141,7 @@ impl<S: Scheduler> Model<S> {
         self.update_upper(dest);
     }
 
-    /// Sets a server's overload flag if a flow has reached its upper threshold.
+    /// Sets a server's overload flag if its flows have reached the upper threshold.
     pub(super) fn update_upper(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
@@ -150,14 +152,14 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Counts a SYN of a flow that is not established.
+    /// Counts a SYN of a flow that is not established yet.
     pub(super) fn count_syn(&mut self, dest: u32, state: State) {
         if state == State::SynRecv {
             self.live.entry(dest).or_default().syns += 1;
         }
     }
 
-    /// Clears a server's overload flag if enough of its flows ended (ip_vs_unbind_dest).
+    /// Clears a server's overload flag if enough of its flows have ended (ip_vs_unbind_dest).
     fn update_overload(&mut self, dest: u32) {
         let Some(row) = self.config.dests.get(&dest) else {
             return;
@@ -173,28 +175,28 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Applies a packet and its new state to a forward entry. UDP flows keep their class.
+    /// Updates a forward entry with a packet and its new state. UDP flows remain active or inactive.
     pub(super) fn advance(&mut self, tuple: &Tuple, next: State, now: u32) {
         let Some(flow) = self.flows.entries.get_mut(tuple) else {
             return;
         };
-        let was = flow.active;
+        let was_active = flow.active;
         if next != flow.state && next != State::Udp {
             flow.active = state::is_active(next);
         }
         let answered = (flow.state, next) == (State::SynRecv, State::Established);
         flow.state = next;
         flow.seen = now;
-        let (dest, is) = (flow.dest, flow.active);
+        let (dest, is_active) = (flow.dest, flow.active);
         self.live.entry(dest).or_default().answered += u64::from(answered);
         let template = flow.template.filter(|_| next == State::Established);
         if let Some(template) = template.and_then(|template| self.flows.entries.get_mut(&template))
         {
             template.state = State::Established;
         }
-        if was != is {
-            self.count_class(dest, is, 1);
-            self.count_class(dest, was, -1);
+        if was_active != is_active {
+            self.count_class(dest, is_active, 1);
+            self.count_class(dest, was_active, -1);
         }
     }
 
@@ -205,7 +207,7 @@ impl<S: Scheduler> Model<S> {
         };
         if flow.kind == Kind::Template {
             self.live.entry(flow.dest).or_default().persistent -= 1;
-            // Its flows are no longer counted, not even by a later template of the same client.
+            // The template's flows are no longer counted, not even by a later template of the same client.
             for other in self.flows.entries.values_mut() {
                 other.template = other.template.filter(|template| template != tuple);
             }

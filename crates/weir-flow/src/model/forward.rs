@@ -1,6 +1,6 @@
-//! Forwards a packet to its server by the server's forwarding method, or back to its client under nat.
+//! Forwards a packet to its server, with the server's forwarding method, or back to its client, with nat.
 //!
-//! All checks that may reject a packet precede the first change to it.
+//! All checks that may reject a packet are made before the packet is changed.
 
 use weir_abi::{
     Addr, CLIENT_SLOTS, DEST_LOCAL, DEST_SNAT, Dest, Forward, HOP_READY, HOP_REDIRECT, HOP_SEND,
@@ -16,13 +16,13 @@ use crate::encap;
 use crate::key::Tuple;
 use crate::state::{self, View};
 
-/// The row of `weir_clients` for an address.
+/// Returns the row of `weir_clients` for an address.
 pub(super) const fn client_slot(addr: Addr) -> u32 {
     ((addr.lo ^ addr.hi).wrapping_mul(GOLDEN_64) >> 52) as u32 & (CLIENT_SLOTS - 1)
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Forwards to the server of a flow; `entry` is the flow's tuple if it has an entry.
+    /// Forwards a packet to the server of its flow. `entry` is the flow's tuple if the flow has an entry.
     pub(super) fn send_to_server(
         &mut self,
         job: &mut Job,
@@ -82,7 +82,7 @@ impl<S: Scheduler> Model<S> {
         self.transmit(job, &hop, None)
     }
 
-    /// Forwards a nat server's packet to the client, with the VIP as source.
+    /// Forwards a packet from a nat server to the client, with the VIP as source.
     pub(super) fn reply(&mut self, job: &mut Job, reverse: &Flow) -> Verdict {
         let forward = reverse
             .peer
@@ -136,7 +136,8 @@ impl<S: Scheduler> Model<S> {
         (job.layout.ip_len > mtu).then(|| self.refuse(job, Reason::DropTooBig, mtu))
     }
 
-    /// Addresses and ports towards the server under nat. With snat, the source is the destination of its replies.
+    /// Returns the addresses and ports of the packet to the server, with nat. With snat, the source is the destination
+    /// of the server's replies.
     fn translation(&self, job: &Job, dest: &Dest, entry: Option<Tuple>) -> Translation {
         let layout = &job.layout;
         let mut to = Translation {
@@ -157,8 +158,8 @@ impl<S: Scheduler> Model<S> {
         to
     }
 
-    /// The learned next hop of a client; without one, the device on which it arrived, and the tc program resolves the
-    /// rest.
+    /// Returns the learned next hop of a client. If there is none, returns only the device on which the packet arrived:
+    /// the tc program resolves the next hop.
     fn hop_to_client(&mut self, client: Addr, ingress: u32) -> Option<HopParts> {
         let row = self.clients.entry(client_slot(client)).or_default();
         if row.0 != client {

@@ -1,4 +1,4 @@
-//! Firewall marks: packets from the device to which marked packets are routed.
+//! Firewall marks: handles packets from the device to which marked packets are routed.
 
 use core::net::Ipv6Addr;
 
@@ -7,7 +7,7 @@ use weir_abi::{Addr, MARK_MAC};
 use super::{Job, Model, Scheduler};
 use crate::family::Family;
 
-/// The content of such a frame's source MAC.
+/// The content of the source MAC address of a marked frame.
 pub(super) struct FrameMark {
     pub(super) mark: u32,
     /// The device on which the packet arrived; 0 = unknown.
@@ -15,18 +15,18 @@ pub(super) struct FrameMark {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Whether packets currently arrive from that device.
+    /// Whether packets currently arrive from the device for marked packets.
     pub(super) fn is_mark_ingress(&self) -> bool {
         let exit = self.config.settings.mark_exit;
         exit != 0 && exit == self.config.ingress
     }
 
-    /// Whether a frame comes from that device and has its MAC address.
+    /// Whether a frame comes from the device for marked packets and has its MAC address.
     pub(super) fn is_marked(&self, frame: &[u8]) -> bool {
         self.is_mark_ingress() && frame.get(..6) == Some(&MARK_MAC.to_le_bytes()[..6])
     }
 
-    /// The mark that a frame contains.
+    /// Returns the mark in a frame, if it contains one.
     pub(super) fn mark_of(&self, job: &Job) -> Option<FrameMark> {
         let bytes: [u8; 6] = job.frame.get(6..12)?.try_into().ok()?;
         let [a, b, c, d, e, f] = bytes;
@@ -36,14 +36,14 @@ impl<S: Scheduler> Model<S> {
         })
     }
 
-    /// The device on which a packet arrived.
+    /// Returns the device on which a packet arrived.
     pub(super) fn origin(&self, job: &Job) -> u32 {
         self.mark_of(job)
             .map_or(self.config.ingress, |mark| mark.origin)
     }
 
-    /// The service for a packet, by its mark or its destination: `None` when the address is not a VIP or no service has
-    /// the mark, `Some(0)` when no service listens there.
+    /// Returns the service for a packet, by its mark or its destination. Returns `None` if the address is not a VIP or
+    /// no service has the mark, and `Some(0)` if no service listens on the port.
     pub(super) fn service_for(&self, job: &Job) -> Option<u32> {
         let layout = &job.layout;
         let Some(FrameMark { mark, .. }) = self.mark_of(job) else {

@@ -1,10 +1,9 @@
 //! The reference model: processes one packet and returns its outcome.
 //!
-//! [`Model::packet`] follows the stages of the data plane: parse, check whether the packet concerns Weir, look up the
-//! flow, bind a new one, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server),
-//! `forward` (towards servers and clients), `refuse` (ICMP errors), `sync` (flows of other directors).
-//! Received ICMP messages and fragments have stages that the model does not cover: their verdict is
-//! [`Verdict::Unmodelled`].
+//! [`Model::packet`] has the stages of the data plane: parse the packet, apply the address filter, look up the flow,
+//! bind a new flow, forward. Files: `config` (configuration), `flows` (entries), `bind` (choice of a server), `forward`
+//! (to servers and clients), `refuse` (ICMP errors and resets), `sync` (flows of other directors). The stages for
+//! received ICMP messages and fragments are not modelled: their verdict is [`Verdict::Unmodelled`].
 
 mod bind;
 mod config;
@@ -37,7 +36,7 @@ use flows::Flows;
 /// The data plane's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To the network stack.
+    /// Passed to the network stack.
     Pass,
     /// Dropped.
     Drop,
@@ -45,18 +44,18 @@ pub enum Verdict {
     Tx,
     /// Sent through another device.
     Redirect(u32),
-    /// To the tc program, which resolves the neighbour and sends.
+    /// Passed to the tc program, which resolves the neighbour and sends the packet.
     ToTc(PacketMeta),
-    /// Decided by a stage that the model does not cover.
+    /// Handled by a stage that is not modelled.
     Unmodelled,
 }
 
 /// Metadata for the tc program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMeta {
-    /// The device to send by.
+    /// Index of the outgoing device.
     pub ifindex: u32,
-    /// The next hop, unless it is the packet's destination.
+    /// The next hop; `None` = the packet's destination.
     pub next_hop: Option<Addr>,
 }
 
@@ -78,7 +77,7 @@ pub struct Load {
     pub active: u64,
     /// Inactive flows.
     pub inactive: u64,
-    /// The server is at its upper threshold.
+    /// Whether the server is at its upper threshold.
     pub overloaded: bool,
 }
 
@@ -87,15 +86,16 @@ pub struct Load {
 pub struct Arrival<'a> {
     /// The packet's tuple.
     pub tuple: &'a Tuple,
-    /// Its keyed hash.
+    /// Keyed hash of the tuple.
     pub hash: u64,
-    /// The tick.
+    /// Current tick.
     pub now: u32,
 }
 
-/// Chooses servers; implemented by the caller.
+/// Chooses servers. Implemented by the caller.
 pub trait Scheduler {
-    /// The server for a new flow of a service, or none. `load` reads the counts of a `weir_live` row.
+    /// Returns the server for a new flow of a service, or `None` if no server is usable. `load` returns the counters in
+    /// a row of `weir_live`.
     fn choose(
         &mut self,
         service: u32,
@@ -114,9 +114,9 @@ pub struct Model<S> {
     live: HashMap<u32, Live>,
     traffic: HashMap<u32, Traffic>,
     reasons: HashMap<Reason, u64>,
-    /// By protocol and top bits of the hash: the tick until which flows may exist without an entry.
+    /// Untracked marks: by protocol and top bits of the hash, the tick until which flows may exist without an entry.
     untracked: HashMap<(bool, u64), u32>,
-    /// Next hops of clients by slot of `weir_clients`.
+    /// Next hops of clients, by slot of `weir_clients`.
     clients: HashMap<u32, (Addr, HopParts)>,
     syn_budget: Budget,
     reject_budget: Budget,
@@ -133,7 +133,7 @@ struct Job {
 }
 
 impl<S: Scheduler> Model<S> {
-    /// A model without flows.
+    /// Creates a model without flows.
     pub fn new(config: Config, scheduler: S) -> Self {
         Self {
             key: FlowKey::new(config.secret),
@@ -151,54 +151,54 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The configuration, to change it as user space changes rows; flows are kept.
+    /// Returns the configuration for changes, as user space changes rows. Flows are kept.
     pub fn config_mut(&mut self) -> &mut Config {
         &mut self.config
     }
 
-    /// Changes the table's size. The slots of flows then differ from the data plane's, which moves them in another
-    /// order.
+    /// Changes the size of the flow table. The slots of flows then differ from those in the data plane, which moves
+    /// flows in another order.
     pub fn resize(&mut self, buckets: u32) {
         self.config.buckets = buckets;
         self.flows.resize(buckets, |tuple| self.key.hash(tuple));
     }
 
-    /// The schedulers.
+    /// Returns the scheduler.
     pub fn scheduler_mut(&mut self) -> &mut S {
         &mut self.scheduler
     }
 
-    /// Every flow's forward and reverse directions, in no order.
+    /// Returns all entries, in arbitrary order.
     pub fn flows(&self) -> impl Iterator<Item = (&Tuple, &Flow)> {
         self.flows.iter()
     }
 
-    /// Counters of a row.
+    /// Returns the counters of a row.
     pub fn live(&self, row: u32) -> Live {
         self.live.get(&row).copied().unwrap_or_default()
     }
 
-    /// Counters of a row, to change them independently of packets.
+    /// Returns the counters of a row, for changes that are independent of packets.
     pub fn live_mut(&mut self, row: u32) -> &mut Live {
         self.live.entry(row).or_default()
     }
 
-    /// Packets and bytes of a server.
+    /// Returns the packet and byte counters of a server.
     pub fn traffic(&self, dest: u32) -> Traffic {
         self.traffic.get(&dest).copied().unwrap_or_default()
     }
 
-    /// Count of a reason.
+    /// Returns the counter of a reason.
     pub fn count(&self, reason: Reason) -> u64 {
         self.reasons.get(&reason).copied().unwrap_or(0)
     }
 
-    /// Removes expired flows and templates, as the sweep does. Returns how many were removed.
+    /// Removes expired flows and templates, like the sweep. Returns the number of removed entries.
     pub fn sweep(&mut self, now: u32) -> usize {
         let expired: Vec<Tuple> = self
             .flows
@@ -217,7 +217,7 @@ impl<S: Scheduler> Model<S> {
         removed
     }
 
-    /// The outcome of a frame that arrives at tick `now`.
+    /// Processes a frame that arrives at tick `now`. Returns its outcome.
     pub fn packet(&mut self, frame: &[u8], now: u32) -> Outcome {
         self.counted.clear();
         let mut job = None;
@@ -254,8 +254,8 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// An ICMP error contains the flow's tuple only in its quote, so complete ICMP messages to any address are
-    /// inspected.
+    /// Handles a packet that the address filter does not accept. An ICMP error contains the flow's tuple only in the
+    /// packet that it quotes, so complete ICMP messages to any address are examined.
     fn not_ours(&mut self, layout: &Layout, frame: &[u8]) -> Verdict {
         if layout.cold == Cold::Icmp && layout.l3 + layout.ip_len <= frame.len() {
             return Verdict::Unmodelled;
@@ -263,7 +263,7 @@ impl<S: Scheduler> Model<S> {
         self.pass(Reason::PassNotOurs)
     }
 
-    /// Whether the address filter accepts a packet. A packet without parsed addresses has zero addresses.
+    /// Whether the address filter accepts a packet. Addresses that were not parsed count as zero.
     fn concerns(&self, addresses: Option<(Addr, Addr)>) -> bool {
         let (src, dst) = addresses.unwrap_or_default();
         self.config.filter.may_be_to(dst) || self.config.filter.may_be_from(src)
@@ -350,8 +350,8 @@ impl<S: Scheduler> Model<S> {
         }
     }
 
-    /// Closes a flow. The entry is kept until it expires, so that every packet is answered. A UDP entry is not
-    /// refreshed, so a client that continues to send then gets another server.
+    /// Closes a flow. The entry is kept until it expires, so that every packet is rejected with a response. The timeout
+    /// of a UDP entry is not restarted, so that a client that continues to send eventually gets another server.
     fn close(&mut self, tuple: &Tuple, flow: &Flow, now: u32) {
         if tuple.protocol == IpProtocol::TCP.0 || flow.state != State::Close {
             self.advance(tuple, State::Close, now);
@@ -377,7 +377,7 @@ impl<S: Scheduler> Model<S> {
     }
 
     fn next_state(&self, job: &Job, flow: &Flow) -> State {
-        // Also if the flow was closed because its server was removed and the server is back.
+        // A UDP flow that was closed because its server was removed is reopened if the server is available again.
         if job.layout.protocol.0 != 6 {
             return State::Udp;
         }
@@ -388,7 +388,7 @@ impl<S: Scheduler> Model<S> {
         };
         match job.layout.protocol {
             IpProtocol::TCP => state::next(flow.state, view, job.layout.tcp_flags),
-            // Also if the flow was closed while its server was removed.
+            // Not reached: other protocols are handled above.
             _ => State::Udp,
         }
     }
@@ -418,15 +418,15 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// What happens to a packet of an existing flow.
+/// The action for a packet of an existing flow.
 enum FlowAction {
     Continue,
     End(Reason),
-    /// The server was removed; each packet is answered with a rejection.
+    /// Reject the packet, because the server was removed.
     Reset,
-    /// The packet is dropped and the entry is kept.
+    /// Drop the packet and keep the entry.
     Discard(Reason),
-    /// Handle like a packet without a flow; `any_packet` = also if it is not a SYN.
+    /// Handle the packet like one without a flow. `any_packet`: even if it is not a SYN.
     Rebind {
         any_packet: bool,
     },

@@ -1,8 +1,8 @@
-//! Rejections by the director: an ICMP error to the sender that quotes the packet, or a TCP reset.
+//! Rejects packets: sends an ICMP error that quotes the packet, or a TCP reset, to the sender.
 //!
-//! The source is the address that the packet was sent to. Packets that must not be answered (RFC 1122 section 3.2.2,
-//! RFC 4443 section 2.4; resets) and those beyond the budget are dropped with the same reason, except for services
-//! without servers and removed servers, where the reasons for rejecting and dropping differ.
+//! The source is the packet's destination address. Packets to which no response may be sent (RFC 1122 section 3.2.2,
+//! RFC 4443 section 2.4; resets) and packets beyond the budget are dropped with the same reason, except for services
+//! without servers and removed servers, for which the reasons for rejecting and dropping differ.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,23 +14,25 @@ use crate::edit;
 use crate::family::Family;
 use crate::parse::Layout;
 
-/// An ICMPv4 error has at most 576 bytes (RFC 1812 section 4.3.2.3).
-const QUOTE_V4: usize = 576 - 20 - 8;
-/// An ICMPv6 error fits the minimum MTU (RFC 4443 section 2.4).
-const QUOTE_V6: usize = IPV6_MIN_MTU - 40 - 8;
+/// Maximum length of the quote in an ICMPv4 error, in bytes: the error has at most 576 bytes (RFC 1812 section
+/// 4.3.2.3).
+const QUOTE_MAX_V4: usize = 576 - 20 - 8;
+/// Maximum length of the quote in an ICMPv6 error, in bytes: the error must fit into the minimum MTU (RFC 4443 section
+/// 2.4).
+const QUOTE_MAX_V6: usize = IPV6_MIN_MTU - 40 - 8;
 const IPV6_MIN_MTU: usize = 1280;
-/// Internetwork control (RFC 1812 section 4.3.2.5).
+/// TOS of ICMP errors: internetwork control (RFC 1812 section 4.3.2.5).
 const TOS: u8 = 0xc0;
 
 impl<S: Scheduler> Model<S> {
-    /// Rejects a packet and notifies its sender. `mtu` is used for [`Reason::DropTooBig`].
+    /// Rejects a packet, with a response to its sender if allowed. `mtu` is used only for [`Reason::DropTooBig`].
     pub(super) fn refuse(&mut self, job: &mut Job, reason: Reason, mtu: usize) -> Verdict {
-        let most = self.config.settings.reject_budget;
+        let limit = self.config.settings.reject_budget;
         let reset = reason == Reason::RejectRemoved && job.layout.protocol == IpProtocol::TCP;
-        let may_answer = has_unicast_source(&job.layout)
+        let may_respond = has_unicast_source(&job.layout)
             && job.frame.first().is_some_and(|first| first & 1 == 0)
             && !(reset && job.layout.tcp_flags.contains(TcpFlags::RST));
-        if !may_answer || !self.reject_budget.take(job.now, most) {
+        if !may_respond || !self.reject_budget.take(job.now, limit) {
             return self.drop(match reason {
                 Reason::RejectNoServer => Reason::DropNoServer,
                 Reason::RejectRemoved => Reason::DropRemoved,
@@ -39,9 +41,9 @@ impl<S: Scheduler> Model<S> {
         }
         self.count_reason(reason);
         let packet = if reset {
-            reset_of(job)
+            build_reset(job)
         } else {
-            error(job, reason, mtu)
+            build_icmp_error(job, reason, mtu)
         };
         job.frame.truncate(job.layout.l3);
         job.frame.extend(packet);
@@ -70,7 +72,7 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Whether the source is a single host: not unspecified or multicast; in IPv4 also not broadcast, "this network",
+/// Whether the source is a single host: not unspecified or multicast; for IPv4, also not broadcast, "this network",
 /// reserved or loopback.
 fn has_unicast_source(layout: &Layout) -> bool {
     let octets = layout.src.octets();
@@ -80,23 +82,23 @@ fn has_unicast_source(layout: &Layout) -> bool {
     }
 }
 
-fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
+fn build_icmp_error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
     let Layout {
         family, l3, ip_len, ..
     } = job.layout;
     let (from, to) = (job.layout.dst, job.layout.src);
-    let (ip, most, mtu) = match family {
+    let (ip, quote_max, mtu) = match family {
         Family::V4 => {
             let ip = Packet::ipv4(v4(from), v4(to)).dont_fragment();
-            (IpBuilder::V4(ip), QUOTE_V4, mtu)
+            (IpBuilder::V4(ip), QUOTE_MAX_V4, mtu)
         }
         Family::V6 => {
             let ip = Packet::ipv6(Ipv6Addr::from(from.octets()), Ipv6Addr::from(to.octets()));
-            (IpBuilder::V6(ip), QUOTE_V6, mtu.max(IPV6_MIN_MTU))
+            (IpBuilder::V6(ip), QUOTE_MAX_V6, mtu.max(IPV6_MIN_MTU))
         }
     };
     // A multiple of four bytes, so that the checksum needs no padding.
-    let quoted = ip_len.min(most) & !3;
+    let quoted = ip_len.min(quote_max) & !3;
     let quote = job.frame.get(l3..l3 + quoted).unwrap_or_default();
     let ip = ip.ttl(64).tos(TOS);
     match reason {
@@ -107,8 +109,8 @@ fn error(job: &Job, reason: Reason, mtu: usize) -> Vec<u8> {
     .build()
 }
 
-/// A reset that is acceptable to the sender of the segment (RFC 9293 section 3.10.7.1).
-fn reset_of(job: &Job) -> Vec<u8> {
+/// Builds a reset that is acceptable to the sender of the segment (RFC 9293 section 3.10.7.1).
+fn build_reset(job: &Job) -> Vec<u8> {
     let layout = &job.layout;
     let (from, to) = (layout.dst, layout.src);
     let ip = match layout.family {

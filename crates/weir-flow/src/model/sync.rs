@@ -1,7 +1,7 @@
-//! Flows from another director: inserted, updated or refused, with the results of bpf/lib/sync.h.
+//! Flows from another director: inserts, updates or rejects them, with the results of bpf/lib/sync.h.
 //!
-//! Rows of servers keep their generation here: a record of another generation is refused, as there, but an entry never
-//! belongs to a former generation of its row. A lock is always obtained.
+//! In the model, the generation of a server's row does not change: a record of another generation is rejected, as in
+//! the data plane, but an entry never belongs to a former generation of its row. Locks are always obtained.
 
 use weir_abi::{
     DEST_LIVE, DEST_LOCAL, DEST_SNAT, Dest, Forward, KIND_FORWARD, KIND_TEMPLATE, SYNC_CONFLICT,
@@ -14,16 +14,17 @@ use crate::family::Family;
 use crate::key::Tuple;
 use crate::state;
 
-/// A valid record: its tuple, and the entry that it becomes.
+/// A valid record: its tuple and its entry.
 struct Synced {
     tuple: Tuple,
     flow: Flow,
 }
 
 impl<S: Scheduler> Model<S> {
-    /// Inserts a flow or template of a peer at tick `now`. Returns `SYNC_*`, and the flow's slot if it has one.
+    /// Inserts or updates a flow or template from a peer at tick `now`. Returns `SYNC_*`, and the flow's slot if it has
+    /// one.
     pub fn synchronize(&mut self, record: &SyncFlow, now: u32) -> (u8, Option<u32>) {
-        let Some(new) = self.synced(record, now) else {
+        let Some(new) = self.convert_record(record, now) else {
             return (SYNC_GONE, None);
         };
         let tuple = new.tuple;
@@ -31,7 +32,7 @@ impl<S: Scheduler> Model<S> {
             if flow.kind != new.flow.kind {
                 return (SYNC_CONFLICT, None);
             }
-            // Ticks of two directors begin at different times.
+            // The ticks of two directors begin at different times.
             if flow.seen.wrapping_sub(new.flow.seen).cast_signed() > 1 {
                 return (SYNC_OLDER, None);
             }
@@ -46,8 +47,9 @@ impl<S: Scheduler> Model<S> {
         (result, index.filter(|_| result == SYNC_INSERTED))
     }
 
-    /// `None` = the server row is not in use any more, or the record is of no kind that is sent.
-    fn synced(&self, record: &SyncFlow, now: u32) -> Option<Synced> {
+    /// Converts a record. Returns `None` if the server's row is no longer in use, or if records of this kind are never
+    /// sent.
+    fn convert_record(&self, record: &SyncFlow, now: u32) -> Option<Synced> {
         let kind = match record.kind {
             KIND_FORWARD => Kind::Forward,
             KIND_TEMPLATE => Kind::Template,
@@ -128,7 +130,7 @@ impl<S: Scheduler> Model<S> {
 
     fn insert_synced_nat(&mut self, record: &SyncFlow, dest: &Dest, new: Synced) -> u8 {
         let snat_port = record.snat_port.get();
-        // Without the address that the server knows, the connection cannot continue.
+        // The connection cannot continue without the source address that the server has received.
         if (dest.flags & DEST_SNAT != 0) != (snat_port != 0) {
             return SYNC_GONE;
         }
@@ -173,7 +175,8 @@ impl<S: Scheduler> Model<S> {
         SYNC_INSERTED
     }
 
-    /// A flow that began at a peer is no new connection of its server.
+    /// Adds an entry and updates the counters. A flow that began at a peer does not count as a new connection of the
+    /// server.
     fn enter_synced(&mut self, tuple: Tuple, flow: Flow) {
         match flow.kind {
             Kind::Template => self.live.entry(flow.dest).or_default().persistent += 1,
@@ -186,8 +189,8 @@ impl<S: Scheduler> Model<S> {
     }
 }
 
-/// Whether the server's replies are translated: by this director's settings, not the peer's.
+/// Whether the server's replies are translated, according to this director's settings, not the peer's.
 fn translates(dest: &Dest, record: &SyncFlow) -> bool {
-    let at_itself = dest.flags & DEST_LOCAL != 0 && dest.addr == record.dst;
-    dest.forward == Forward::Nat as u8 && !at_itself
+    let is_local_vip = dest.flags & DEST_LOCAL != 0 && dest.addr == record.dst;
+    dest.forward == Forward::Nat as u8 && !is_local_vip
 }

@@ -1,7 +1,7 @@
-//! Persistence: the server chosen for a client is an entry of the flow table, like IPVS's connection templates.
+//! Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection templates.
 //!
-//! Each new flow of the client restarts the timeout; if it expires while such flows live, it is extended by a minute
-//! (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
+//! Each new flow of the client restarts the timeout. If it expires while such flows are live, it is extended by a
+//! minute (net/netfilter/ipvs/ip_vs_core.c, `ip_vs_sched_persist`; ip_vs_conn.c, `ip_vs_conn_expire`).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,17 +15,17 @@ use super::{Job, Model, Scheduler};
 use crate::family::Family;
 use crate::key::Tuple;
 
-/// A minute in ticks: extension of an expired template with live flows.
+/// Extension of an expired template with live flows: one minute, in ticks.
 const EXTRA_TICKS: u32 = 56;
 
-/// The network of an address: the first `bits` of its 128-bit form.
+/// Returns the network of an address: the first `bits` of its 128-bit form.
 fn network(addr: Addr, bits: u32) -> Addr {
-    let whole = u128::from_be_bytes(addr.octets());
+    let bits_of_address = u128::from_be_bytes(addr.octets());
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
-    Addr::from_octets((whole & mask).to_be_bytes())
+    Addr::from_octets((bits_of_address & mask).to_be_bytes())
 }
 
-/// The tuple of the template for a packet's client.
+/// Returns the tuple of the template for a packet's client.
 pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
     let layout = &job.layout;
     let (bits, row) = match layout.family {
@@ -39,23 +39,23 @@ pub(super) fn key(job: &Job, service: u32, rule: &Persistence) -> Tuple {
         }
     };
     let src = network(layout.src, bits);
-    let whole = rule.scope == TEMPLATE_SERVICE;
+    let is_for_service = rule.scope == TEMPLATE_SERVICE;
     Tuple {
         src,
-        dst: if whole { row } else { layout.dst },
+        dst: if is_for_service { row } else { layout.dst },
         sport: 0,
         dport: if rule.scope == TEMPLATE_PORT {
             layout.dport
         } else {
             0
         },
-        protocol: PROTO_TEMPLATE | if whole { 0 } else { layout.protocol.0 },
+        protocol: PROTO_TEMPLATE | if is_for_service { 0 } else { layout.protocol.0 },
         family: layout.family,
     }
 }
 
 impl<S: Scheduler> Model<S> {
-    /// The server of the client's template, if it is still allowed; otherwise the template is removed.
+    /// Returns the server of the client's template, if the server may still be used. Otherwise removes the template.
     pub(super) fn template_dest(&mut self, key: &Tuple, now: u32) -> Option<u32> {
         let template = self.flows.get(key).copied()?;
         let dest = self.config.dests.get(&template.dest);
@@ -93,7 +93,7 @@ impl<S: Scheduler> Model<S> {
         true
     }
 
-    /// Records another flow of the template; `counted` = the template must outlive the flow.
+    /// Records another flow of the template. `counted`: the template must outlive the flow.
     pub(super) fn use_template(&mut self, key: &Tuple, now: u32, counted: bool) {
         if let Some(template) = self.flows.get_mut(key) {
             template.seen = now;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn network_keeps_the_prefix() {
+    fn network_keeps_only_the_prefix() {
         let addr = |text: &str| Addr::from(text.parse::<IpAddr>().unwrap());
         let cases = [
             ("198.51.100.77", 96 + 32, "198.51.100.77"),

@@ -27,7 +27,7 @@ fn addr(octets: [u8; 4]) -> Addr {
     IpAddr::from(octets).into()
 }
 
-/// Service 1, tcp/192.0.2.10:80, with server 1.
+/// Returns a model with service 1, tcp/192.0.2.10:80, and server 1.
 fn model(forward: Forward) -> Model<Always> {
     let mut config = Config::new([1, 2], 64);
     config.settings.timeouts = [100; 16];
@@ -109,7 +109,7 @@ fn maglev_accepts_connections_of_another_director() {
         (Verdict::Tx, vec![Reason::CountUntracked])
     );
     assert_eq!(model.flows().count(), 0, "a stray packet fills no table");
-    // Persistent clients and translated flows need state of this director.
+    // Persistent clients and translated flows need state that this director does not have.
     let row = model.config_mut().services.get_mut(&1).unwrap();
     row.persistence = Some(super::config::Persistence {
         ticks: 100,
@@ -185,7 +185,7 @@ fn flows_beyond_the_budget_are_forwarded_by_hash() {
 }
 
 #[test]
-fn service_decides_what_happens_without_servers() {
+fn packets_without_servers_are_rejected_or_dropped_by_service_flag() {
     let mut model = model(Forward::Direct);
     *model.scheduler_mut() = Always(0);
     assert_eq!(

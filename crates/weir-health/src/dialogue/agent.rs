@@ -78,7 +78,7 @@ mod tests {
     use crate::outcome::Verdict;
 
     #[test]
-    fn first_line_counts_and_may_end_with_the_connection() {
+    fn only_first_line_is_evaluated_and_may_end_with_the_connection() {
         let agent = |send: Option<&'static str>, answer: &'static [u8]| {
             outcome_of(
                 move || Agent::new(send),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_lines() {
+    fn agent_words_set_state_and_weight() {
         for (line, verdict, weight) in [
             ("75%", Verdict::Passed, Some(ReportedWeight::Percent(75))),
             (

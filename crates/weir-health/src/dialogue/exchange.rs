@@ -1,20 +1,20 @@
-//! Texts that are sent, and texts that must follow: a dialogue that the configuration describes.
+//! A configured dialogue: strings to send, and strings that must be received in response.
 
 use weir_model::ExchangeStep;
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-/// Maximum number of bytes received for one step.
-const LONGEST: usize = 64 << 10;
+/// Maximum number of bytes received in one step.
+const RECEIVED_MAX_BYTES: usize = 64 << 10;
 
 /// The state of a configured dialogue.
 #[derive(Debug)]
 pub(super) struct Exchange {
     steps: Vec<ExchangeStep>,
-    /// The step whose expectation comes next.
+    /// Index of the step whose expectation is evaluated next.
     at: usize,
-    /// Received since the last text was sent.
+    /// Bytes received since the last string was sent.
     received: Vec<u8>,
 }
 
@@ -27,8 +27,8 @@ impl Exchange {
         }
     }
 
-    /// Returns what the steps up to the next expectation send.
-    fn sends(&mut self) -> Vec<u8> {
+    /// Returns the bytes that the steps up to the next expectation send, and advances to that step.
+    fn next_bytes(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(step) = self.steps.get(self.at) {
             bytes.extend_from_slice(step.send.as_bytes());
@@ -48,14 +48,14 @@ impl Exchange {
                 .windows(text.len())
                 .any(|window| window == text);
         let mut regex = step.regex.iter();
-        let fits = regex.all(|regex| regex.is_in(&self.received));
-        has_text && fits
+        let matches_regex = regex.all(|regex| regex.is_in(&self.received));
+        has_text && matches_regex
     }
 }
 
 impl Dialogue for Exchange {
     fn open(&mut self) -> Vec<u8> {
-        self.sends()
+        self.next_bytes()
     }
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
@@ -66,7 +66,7 @@ impl Dialogue for Exchange {
             .is_some_and(|step| self.is_met(step))
         {
             self.at += 1;
-            let next = self.sends();
+            let next = self.next_bytes();
             if !next.is_empty() {
                 self.received.clear();
                 return Reply::Send(next);
@@ -75,7 +75,7 @@ impl Dialogue for Exchange {
         if self.at == self.steps.len() {
             return Reply::Finished(Outcome::passed("tcp exchange completed"));
         }
-        if self.received.len() > LONGEST {
+        if self.received.len() > RECEIVED_MAX_BYTES {
             return Reply::Finished(Outcome::failed("response too long"));
         }
         Reply::More
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// A Redis server with this role.
+    /// Returns a Redis server with this role.
     fn redis(role: &'static [u8]) -> impl Fn(&[u8]) -> &'static [u8] {
         move |sent| match sent {
             b"PING\r\n" => b"+PONG\r\n",
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn steps_follow_each_other() {
+    fn steps_run_in_order() {
         let role = ExchangeStep {
-            regex: Some(Pattern::new("role:(master|active)").expect("valid")),
+            regex: Some(Pattern::new("role:(master|active)").expect("the pattern is valid")),
             ..step("INFO\r\n", "")
         };
         let steps = [step("PING\r\n", "+PONG"), role];

@@ -1,21 +1,21 @@
 //! The gRPC health checking protocol (grpc/doc/health-checking.md) over HTTP/2 (RFC 9113): one request, and the status
 //! in its response.
 //!
-//! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the status comes
-//! in a DATA frame, and a response without one is a failure.
+//! Only the necessary subset of HTTP/2 is implemented. Header blocks of the response are not decoded: the health status
+//! is in a DATA frame, and a response without a DATA frame is a failure.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 use crate::target::Target;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_HEAD: usize = 9;
+const FRAME_HEADER_BYTES: usize = 9;
 
-/// The default of SETTINGS_MAX_FRAME_SIZE: larger frames are not allowed.
-const LARGEST: usize = 1 << 14;
+/// The default of SETTINGS_MAX_FRAME_SIZE, in bytes: larger frames are not allowed.
+const FRAME_MAX_BYTES: usize = 1 << 14;
 
-/// More frames than a valid response has.
-const MOST_FRAMES: u32 = 64;
+/// Maximum number of frames of a response; more than any valid response has.
+const FRAMES_MAX: u32 = 64;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -62,7 +62,7 @@ impl Check {
         request.extend(frame(SETTINGS, 0, 0, &[]));
         let fields = fields(scheme, &authority);
         request.extend(frame(HEADERS, END_HEADERS, 1, &fields));
-        request.extend(frame(DATA, END_STREAM, 1, &message(service)));
+        request.extend(frame(DATA, END_STREAM, 1, &request_message(service)));
         Self {
             request,
             read: Vec::new(),
@@ -71,25 +71,25 @@ impl Check {
         }
     }
 
-    /// The next complete frame.
+    /// Removes and returns the next complete frame.
     fn next(&mut self) -> Result<Option<Frame>, Outcome> {
         let [a, b, c, kind, flags, s0, s1, s2, s3, ..] = *self.read.as_slice() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        if length > LARGEST {
+        if length > FRAME_MAX_BYTES {
             return Err(Outcome::failed(format!(
                 "not HTTP/2: {}",
-                quoted(&self.read[..FRAME_HEAD])
+                quoted(&self.read[..FRAME_HEADER_BYTES])
             )));
         }
-        if self.read.len() < FRAME_HEAD + length {
+        if self.read.len() < FRAME_HEADER_BYTES + length {
             return Ok(None);
         }
-        let rest = self.read.split_off(FRAME_HEAD + length);
-        let payload = std::mem::replace(&mut self.read, rest).split_off(FRAME_HEAD);
+        let rest = self.read.split_off(FRAME_HEADER_BYTES + length);
+        let payload = std::mem::replace(&mut self.read, rest).split_off(FRAME_HEADER_BYTES);
         self.frames += 1;
-        if self.frames > MOST_FRAMES {
+        if self.frames > FRAMES_MAX {
             return Err(Outcome::failed("too many frames"));
         }
         Ok(Some(Frame {
@@ -100,7 +100,7 @@ impl Check {
         }))
     }
 
-    /// Processes a frame. Returns the bytes to send, or the outcome as an error.
+    /// Processes a frame. Returns the bytes to send, or the probe's outcome as an error.
     fn take(&mut self, frame: &Frame) -> Result<Vec<u8>, Outcome> {
         match (frame.kind, frame.stream) {
             (SETTINGS, 0) if frame.flags & ACK == 0 => Ok(self::frame(SETTINGS, ACK, 0, &[])),
@@ -117,7 +117,7 @@ impl Check {
                     None => Ok(Vec::new()),
                 }
             }
-            // Trailers only: the server does not know the method or the service.
+            // A response with trailers only: the server does not support the method or the service.
             (HEADERS, 1) if frame.flags & END_STREAM != 0 => {
                 Err(Outcome::failed("error response without a health status"))
             }
@@ -135,13 +135,13 @@ impl Dialogue for Check {
         self.read.extend_from_slice(bytes);
         let mut reply = Vec::new();
         loop {
-            let taken = match self.next() {
+            let answer = match self.next() {
                 Ok(Some(frame)) => self.take(&frame),
                 Ok(None) if reply.is_empty() => return Reply::More,
                 Ok(None) => return Reply::Send(reply),
                 Err(outcome) => Err(outcome),
             };
-            match taken {
+            match answer {
                 Ok(more) => reply.extend(more),
                 Err(outcome) => return Reply::Finished(outcome),
             }
@@ -161,7 +161,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The payload of a DATA frame without padding.
+/// Returns the payload of a DATA frame without padding.
 fn content(frame: &Frame) -> &[u8] {
     if frame.flags & PADDED == 0 {
         return &frame.payload;
@@ -173,7 +173,7 @@ fn content(frame: &Frame) -> &[u8] {
     &rest[..end]
 }
 
-/// The request's fields as literals without indexing (RFC 7541 section 6.2.2).
+/// Encodes the request's fields as literals without indexing (RFC 7541 section 6.2.2).
 fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     let fields = [
         (":method", "POST"),
@@ -188,7 +188,7 @@ fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     for (name, value) in fields {
         block.push(0);
         for text in [name, value] {
-            // Below 127 bytes each, so the length takes one byte; no Huffman coding.
+            // All are shorter than 127 bytes, so the length takes one byte. Huffman coding is not used.
             block.push(text.len().min(126) as u8);
             block.extend(&text.as_bytes()[..text.len().min(126)]);
         }
@@ -196,8 +196,9 @@ fn fields(scheme: &str, authority: &str) -> Vec<u8> {
     block
 }
 
-/// `HealthCheckRequest { string service = 1; }` after gRPC's prefix: not compressed, four bytes of length.
-fn message(service: &str) -> Vec<u8> {
+/// Encodes `HealthCheckRequest { string service = 1; }` after gRPC's prefix: a byte for "not compressed", and four
+/// bytes of length.
+fn request_message(service: &str) -> Vec<u8> {
     let mut request = Vec::new();
     if !service.is_empty() {
         request.push(0x0a);
@@ -220,7 +221,8 @@ fn varint(mut number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Evaluates `HealthCheckResponse { ServingStatus status = 1; }`; `None` = incomplete. A status of zero is not encoded.
+/// Evaluates `HealthCheckResponse { ServingStatus status = 1; }`. Returns `None` if the message is incomplete. A status
+/// of zero is not encoded in the message.
 fn status(body: &[u8]) -> Option<Outcome> {
     let [compressed, a, b, c, d, rest @ ..] = body else {
         return None;
@@ -255,7 +257,7 @@ mod tests {
         Check::new("shop", &target)
     }
 
-    /// The outcome with a server that responds with these frames.
+    /// Returns the outcome for a server that responds with these frames.
     fn respond(frames: &[(u8, u8, u32, &[u8])]) -> String {
         let bytes: Vec<u8> = frames
             .iter()
@@ -272,17 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn request_encoding() {
-        let sent = check().open();
-        let rest = sent.strip_prefix(PREFACE).unwrap();
+    fn request_has_preface_settings_headers_and_message() {
+        let request = check().open();
+        let rest = request.strip_prefix(PREFACE).unwrap();
         assert_eq!(&rest[..9], frame(SETTINGS, 0, 0, &[]));
-        assert!(sent.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
+        assert!(request.ends_with(b"\0\0\0\0\x06\x0a\x04shop"));
         let path = b"\x00\x05:path\x1c/grpc.health.v1.Health/Check";
-        assert!(sent.windows(path.len()).any(|window| window == path));
+        assert!(request.windows(path.len()).any(|window| window == path));
     }
 
     #[test]
-    fn health_statuses() {
+    fn only_serving_status_passes() {
         let with = |message: &'static [u8]| {
             respond(&[
                 (SETTINGS, 0, 0, &[]),
@@ -380,27 +382,30 @@ mod tests {
     #[test]
     fn long_names_have_lengths_of_two_bytes() {
         for (length, encoded) in [(127, &[0x7f][..]), (128, &[0x80, 1]), (300, &[0xac, 2])] {
-            let sent = message(&"s".repeat(length));
-            let size = u32::try_from(sent.len() - 5).unwrap().to_be_bytes();
-            assert_eq!(&sent[..6], [&[0][..], &size, &[0x0a]].concat());
-            assert_eq!(&sent[6..6 + encoded.len()], encoded);
-            assert_eq!(sent.len(), 6 + encoded.len() + length);
+            let message = request_message(&"s".repeat(length));
+            let size = u32::try_from(message.len() - 5).unwrap().to_be_bytes();
+            assert_eq!(&message[..6], [&[0][..], &size, &[0x0a]].concat());
+            assert_eq!(&message[6..6 + encoded.len()], encoded);
+            assert_eq!(message.len(), 6 + encoded.len() + length);
         }
-        assert_eq!(message(""), [0; 5]);
+        assert_eq!(request_message(""), [0; 5]);
     }
 
     #[test]
-    fn largest_frame_and_number_of_frames() {
-        let large = vec![0; LARGEST + 1].leak();
+    fn size_and_number_of_frames_are_limited() {
+        let large = vec![0; FRAME_MAX_BYTES + 1].leak();
         let closed = "Failed: connection closed without a health status";
-        assert_eq!(respond(&[(HEADERS, 0, 3, &large[..LARGEST])]), closed);
+        assert_eq!(
+            respond(&[(HEADERS, 0, 3, &large[..FRAME_MAX_BYTES])]),
+            closed
+        );
         assert!(respond(&[(HEADERS, 0, 3, large)]).starts_with("Failed: not HTTP/2"));
-        let most = vec![(PING, ACK, 0, &[0; 8][..]); MOST_FRAMES as usize];
-        assert_eq!(respond(&most), closed);
+        let max_frames = vec![(PING, ACK, 0, &[0; 8][..]); FRAMES_MAX as usize];
+        assert_eq!(respond(&max_frames), closed);
     }
 
     #[test]
-    fn errors_and_garbage() {
+    fn errors_and_invalid_frames_fail() {
         let refused = [(HEADERS, END_HEADERS | END_STREAM, 1, &[0x88][..])];
         assert_eq!(
             respond(&refused),

@@ -1,4 +1,4 @@
-//! HTTP/1 (RFC 9112): one request; checks the response's status and body as configured.
+//! HTTP/1 (RFC 9112): sends one request, and checks the status and body of the response as configured.
 //!
 //! Redirects are not followed. Interim responses (1xx) are skipped.
 
@@ -17,44 +17,44 @@ use crate::target::Target;
 
 use body::Body;
 
-/// Maximum number of bytes of status line and fields.
-const MOST_HEAD: usize = 64 << 10;
+/// Maximum length of status line and fields, in bytes.
+const HEAD_MAX_BYTES: usize = 64 << 10;
 
-/// Maximum number of bytes of a body that are inspected.
-const MOST_BODY: usize = 1 << 20;
+/// Maximum number of bytes of a body that are examined.
+const BODY_MAX_BYTES: usize = 1 << 20;
 
 /// The state of an HTTP check.
 #[derive(Debug)]
 pub(super) struct Exchange {
     request: Vec<u8>,
-    wanted: Http,
+    expected: Http,
     head: Vec<u8>,
     status: Option<u16>,
     body: Body,
-    /// Whether the body contains the expected text.
-    found: bool,
+    /// Whether the body contains the expected string.
+    has_text: bool,
 }
 
 impl Exchange {
-    pub(super) fn new(wanted: &Http, target: &Target) -> Self {
+    pub(super) fn new(expected: &Http, target: &Target) -> Self {
         Self {
-            request: request(wanted, target),
-            wanted: wanted.clone(),
+            request: request(expected, target),
+            expected: expected.clone(),
             head: Vec::new(),
             status: None,
             body: Body::default(),
-            found: false,
+            has_text: false,
         }
     }
 
-    /// Searches for the end of the header from `from` on and evaluates the header.
-    fn head(&mut self, from: usize) -> Reply {
+    /// Searches for the end of the header, starting at `from`, and evaluates the header.
+    fn receive_head(&mut self, from: usize) -> Reply {
         const START: &[u8] = b"HTTP/1.";
         if self.head.len() >= START.len() && !self.head.starts_with(START) {
-            return finished(foreign(&self.head[..START.len()]));
+            return finished(not_http(&self.head[..START.len()]));
         }
         let Some(end) = find(&self.head[from..], b"\r\n\r\n") else {
-            if self.head.len() > MOST_HEAD {
+            if self.head.len() > HEAD_MAX_BYTES {
                 return finished(Outcome::failed("header too long"));
             }
             return Reply::More;
@@ -62,19 +62,19 @@ impl Exchange {
         let end = from + end;
         let rest = self.head.split_off(end + 4);
         let Some(status) = status(&self.head) else {
-            return finished(foreign(&self.head));
+            return finished(not_http(&self.head));
         };
         if (100..200).contains(&status) && status != 101 {
             self.head = rest;
-            return self.head(0);
+            return self.receive_head(0);
         }
         self.status = Some(status);
-        let wanted = &self.wanted.status;
-        if !wanted
+        let expected = &self.expected.status;
+        if !expected
             .iter()
             .any(|(from, to)| (*from..=*to).contains(&status))
         {
-            let expected = ranges(wanted);
+            let expected = ranges(expected);
             let text = format!("http {status}, expected {expected}");
             return finished(Outcome::failed(text));
         }
@@ -95,33 +95,33 @@ impl Exchange {
         self.body.chunked =
             field("transfer-encoding").is_some_and(|coding| coding.ends_with("chunked"));
         self.body.length = field("content-length").and_then(|length| length.parse().ok());
-        if self.wanted.method == "HEAD" || matches!(status, 204 | 304) {
+        if self.expected.method == "HEAD" || matches!(status, 204 | 304) {
             self.body.length = Some(0);
         }
-        self.more_body(&rest)
+        self.receive_body(&rest)
     }
 
     const fn needs_body(&self) -> bool {
-        let wanted = &self.wanted;
-        wanted.contains.is_some() || self.needs_whole_body()
+        let expected = &self.expected;
+        expected.contains.is_some() || self.needs_complete_body()
     }
 
-    /// Whether the check needs more than a text in the body.
-    const fn needs_whole_body(&self) -> bool {
-        let wanted = &self.wanted;
-        wanted.pattern.is_some() || wanted.without.is_some() || wanted.digest.is_some()
+    /// Whether the check needs the complete body, not only the occurrence of a string.
+    const fn needs_complete_body(&self) -> bool {
+        let expected = &self.expected;
+        expected.pattern.is_some() || expected.without.is_some() || expected.digest.is_some()
     }
 
-    fn more_body(&mut self, bytes: &[u8]) -> Reply {
-        let text = self.wanted.contains.as_deref().unwrap_or_default();
+    fn receive_body(&mut self, bytes: &[u8]) -> Reply {
+        let text = self.expected.contains.as_deref().unwrap_or_default();
         let from = self.body.plain.len().saturating_sub(text.len());
         if let Err(why) = self.body.push(bytes) {
             return finished(Outcome::failed(why));
         }
-        self.found |= find(&self.body.plain[from..], text.as_bytes()).is_some();
-        if self.body.complete || (self.found && !self.needs_whole_body()) {
+        self.has_text |= find(&self.body.plain[from..], text.as_bytes()).is_some();
+        if self.body.complete || (self.has_text && !self.needs_complete_body()) {
             finished(self.evaluate())
-        } else if self.body.raw.len() > MOST_BODY {
+        } else if self.body.raw.len() > BODY_MAX_BYTES {
             finished(self.evaluate_prefix())
         } else {
             Reply::More
@@ -131,32 +131,36 @@ impl Exchange {
     /// Evaluates a complete body.
     fn evaluate(&self) -> Outcome {
         let status = self.status.unwrap_or(0);
-        let wanted = &self.wanted;
-        let text = wanted.contains.as_deref().unwrap_or_default();
+        let expected = &self.expected;
+        let text = expected.contains.as_deref().unwrap_or_default();
         let plain = &self.body.plain;
-        if !self.found {
+        if !self.has_text {
             let text = text.escape_debug();
             return Outcome::failed(format!("http {status}, body does not contain \"{text}\""));
         }
-        if let Some(pattern) = wanted.pattern.as_ref().filter(|it| !it.is_in(plain)) {
+        if let Some(pattern) = expected.pattern.as_ref().filter(|it| !it.is_in(plain)) {
             return Outcome::failed(format!("http {status}, body does not match {pattern}"));
         }
-        if let Some(pattern) = wanted.without.as_ref().filter(|it| it.is_in(plain)) {
+        if let Some(pattern) = expected.without.as_ref().filter(|it| it.is_in(plain)) {
             return Outcome::failed(format!("http {status}, body matches {pattern}"));
         }
-        match wanted.digest.map(|wanted| (wanted, digest(wanted, plain))) {
-            Some((wanted, found)) if wanted != found => {
+        match expected
+            .digest
+            .map(|expected| (expected, digest(expected, plain)))
+        {
+            Some((expected, found)) if expected != found => {
                 Outcome::failed(format!("http {status}, body digest is {found}"))
             }
             _ => Outcome::passed(format!("http {status}")),
         }
     }
 
-    /// Evaluates a body that exceeds the limit: matches in its first part count, a digest needs the whole.
+    /// Evaluates a body that exceeds the limit: strings and patterns may match in its beginning, but a digest needs the
+    /// complete body.
     fn evaluate_prefix(&self) -> Outcome {
-        let judged = self.evaluate();
-        if self.wanted.digest.is_none() && judged.verdict == Verdict::Passed {
-            judged
+        let outcome = self.evaluate();
+        if self.expected.digest.is_none() && outcome.verdict == Verdict::Passed {
+            outcome
         } else {
             Outcome::failed("body too long")
         }
@@ -170,11 +174,11 @@ impl Dialogue for Exchange {
 
     fn receive(&mut self, bytes: &[u8]) -> Reply {
         if self.status.is_some() {
-            return self.more_body(bytes);
+            return self.receive_body(bytes);
         }
         let from = self.head.len().saturating_sub(3);
         self.head.extend_from_slice(bytes);
-        self.head(from)
+        self.receive_head(from)
     }
 
     fn end(&mut self) -> Outcome {
@@ -189,19 +193,19 @@ impl Dialogue for Exchange {
     }
 }
 
-fn request(wanted: &Http, target: &Target) -> Vec<u8> {
+fn request(expected: &Http, target: &Target) -> Vec<u8> {
     let mut text = format!(
         "{} {} HTTP/1.{}\r\n",
-        wanted.method, wanted.path, wanted.minor_version
+        expected.method, expected.path, expected.minor_version
     );
     let has = |name: &str| {
-        wanted
+        expected
             .headers
             .iter()
             .any(|(key, _)| key.eq_ignore_ascii_case(name))
     };
     if !has("host") {
-        let host = wanted.host.clone().unwrap_or_else(|| host(target));
+        let host = expected.host.clone().unwrap_or_else(|| host(target));
         let _ = write!(text, "Host: {host}\r\n");
     }
     if !has("user-agent") {
@@ -210,23 +214,23 @@ fn request(wanted: &Http, target: &Target) -> Vec<u8> {
     if !has("connection") {
         text.push_str("Connection: close\r\n");
     }
-    for (name, value) in &wanted.headers {
+    for (name, value) in &expected.headers {
         let _ = write!(text, "{name}: {value}\r\n");
     }
-    if let Some(body) = &wanted.body {
+    if let Some(body) = &expected.body {
         let _ = write!(text, "Content-Length: {}\r\n", body.len());
     }
     text.push_str("\r\n");
-    text.push_str(wanted.body.as_deref().unwrap_or_default());
+    text.push_str(expected.body.as_deref().unwrap_or_default());
     text.into_bytes()
 }
 
-fn foreign(bytes: &[u8]) -> Outcome {
+fn not_http(bytes: &[u8]) -> Outcome {
     Outcome::failed(format!("not HTTP: {}", quoted(bytes)))
 }
 
-/// Address, and the port unless it is the scheme's default. A unix socket has no name, so its server gets the one that
-/// curl uses.
+/// Returns the value of `Host`: the address, and the port unless it is the scheme's default. For a unix socket, which
+/// has no host name, this is `localhost`, as in curl.
 fn host(target: &Target) -> String {
     if target.unix.is_some() {
         return "localhost".to_owned();
@@ -264,9 +268,9 @@ fn ranges(ranges: &[(u16, u16)]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// The digest of `body`, of the same kind as `wanted`.
-fn digest(wanted: Digest, body: &[u8]) -> Digest {
-    match wanted {
+/// Returns the digest of `body`, of the same kind as `expected`.
+fn digest(expected: Digest, body: &[u8]) -> Digest {
+    match expected {
         Digest::Md5(_) => Digest::Md5(Md5::digest(body).into()),
         Digest::Sha256(_) => Digest::Sha256(Sha256::digest(body).into()),
     }

@@ -1,8 +1,8 @@
 //! The client side of probe protocols over a stream: what to send, and how to evaluate what is received.
 //!
-//! A dialogue knows neither sockets nor time. The driver connects, sends what [`Dialogue::open`] returns, passes
-//! received bytes in pieces of any size, and stops at the deadline. What a dialogue buffers is bounded: an endless
-//! response is a failure.
+//! A dialogue uses neither sockets nor clocks. The driver connects, sends the bytes that [`Dialogue::open`] returns,
+//! passes received bytes in pieces of any size, and stops at the deadline. A dialogue limits the number of bytes that
+//! it buffers: an endless response is a failure.
 
 mod agent;
 mod exchange;
@@ -22,9 +22,9 @@ use crate::target::Target;
 /// The next action of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Receive more.
+    /// Receive more bytes.
     More,
-    /// Send these bytes, then receive more.
+    /// Send these bytes, then receive more bytes.
     Send(Vec<u8>),
     /// The probe is complete.
     Finished(Outcome),
@@ -32,22 +32,22 @@ pub enum Reply {
 
 /// One probe's protocol exchange.
 pub trait Dialogue: Send {
-    /// The first bytes to send; empty = the server speaks first.
+    /// Returns the first bytes to send; empty if the server sends first.
     fn open(&mut self) -> Vec<u8>;
 
     /// Processes received bytes.
     fn receive(&mut self, bytes: &[u8]) -> Reply;
 
-    /// The server closed its side.
+    /// Returns the outcome if the server closes the connection now.
     fn end(&mut self) -> Outcome;
 
-    /// What to send before closing the connection.
+    /// Returns the bytes to send before closing the connection.
     fn quit_message(&self) -> &'static [u8] {
         b""
     }
 }
 
-/// The dialogue of a target's probe; `None` = an established connection is enough.
+/// Returns the dialogue of a target's probe, or `None` if an established connection is sufficient.
 pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
     match &target.probe {
         Probe::Smtp { helo } => Some(Box::new(smtp::Session::new(helo))),
@@ -67,20 +67,20 @@ pub fn for_target(target: &Target) -> Option<Box<dyn Dialogue>> {
     }
 }
 
-/// The first line of received bytes for a message: escaped, at most 40 characters.
+/// Returns the first line of received bytes in quotes, for a message: escaped, at most 40 characters.
 fn quoted(bytes: &[u8]) -> String {
-    const MOST: usize = 40;
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * MOST)]);
+    const CHARS_MAX: usize = 40;
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 * CHARS_MAX)]);
     let line = text.lines().next().unwrap_or_default();
-    let shown: String = line
+    let escaped: String = line
         .chars()
-        .take(MOST)
+        .take(CHARS_MAX)
         .flat_map(char::escape_debug)
         .collect();
-    if line.chars().count() > MOST || line.len() < text.trim_end().len() {
-        format!("\"{shown}…\"")
+    if line.chars().count() > CHARS_MAX || line.len() < text.trim_end().len() {
+        format!("\"{escaped}…\"")
     } else {
-        format!("\"{shown}\"")
+        format!("\"{escaped}\"")
     }
 }
 
@@ -88,8 +88,8 @@ fn quoted(bytes: &[u8]) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// Runs a dialogue with a server that answers each message, in pieces of 1 to 40 bytes; every size must have the
-    /// same outcome. A message without an answer closes the connection.
+    /// Runs a dialogue with a server that responds to each message, in pieces of 1 to 40 bytes. All piece sizes must
+    /// have the same outcome. An empty response closes the connection.
     pub(crate) fn outcome_of<D: Dialogue>(
         dialogue: impl Fn() -> D,
         server: impl Fn(&[u8]) -> &'static [u8],
@@ -107,7 +107,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_probe_over_a_stream_has_its_dialogue() {
+    fn each_stream_probe_has_its_dialogue() {
         let user = || "u".to_owned();
         let quit = b"\x01\0\0\0\x01";
         for (probe, opens_with, quits_with) in [
@@ -126,7 +126,7 @@ pub(crate) mod tests {
             let server = weir_model::Server::new("s", [10, 0, 0, 1].into(), None);
             let check = weir_model::Check::new(probe);
             let target = Target::new(&check, &server, Some(80));
-            let mut dialogue = for_target(&target).expect("a dialogue");
+            let mut dialogue = for_target(&target).expect("probe has a dialogue");
             assert!(
                 dialogue.open().starts_with(opens_with),
                 "{:?}",
@@ -142,7 +142,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn quoted_texts_are_one_short_line() {
+    fn quoted_text_is_one_short_line() {
         let (exact, long) = ("x".repeat(40), "x".repeat(41));
         for (bytes, expected) in [
             (&b""[..], "\"\"".to_owned()),

@@ -1,32 +1,33 @@
 //! MySQL's connection phase (protocol documentation, "Connection Phase"): greeting, login, and its result.
 //!
-//! A server counts connections that end within this phase and blocks hosts that cause too many (`max_connect_errors`).
-//! The dialogue therefore completes the phase. A refused login passes: the server itself responded.
+//! A MySQL server counts connections that end during this phase, and blocks hosts with too many of them
+//! (`max_connect_errors`). The dialogue therefore completes the phase. If the login is rejected, the check passes: the
+//! server is alive.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-const MOST_PACKET: usize = 64 << 10;
+const PACKET_MAX_BYTES: usize = 64 << 10;
 
 /// LONG_PASSWORD, PROTOCOL_41, SECURE_CONNECTION, PLUGIN_AUTH.
 const CAPABILITIES: u32 = 0x0000_0001 | 0x0000_0200 | 0x0000_8000 | 0x0008_0000;
 
-/// ER_HOST_NOT_PRIVILEGED: no account allows the director's address; sent in place of a greeting.
+/// ER_HOST_NOT_PRIVILEGED, sent instead of a greeting: no account allows the director's address.
 const HOST_NOT_PRIVILEGED: u16 = 1130;
 
 /// utf8_general_ci.
-const CHARACTERS: u8 = 33;
+const CHARACTER_SET: u8 = 33;
 
-/// The state of a login to MySQL.
+/// The state of a MySQL login.
 #[derive(Debug)]
 pub(super) struct Login {
     user: String,
     bytes: Vec<u8>,
-    /// The server's version from its greeting.
+    /// The server's version, from its greeting.
     version: Option<String>,
 }
 
-/// The reaction to a packet.
+/// The next action after a packet.
 enum Step {
     Send(Vec<u8>),
     End(Outcome),
@@ -51,7 +52,7 @@ impl Login {
                 Step::Send(packet(number.wrapping_add(1), &self.response()))
             }
             (Some(version), [0, ..]) => Step::End(Outcome::passed(format!("mysql {version}"))),
-            // SQLSTATE class 28 concerns the account.
+            // SQLSTATE class 28 reports a problem with the account.
             (Some(version), [0xff, _, _, b'#', b'2', b'8', ..]) => {
                 let note = format!("mysql {version}, login refused");
                 Step::End(Outcome::passed(note))
@@ -64,17 +65,18 @@ impl Login {
             (_, [0xff, _, _, b'#', _, _, _, _, _, text @ ..] | [0xff, _, _, text @ ..]) => {
                 Step::End(Outcome::failed(format!("mysql {}", quoted(text))))
             }
-            // Another authentication method, or another round: there is no password.
+            // The server requests another authentication method or more data: the response is empty, because there is
+            // no password.
             (Some(_), [0xfe | 1, ..]) => Step::Send(packet(number.wrapping_add(1), &[])),
             (_, other) => Step::End(not_mysql(other)),
         }
     }
 
-    /// HandshakeResponse41 with an empty password.
+    /// Builds a HandshakeResponse41 with an empty password.
     fn response(&self) -> Vec<u8> {
         let mut body = CAPABILITIES.to_le_bytes().to_vec();
         body.extend((1_u32 << 24).to_le_bytes());
-        body.push(CHARACTERS);
+        body.push(CHARACTER_SET);
         body.extend([0; 23]);
         body.extend(self.user.bytes().filter(|byte| *byte != 0));
         body.extend([0, 0]);
@@ -104,15 +106,15 @@ impl Dialogue for Login {
         while let Some([a, b, c, number]) = self.bytes.first_chunk().copied() {
             let length = usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
             let expects_greeting = self.version.is_none();
-            if length == 0 || length > MOST_PACKET || (expects_greeting && number != 0) {
+            if length == 0 || length > PACKET_MAX_BYTES || (expects_greeting && number != 0) {
                 return Reply::Finished(not_mysql(&self.bytes[..4]));
             }
             if self.bytes.len() < 4 + length {
                 break;
             }
             let rest = self.bytes.split_off(4 + length);
-            let whole = std::mem::replace(&mut self.bytes, rest);
-            match self.packet(number, &whole[4..]) {
+            let packet = std::mem::replace(&mut self.bytes, rest);
+            match self.packet(number, &packet[4..]) {
                 Step::Send(bytes) => answer.extend(bytes),
                 Step::End(outcome) => return Reply::Finished(outcome),
             }
@@ -131,7 +133,7 @@ impl Dialogue for Login {
         })
     }
 
-    /// COM_QUIT; only a server that accepted the login processes it.
+    /// Returns COM_QUIT, which the server processes only if it accepted the login.
     fn quit_message(&self) -> &'static [u8] {
         b"\x01\0\0\0\x01"
     }
@@ -145,7 +147,7 @@ mod tests {
     const GREETING: &[u8] = b"\x0c\0\0\0\x0a10.11.6\0abc";
 
     #[test]
-    fn login_results() {
+    fn accepted_and_rejected_logins_pass() {
         let after = |answer: &'static [u8]| {
             outcome_of(
                 || Login::new("weir"),
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn unexpected_greetings() {
+    fn unexpected_greetings_fail_except_for_rejected_hosts() {
         let outcome_of = |answer: &'static [u8]| outcome_of(|| Login::new("weir"), move |_| answer);
         assert_eq!(
             outcome_of(b"\x07\0\0\0\xff\x10\x04busy"),

@@ -1,14 +1,14 @@
-//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): a server that requests authentication or accepts the login
-//! is alive.
+//! PostgreSQL's start-up (protocol 3.0, "Message Formats"): the check passes if the server requests authentication or
+//! accepts the login.
 
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-const PROTOCOL: u32 = 196_608;
+const PROTOCOL_VERSION: u32 = 196_608;
 
-const MOST_MESSAGE: usize = 64 << 10;
+const MESSAGE_MAX_BYTES: usize = 64 << 10;
 
-/// The state of a start-up of PostgreSQL.
+/// The state of a PostgreSQL start-up.
 #[derive(Debug)]
 pub(super) struct Startup {
     message: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Startup {
 
 impl Startup {
     pub(super) fn new(user: &str) -> Self {
-        let mut body = PROTOCOL.to_be_bytes().to_vec();
+        let mut body = PROTOCOL_VERSION.to_be_bytes().to_vec();
         body.extend(b"user\0");
         body.extend(user.as_bytes());
         body.extend([0, 0]);
@@ -31,7 +31,7 @@ impl Startup {
     }
 }
 
-/// Evaluates an ErrorResponse by its SQLSTATE code; the note is its message.
+/// Evaluates an ErrorResponse by its SQLSTATE code. The outcome's note is the error message.
 fn error(fields: &[u8]) -> Outcome {
     let (mut code, mut text) = ("", &b""[..]);
     for field in fields.split(|byte| *byte == 0) {
@@ -42,7 +42,8 @@ fn error(fields: &[u8]) -> Outcome {
         }
     }
     let note = format!("postgres {}", quoted(text));
-    // Class 28 (invalid_authorization_specification) concerns the account, 3D000 the database: the server works.
+    // Class 28 (invalid_authorization_specification) reports a problem with the account, 3D000 one with the database:
+    // the server itself works.
     if code.starts_with("28") || code == "3D000" {
         Outcome::passed(note)
     } else {
@@ -61,7 +62,7 @@ impl Dialogue for Startup {
             return Reply::More;
         };
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if !matches!(kind, b'R' | b'E') || !(4..=MOST_MESSAGE).contains(&length) {
+        if !matches!(kind, b'R' | b'E') || !(4..=MESSAGE_MAX_BYTES).contains(&length) {
             let text = format!("not PostgreSQL: {}", quoted(&self.bytes[..5]));
             return Reply::Finished(Outcome::failed(text));
         }
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authentication_requests_and_errors() {
+    fn authentication_requests_and_account_errors_pass() {
         let startup = || Startup::new("probe");
         assert_eq!(startup().message, b"\0\0\0\x14\0\x03\0\0user\0probe\0\0");
         let outcome_of = |answer: &'static [u8]| outcome_of(startup, move |_| answer);

@@ -1,10 +1,10 @@
-//! Redis: PING and PONG. A server that requires a password is alive.
+//! Redis: PING and PONG. The check also passes if the server requires a password.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
 use crate::outcome::Outcome;
 
-/// The state of a PING to Redis.
+/// The state of a Redis PING.
 #[derive(Debug, Default)]
 pub(super) struct Ping(Lines);
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ping_responses() {
+    fn pong_and_required_password_pass() {
         let outcome_of = |answer: &'static [u8]| outcome_of(Ping::default, move |_| answer);
         assert_eq!(outcome_of(b"+PONG\r\n"), "Passed: redis PONG");
         assert_eq!(

@@ -1,4 +1,5 @@
-//! SMTP (RFC 5321): greeting and EHLO. A server that only supports HELO rejects EHLO with 5xx and passes with HELO.
+//! SMTP (RFC 5321): greeting and EHLO. If the server rejects EHLO with 5xx, HELO is sent, for servers that do not
+//! support EHLO.
 
 use super::line::Lines;
 use super::{Dialogue, Reply, quoted};
@@ -37,7 +38,7 @@ impl Session {
             let text = format!("not SMTP: {}", quoted(line));
             return Some(Reply::Finished(Outcome::failed(text)));
         };
-        // All lines of a reply except the last have a dash here.
+        // All lines of a reply except the last have a dash after the code.
         if line.get(3) == Some(&b'-') {
             return None;
         }
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn greetings_and_rejections() {
+    fn greeting_and_helo_must_be_accepted() {
         let smtp = || Session::new("director");
         let server = |sent: &[u8]| -> &'static [u8] {
             match sent {

@@ -1,5 +1,5 @@
-//! Checkpoints of all server states: a configuration that is rolled back must leave no state behind that its own checks
-//! produced.
+//! Checkpoints of all server states: after a configuration is rolled back, no state that its checks produced may
+//! remain.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct Saved {
 }
 
 impl Checkpoint {
-    /// The standing of a server; named as in the file.
+    /// Returns the standing of a server, which is named as in the configuration file.
     pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
         let mut servers = self.servers.get(pool)?.values();
         let found = servers.find(|saved| saved.name == server);
@@ -36,18 +36,18 @@ impl Checkpoint {
 }
 
 impl Monitor {
-    /// Saves the current states.
+    /// Returns a checkpoint with the current states.
     pub fn checkpoint(&self) -> Checkpoint {
         let slots = self.slots.iter().flatten();
         let servers = self.pools.iter().map(|pool| {
-            let of_pool = pool.servers.iter().map(|(key, server)| {
+            let servers_of_pool = pool.servers.iter().map(|(key, server)| {
                 let saved = Saved {
                     name: server.name.clone(),
                     standing: server.standing.clone(),
                 };
                 (*key, saved)
             });
-            (pool.name.clone(), of_pool.collect())
+            (pool.name.clone(), servers_of_pool.collect())
         });
         Checkpoint {
             machines: slots
@@ -58,7 +58,7 @@ impl Monitor {
     }
 
     /// Reactivates the configuration that was active at the checkpoint, with the states of that time. Checks that
-    /// stayed in use keep their newer results. All servers are reported, whether or not they changed.
+    /// remained in use keep their newer results. All servers are reported, including unchanged ones.
     pub fn restore(
         &mut self,
         checkpoint: Checkpoint,
@@ -102,9 +102,9 @@ impl Monitor {
                 let Some(server) = self.pools[at].servers.get(&key) else {
                     continue;
                 };
-                let is_another = server.standing.state != before.state;
+                let is_state_changed = server.standing.state != before.state;
                 let paths = server.standing.changed_paths(&before);
-                self.report(at, key, is_another.then_some(before.state), paths);
+                self.report(at, key, is_state_changed.then_some(before.state), paths);
             }
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     use crate::monitor::Output;
     use crate::outcome::Outcome;
 
-    /// A pool of one server whose check needs `rise` passes; each number makes a different target.
+    /// Returns a pool with one server whose check needs `rise` passes; each number results in a different target.
     fn desired(rise: u32) -> Desired {
         let mut check = Check::new(Probe::Tcp);
         check.timing = Timing {
@@ -142,7 +142,7 @@ mod tests {
         None
     }
 
-    /// Runs all probes of one minute with the same outcome; returns the last reported state.
+    /// Runs all probes of one minute with the same outcome. Returns the last reported state.
     fn run(monitor: &mut Monitor, now: &mut Duration, passes: bool) -> Option<State> {
         let (end, mut last) = (*now + Duration::from_secs(60), None);
         while let Some(next) = monitor.next_deadline().filter(|next| *next < end) {
@@ -195,7 +195,7 @@ mod tests {
             (after.standing, after.reason),
             (before.standing, before.reason)
         );
-        // Its checks continue and detect the failure.
+        // The server's checks continue and detect the failure.
         assert_eq!(run(&mut monitor, &mut now, false), Some(State::Down));
     }
 

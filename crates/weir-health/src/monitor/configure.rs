@@ -1,4 +1,4 @@
-//! Applies a configuration: updates the set of targets, keeps saved states, and reports differences.
+//! Applies a configuration: updates the set of targets, keeps existing states, and reports differences.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::target::Target;
 struct PoolInput<'a> {
     pool: &'a Pool,
     before: Option<&'a PoolWatch>,
-    /// The port of checks that name none.
+    /// The port of checks that do not specify one.
     default_port: Option<u16>,
     /// The services that forward to the pool.
     services: &'a [&'a Service],
@@ -25,24 +25,24 @@ struct PoolInput<'a> {
     now: Duration,
 }
 
-/// The targets of a check of a server, each with the index of the service whose path it takes.
+/// Returns the targets of a server's check, each with the index of the service whose path it uses (`None` = direct).
 fn targets(input: &PoolInput<'_>, check: &Check, server: &Server) -> Vec<(Option<usize>, Target)> {
     let direct = Target::new(check, server, check.port(server, input.default_port));
-    let mut ways = Vec::new();
+    let mut targets = Vec::new();
     if check.target.via.through_path() {
         for (number, service) in input.services.iter().enumerate() {
-            if let Some(way) = check.probe_path(service, server) {
-                ways.push((Some(number), direct.clone().through(way)));
+            if let Some(path) = check.probe_path(service, server) {
+                targets.push((Some(number), direct.clone().through(path)));
             }
         }
     }
-    if check.target.via != Via::Path || ways.is_empty() {
-        ways.insert(0, (None, direct));
+    if check.target.via != Via::Path || targets.is_empty() {
+        targets.insert(0, (None, direct));
     }
-    ways
+    targets
 }
 
-/// The machine of a new target, from the saved state of a server that uses it.
+/// Returns the state machine of a new target, initialized from the saved state of a server that uses the target.
 fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
     match saved {
         Some(state @ (State::Up | State::Down)) => Machine::resuming(target.timing, state),
@@ -51,16 +51,16 @@ fn resume_machine(target: &Target, saved: Option<State>) -> Machine {
     }
 }
 
-/// The services whose paths the server's probes take.
+/// Returns the services whose paths the server's probes use.
 fn with_paths<'a>(services: &'a [String], uses: &[Use]) -> Vec<&'a str> {
     let services = services.iter().enumerate();
-    let taken = services.filter(|(path, _)| uses.iter().any(|it| it.path == Some(*path)));
-    taken.map(|(_, service)| service.as_str()).collect()
+    let used = services.filter(|(path, _)| uses.iter().any(|it| it.path == Some(*path)));
+    used.map(|(_, service)| service.as_str()).collect()
 }
 
 impl Monitor {
-    /// Activates the checks of a configuration. `saved` returns the state of servers that were in no earlier
-    /// configuration of this monitor.
+    /// Activates the checks of a configuration. `saved` returns the saved state of a server that was not in the
+    /// previous configuration of this monitor.
     pub fn configure(
         &mut self,
         desired: &Desired,
@@ -128,7 +128,7 @@ impl Monitor {
             let standing = former
                 .map(|former| former.standing.clone())
                 .or_else(|| previous.map(Standing::from))
-                .unwrap_or_else(|| Standing::new(self.combined(watch.require, &uses), now));
+                .unwrap_or_else(|| Standing::new(self.combined_state(watch.require, &uses), now));
             let standing = if is_suspended {
                 standing
             } else {
@@ -148,7 +148,7 @@ impl Monitor {
         self.pools.push(watch);
     }
 
-    /// The slots of a server's checks; new ones are appended to `added`.
+    /// Returns the slots of a server's checks. The indices of new slots are appended to `added`.
     fn uses(
         &mut self,
         input: &PoolInput<'_>,
@@ -220,8 +220,8 @@ impl Monitor {
             began: Duration::ZERO,
             counts: super::ProbeCounts::default(),
         };
-        let free = self.slots.iter().position(Option::is_none);
-        let at = free.unwrap_or(self.slots.len());
+        let free_slot = self.slots.iter().position(Option::is_none);
+        let at = free_slot.unwrap_or(self.slots.len());
         match self.slots.get_mut(at) {
             Some(entry) => *entry = Some(slot),
             None => self.slots.push(Some(slot)),
@@ -241,19 +241,20 @@ impl Monitor {
         }
     }
 
-    /// Schedules the first probes, spread over a time that grows with their number, and resumes slow starts.
+    /// Schedules the first probes, spread over a duration that is proportional to their number, and resumes slow
+    /// starts.
     fn arm(&mut self, added: &[usize], now: Duration) {
-        const AT_LEAST: Duration = Duration::from_millis(100);
-        const EACH: Duration = Duration::from_micros(200);
+        const SPREAD_MIN: Duration = Duration::from_millis(100);
+        const SPREAD_PER_PROBE: Duration = Duration::from_micros(200);
         let count = u32::try_from(added.len()).unwrap_or(u32::MAX);
-        let spread = EACH.saturating_mul(count).max(AT_LEAST);
+        let spread = SPREAD_PER_PROBE.saturating_mul(count).max(SPREAD_MIN);
         for at in added {
             if let Some(Some(slot)) = self.slots.get_mut(*at) {
                 slot.assumed = false;
-                let within = spread.min(slot.target.timing.interval);
+                let window = spread.min(slot.target.timing.interval);
                 self.last_number += 1;
                 slot.number = self.last_number;
-                slot.due = now + self.random.below(within);
+                slot.due = now + self.random.below(window);
                 self.timers.set(slot.due, Event::Probe(*at, slot.number));
             }
         }
@@ -266,7 +267,8 @@ impl Monitor {
         }
     }
 
-    /// Reports servers whose standing differs from the former configuration, and those that have no check any more.
+    /// Reports servers whose standing differs from that in the former configuration, and servers that no longer have a
+    /// check.
     fn report_differences(&mut self, former: &HashMap<String, PoolWatch>, now: Duration) {
         for at in 0..self.pools.len() {
             let keys: Vec<ServerKey> = self.pools[at].servers.keys().copied().collect();
@@ -285,10 +287,10 @@ impl Monitor {
         for (name, pool) in former {
             let now = self.by_name.get(name).map(|at| &self.pools[*at]);
             for (key, server) in &pool.servers {
-                let stays = now
+                let is_kept = now
                     .and_then(|now| now.servers.get(key))
                     .is_some_and(|now| now.name == server.name);
-                if !stays {
+                if !is_kept {
                     self.outputs.push_back(Output::Server {
                         pool: name.clone(),
                         server: server.name.clone(),

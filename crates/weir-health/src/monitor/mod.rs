@@ -1,9 +1,9 @@
-//! All active checks: schedules probes and applies their results to servers.
+//! Schedules the probes of all active checks, and applies their results to servers.
 //!
-//! State belongs to a [`Target`] and to a server of a pool by address and port, never to a position: a server keeps its
-//! state whatever order a configuration lists things in, and a target that several servers share is probed once. A new
-//! target of a server that is up or down starts in that state, so no reload enables a dead server or disables a live
-//! one. Late and repeated results change nothing.
+//! State belongs to a [`Target`], and to a server of a pool, identified by address and port and never by its position:
+//! a server keeps its state if the order in the configuration changes, and a target that several servers share is
+//! probed only once. A new target of a server that is up or down starts in that state, so that a reload does not enable
+//! a dead server or disable a live one. Late and repeated results are ignored.
 
 mod checkpoint;
 mod configure;
@@ -44,7 +44,7 @@ pub struct ProbeRequest {
     pub id: ProbeId,
     /// What to probe.
     pub target: Arc<Target>,
-    /// When the probe has failed for lack of a response.
+    /// Time at which the probe fails if there is no response.
     pub deadline: Duration,
 }
 
@@ -55,15 +55,15 @@ pub enum Output {
     Probe(ProbeRequest),
     /// A server's standing changed.
     Server {
-        /// Its pool.
+        /// The server's pool.
         pool: String,
-        /// Its address as in the file.
+        /// The server's address, as in the configuration file.
         server: String,
-        /// `None` = the server has no check any more.
+        /// The new standing; `None` = the server no longer has a check.
         standing: Option<Standing>,
-        /// The former state, if it differs.
+        /// The former state, if the state changed.
         from: Option<State>,
-        /// Services whose path broke or recovered separately, with the server's former state in them.
+        /// Services in which the server's path broke or recovered, each with the server's former state in the service.
         paths: Vec<(String, State)>,
     },
 }
@@ -71,13 +71,13 @@ pub enum Output {
 /// The state of a server saved by an earlier run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedState {
-    /// Its state.
+    /// The state.
     pub state: State,
     /// When the state began.
     pub since: Duration,
     /// Why the state was entered; shown until a check has a result.
     pub reason: String,
-    /// The states in services with separate paths.
+    /// The server's states in services with separate paths, by service name.
     pub paths: BTreeMap<String, SavedState>,
 }
 
@@ -109,19 +109,19 @@ impl From<SavedState> for Standing {
     }
 }
 
-/// Servers that are not probed, by pool and address as in the file.
+/// Servers that are not probed, by pool and address as in the configuration file.
 pub type Suspended = HashSet<(String, String)>;
 
 type ServerKey = (IpAddr, Option<u16>);
 
-/// One probe that contributes to a server's state.
+/// A probe that contributes to a server's state.
 #[derive(Clone, Copy, Debug)]
 struct Use {
     slot: usize,
     on_failure: OnFailure,
     /// Index of the check in the server's list: all probes of one check must pass.
     check: usize,
-    /// Index of the service whose path the probe takes; `None` = directly to the server.
+    /// Index of the service whose path the probe uses; `None` = directly to the server.
     path: Option<usize>,
 }
 
@@ -133,7 +133,8 @@ struct ServerWatch {
 }
 
 impl ServerWatch {
-    /// The probes that count in one of several services: those through its path and those directly to the server.
+    /// Returns the probes that apply to one of several services: those through its path, and those directly to the
+    /// server.
     fn uses_in(&self, path: usize) -> Vec<Use> {
         let uses = self.uses.iter().copied();
         uses.filter(|it| it.path.is_none_or(|other| other == path))
@@ -144,7 +145,7 @@ impl ServerWatch {
 #[derive(Clone, Debug)]
 struct PoolWatch {
     name: String,
-    /// Layer 4 services that use it, in file order.
+    /// Layer 4 services that use the pool, in file order.
     services: Vec<String>,
     require: Require,
     slow_start: Duration,
@@ -157,14 +158,15 @@ struct Slot {
     target: Arc<Target>,
     machine: Machine,
     users: Vec<(usize, ServerKey)>,
-    /// Added by the configuration being applied, and the server of its first user has no saved state.
+    /// Whether the slot was added by the configuration that is being applied, and its first server has no saved state.
     assumed: bool,
-    /// When the next probe is due, or when the running one was.
+    /// When the next probe is due, or when the running probe was due.
     due: Duration,
     /// Number of the next or running probe.
     number: u64,
     running: bool,
-    /// Probe rerun immediately after the running probe: what it checks changed meanwhile.
+    /// Whether to probe again immediately after the running probe, because the checked object has changed since its
+    /// start.
     rerun: bool,
     /// When a probe last passed.
     last_pass: Option<Duration>,
@@ -176,27 +178,27 @@ struct Slot {
 /// Probes of a check since the check was configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounts {
-    /// Those with a result.
+    /// Number of probes with a result.
     pub probes: u64,
-    /// Those that failed.
+    /// Number of failed probes.
     pub failures: u64,
-    /// How long they took, together.
+    /// Total duration of the probes.
     pub time: Duration,
-    /// How long the last one took.
+    /// Duration of the last probe.
     pub last: Duration,
     /// Number of times the check went down.
     pub downs: u64,
-    /// How long it has been down, without the current time.
+    /// Total time for which the check was down, without the current downtime.
     pub downtime: Duration,
-    /// Since when it is down, on the driver's clock; `None` = it is not.
+    /// When the check went down, on the driver's clock; `None` = the check is not down.
     pub down_since: Option<Duration>,
-    /// Results in a row that change the state, as configured: to up and to down.
+    /// Configured numbers of consecutive results that change the state: to up, and to down.
     pub thresholds: (u32, u32),
 }
 
 impl ProbeCounts {
     /// Records the state after a result.
-    fn follow(&mut self, state: State, now: Duration) {
+    fn record_state(&mut self, state: State, now: Duration) {
         match (state, self.down_since) {
             (State::Down, None) => {
                 self.downs += 1;
@@ -229,7 +231,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor without checks; `seed` is for jitter.
+    /// Creates a monitor without checks. `seed` is for jitter.
     pub fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
@@ -265,7 +267,7 @@ impl Monitor {
             slot.counts.time += slot.counts.last;
         }
         let changed = slot.machine.handle(outcome);
-        slot.counts.follow(slot.machine.state(), now);
+        slot.counts.record_state(slot.machine.state(), now);
         self.last_number += 1;
         slot.number = self.last_number;
         slot.due = if std::mem::take(&mut slot.rerun) {
@@ -282,10 +284,10 @@ impl Monitor {
         }
     }
 
-    /// Makes matching probes due now, for example after a watched file changed; the interval restarts from `now`.
-    pub fn probe_now(&mut self, which: impl Fn(&Probe) -> bool, now: Duration) {
+    /// Makes matching probes due now, for example after a watched file changed. The interval restarts at `now`.
+    pub fn probe_now(&mut self, matches: impl Fn(&Probe) -> bool, now: Duration) {
         for (at, slot) in self.slots.iter_mut().enumerate() {
-            let Some(slot) = slot.as_mut().filter(|slot| which(&slot.target.probe)) else {
+            let Some(slot) = slot.as_mut().filter(|slot| matches(&slot.target.probe)) else {
                 continue;
             };
             if slot.running {
@@ -332,7 +334,7 @@ impl Monitor {
     /// Runs one step of slow start.
     fn step_slow_start(&mut self, at: usize, key: ServerKey, due: Duration, now: Duration) {
         const STEPS: u32 = 20;
-        const SHORTEST: Duration = Duration::from_millis(100);
+        const STEP_MIN: Duration = Duration::from_millis(100);
         let Some(pool) = self.pools.get_mut(at) else {
             return;
         };
@@ -343,7 +345,7 @@ impl Monitor {
         let before = server.standing.clone();
         server.standing.update_ramp(slow_start, now);
         if server.standing.in_slow_start() {
-            let next = due + (slow_start / STEPS).max(SHORTEST);
+            let next = due + (slow_start / STEPS).max(STEP_MIN);
             self.timers.set(next, Event::Ramp(at, key, self.generation));
         }
         if server.standing != before {
@@ -351,12 +353,12 @@ impl Monitor {
         }
     }
 
-    /// The next request to the driver; `None` = no more.
+    /// Returns the next request to the driver, or `None` if there are no more.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`Self::advance`] must be called next; earlier calls do nothing.
+    /// Returns the time at which [`Self::advance`] must be called next. Earlier calls do nothing.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.timers.next()
     }

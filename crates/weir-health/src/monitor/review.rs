@@ -1,4 +1,4 @@
-//! Derives a server's standing, and its reason, from the results of its checks.
+//! Derives a server's standing, and the reason for it, from the results of its checks.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ struct Context<'a> {
 }
 
 impl Monitor {
-    /// Recomputes a server's standing and reports it if it differs or the server is new. Returns whether it was
+    /// Recomputes a server's standing, and reports it if it changed or the server is new. Returns whether it was
     /// reported.
     pub(super) fn review(
         &mut self,
@@ -40,14 +40,14 @@ impl Monitor {
         for (number, service) in pool.services.iter().enumerate() {
             if let Some(path) = next.paths.get_mut(service) {
                 let uses = server.uses_in(number);
-                let state = self.combined(pool.require, &uses);
+                let state = self.combined_state(pool.require, &uses);
                 self.enter(&context, path, state, &uses);
                 paths.push((state, uses));
             }
         }
         let (state, uses) = if paths.is_empty() {
             (
-                self.combined(pool.require, &server.uses),
+                self.combined_state(pool.require, &server.uses),
                 server.uses.clone(),
             )
         } else {
@@ -74,7 +74,7 @@ impl Monitor {
         differs || is_new
     }
 
-    /// Sets the state of a server, or of its path in one service. Returns the former state if it differs.
+    /// Sets the state of a server, or of its path in one service. Returns the former state if the state changed.
     fn enter(
         &self,
         context: &Context<'_>,
@@ -134,16 +134,16 @@ impl Monitor {
         self.slots.get(used.slot)?.as_ref()
     }
 
-    pub(super) fn combined(&self, require: Require, uses: &[Use]) -> State {
-        let of_one = |uses: &[Use]| {
+    pub(super) fn combined_state(&self, require: Require, uses: &[Use]) -> State {
+        let state_of_check = |uses: &[Use]| {
             let slots = uses.iter().filter_map(|it| self.slot(it));
             combine(Require::All, slots.map(|slot| slot.machine.state()))
         };
         let checks = uses.chunk_by(|a, b| a.check == b.check);
-        combine(require, checks.map(of_one))
+        combine(require, checks.map(state_of_check))
     }
 
-    /// The reason for a state. If direct probes pass and those through the forward fail, the reason mentions both.
+    /// Returns the reason for a state. If direct probes pass but those through the path fail, the reason reports both.
     pub(super) fn explain(
         &self,
         state: State,
@@ -156,11 +156,11 @@ impl Monitor {
             return String::new();
         };
         let text = describe(&slot.machine);
-        let same =
-            |other: &Slot| other.target.way.is_none() && other.target.probe == slot.target.probe;
+        let is_same_probe =
+            |other: &Slot| other.target.path.is_none() && other.target.probe == slot.target.probe;
         let passes = |other: &Slot| other.machine.state() == State::Up;
-        let is_up = slots().any(|other| same(other) && passes(other));
-        if state == State::Down && slot.target.way.is_some() && is_up {
+        let is_up = slots().any(|other| is_same_probe(other) && passes(other));
+        if state == State::Down && slot.target.path.is_some() && is_up {
             format!("server up, path broken: {text}")
         } else {
             text

@@ -1,4 +1,4 @@
-//! Timers, and statistics on how late they fired.
+//! Timers, and statistics of how late probes started.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,14 +36,14 @@ impl Timers {
     }
 }
 
-/// Histogram of how late probes started.
+/// Histogram of the delay between the scheduled and the actual start of probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
     counts: [u64; Self::BOUNDS.len() + 1],
 }
 
 impl Lateness {
-    /// Upper bounds of the buckets in milliseconds; there is one more bucket above the last.
+    /// Upper bounds of the buckets, in milliseconds. There is one more bucket above the last bound.
     pub const BOUNDS: [u64; 10] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
     pub(super) fn record(&mut self, late: Duration) {
@@ -54,19 +54,19 @@ impl Lateness {
         self.counts[bucket.unwrap_or(Self::BOUNDS.len())] += 1;
     }
 
-    /// Probes in each bucket of [`Self::BOUNDS`], and those above.
+    /// Returns the number of probes in each bucket of [`Self::BOUNDS`], and above the last bound.
     pub const fn counts(&self) -> &[u64; 11] {
         &self.counts
     }
 
-    /// The smallest bound, in milliseconds, that holds for this percentage of probes; `None` = no bound does, or there
-    /// was no probe.
+    /// Returns the smallest bound, in milliseconds, that this percentage of probes does not exceed. Returns `None` if
+    /// there is no such bound, or no probe.
     pub fn quantile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.counts.iter().sum();
-        let mut kept = 0;
+        let mut cumulative = 0;
         for (bound, count) in Self::BOUNDS.iter().zip(self.counts) {
-            kept += count;
-            if all > 0 && kept * 100 >= all * percent {
+            cumulative += count;
+            if all > 0 && cumulative * 100 >= all * percent {
                 return Some(*bound);
             }
         }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lateness_quantiles() {
+    fn quantile_is_the_smallest_sufficient_bound() {
         let mut late = Lateness::default();
         assert_eq!(late.quantile(99), None);
         for _ in 0..99 {

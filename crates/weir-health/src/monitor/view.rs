@@ -12,31 +12,32 @@ use super::{Lateness, Monitor};
 /// One check of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckView {
-    /// `http 10.0.0.5:80`.
+    /// The check's target, for example `http 10.0.0.5:80`.
     pub what: String,
-    /// Its state.
+    /// The check's state.
     pub state: State,
     /// Description of the last result, with the progress towards a state change.
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
-    /// Its probes.
+    /// Counters of the check's probes.
     pub counts: ProbeCounts,
 }
 
 /// A server's health as shown in status output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerView {
-    /// The combined state of its checks.
+    /// The combined state of the server's checks.
     pub standing: Standing,
     /// The last result of the deciding check.
     pub reason: String,
-    /// Its checks; empty while they are suspended.
+    /// The server's checks; empty while they are suspended.
     pub checks: Vec<CheckView>,
 }
 
 impl Monitor {
-    /// A server of a pool by its address as in the file, in one service or overall; `None` = it has no check.
+    /// Returns the health of a server, identified by its address as in the configuration file, in one service or
+    /// overall. Returns `None` if the server has no check.
     pub fn view(&self, pool: &str, server: &str, service: Option<&str>) -> Option<ServerView> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
@@ -52,10 +53,10 @@ impl Monitor {
         let decides = deciding(standing.state, slots, |slot| slot.machine.state());
         let is_new = decides.is_none_or(|slot| slot.machine.history().is_empty());
         let keeps_saved = is_new && !standing.reason.is_empty();
-        // Services with one path share its probes.
-        let mut shown = HashSet::new();
+        // Services with the same path share its probes.
+        let mut listed = HashSet::new();
         let checks = uses.iter().filter_map(|it| {
-            let slot = self.slot(it).filter(|_| shown.insert(it.slot))?;
+            let slot = self.slot(it).filter(|_| listed.insert(it.slot))?;
             Some(CheckView {
                 what: slot.target.describe(),
                 state: slot.machine.state(),
@@ -78,7 +79,7 @@ impl Monitor {
         })
     }
 
-    /// When a direct probe of a server last passed, on the driver's clock.
+    /// Returns the time at which a direct probe of a server last passed, on the driver's clock.
     pub fn last_pass(&self, pool: &str, server: &str) -> Option<Duration> {
         let pool = self.pools.get(*self.by_name.get(pool)?)?;
         let server = pool.servers.get(pool.names.get(server)?)?;
@@ -86,17 +87,17 @@ impl Monitor {
         direct.filter_map(|it| self.slot(it)?.last_pass).max()
     }
 
-    /// Number of targets that are probed.
+    /// Returns the number of targets that are probed.
     pub fn targets(&self) -> usize {
         self.by_target.len()
     }
 
-    /// Number of probes started so far.
+    /// Returns the number of probes started so far.
     pub const fn probes(&self) -> u64 {
         self.probes
     }
 
-    /// How late they started.
+    /// Returns the histogram of how late probes started.
     pub const fn lateness(&self) -> Lateness {
         self.lateness
     }

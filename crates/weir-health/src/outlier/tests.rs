@@ -1,6 +1,6 @@
 use super::*;
 
-/// A pool whose servers each get `syns` per second; those in `dead` answer none.
+/// A pool in which each server receives `syns` SYNs per second; servers in `dead` do not answer.
 struct Pool {
     outliers: Outliers,
     samples: Vec<(String, Sample)>,
@@ -19,7 +19,7 @@ impl Pool {
         }
     }
 
-    /// Advances one second. Returns which servers were ejected (true) or returned (false).
+    /// Advances by one second. Returns the servers that were ejected (true) or returned (false).
     fn second(&mut self, syns: u64, dead: &[usize]) -> Vec<(usize, bool)> {
         self.now += Duration::from_secs(1);
         for (at, (_, sample)) in self.samples.iter_mut().enumerate() {
@@ -42,7 +42,7 @@ impl Pool {
             .collect()
     }
 
-    /// Seconds until the given change of a server.
+    /// Returns the number of seconds until the given change of a server.
     fn until(&mut self, turn: (usize, bool), dead: &[usize]) -> u32 {
         for seconds in 1..1000 {
             if self.second(2, dead).contains(&turn) {
@@ -81,10 +81,10 @@ fn server_down_by_its_check_is_not_ejected() {
     assert_eq!(gone.len(), 1, "{gone:?}");
     let back = changes(5, &[("a", sample(27, 27))]);
     assert!(back.len() == 1 && back[0].ejection.is_none(), "{back:?}");
-    // SYNs in flight when the check failed do not count after it passes again.
+    // SYNs that were in flight when the check failed do not count after the check passes again.
     for (second, syns) in [(7, 36), (8, 45), (10, 54)] {
-        let again = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
-        assert_eq!(again, [], "second {second}");
+        let later_changes = changes(second, &[("a", sample(syns, syns)), ("b", sample(90, 0))]);
+        assert_eq!(later_changes, [], "second {second}");
     }
 }
 
@@ -128,22 +128,23 @@ fn rarely_used_server_is_ejected_after_three_syns() {
     assert_eq!(pool.second(1, &[0]), [(0, true)], "the third");
 }
 
-/// Clients that connect repeatedly, in virtual time, to a pool whose second server dies at some instant. They
-/// retransmit SYNs as a kernel does and give up after three seconds.
+/// Clients that connect repeatedly, in virtual time, to a pool whose second server dies. They retransmit SYNs like a
+/// kernel and give up after three seconds.
 struct Clients {
     outliers: Outliers,
     samples: [Sample; 3],
-    /// For each client: when it acts next, its server, how many SYNs of this connection it sent.
+    /// For each client: the time of its next action, its server, and the number of SYNs it has sent for this
+    /// connection.
     clients: Vec<(u64, usize, usize)>,
-    /// Milliseconds after which the SYN of a connection is retransmitted.
+    /// Times after which the SYN of a connection is retransmitted, in milliseconds.
     repeats: &'static [u64],
     turn: usize,
 }
 
 impl Clients {
     const DEAD: usize = 1;
-    const GIVES_UP: u64 = 3000;
-    const THINKS: u64 = 100;
+    const GIVE_UP_MS: u64 = 3000;
+    const PAUSE_MS: u64 = 100;
 
     fn new(clients: usize, repeats: &'static [u64]) -> Self {
         Self {
@@ -155,7 +156,7 @@ impl Clients {
         }
     }
 
-    /// Runs the clients for one millisecond.
+    /// Advances the clients by one millisecond.
     fn millisecond(&mut self, now: u64, is_dead: bool) {
         for client in &mut self.clients {
             let (due, server, sent) = *client;
@@ -174,18 +175,18 @@ impl Clients {
             let dead = is_dead && server == Self::DEAD;
             *client = if !dead {
                 self.samples[server].answered += 1;
-                (now + Self::THINKS, server, 0)
+                (now + Self::PAUSE_MS, server, 0)
             } else if let Some(after) = self.repeats.get(sent) {
                 let began = if sent == 0 { 0 } else { self.repeats[sent - 1] };
                 (now + after - began, server, sent + 1)
             } else {
                 let began = self.repeats.last().copied().unwrap_or(0);
-                (now + Self::GIVES_UP - began, server, sent + 1)
+                (now + Self::GIVE_UP_MS - began, server, sent + 1)
             };
         }
     }
 
-    /// Milliseconds between the server's death and its ejection, with one observation per `period`.
+    /// Returns the time between the server's death and its ejection in milliseconds, with one observation per `period`.
     fn ejected_after(mut self, died: u64, period: u64) -> Option<u64> {
         (0..died + 20_000).find_map(|now| {
             self.millisecond(now, now >= died);
@@ -204,12 +205,12 @@ impl Clients {
 }
 
 /// Kernels before 6.5 double the time between SYNs; later ones send four of them one second apart.
-const REPEATS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
+const RETRANSMISSIONS_MS: [&[u64]; 2] = [&[1000], &[1000, 2000]];
 
 #[test]
 fn dead_server_is_ejected_within_five_seconds() {
     let mut worst = 0;
-    for repeats in REPEATS {
+    for repeats in RETRANSMISSIONS_MS {
         for clients in [1, 2, 6, 40] {
             for period in [250, 1000] {
                 for died in (5000..6050).step_by(50) {
@@ -229,9 +230,9 @@ fn dead_server_is_ejected_within_five_seconds() {
 }
 
 #[test]
-fn reset_and_retained_groups() {
+fn reset_discards_history_of_one_server_in_one_group() {
     let sample = |syns, answered| Sample { syns, answered };
-    // A dead server whose history is discarded after two seconds, and how many ejections follow in the third.
+    // Returns the number of ejections in the third second if the dead server's history is discarded after two seconds.
     let ejections = |forget: &dyn Fn(&mut Outliers)| {
         let mut outliers = Outliers::default();
         let mut count = 0;

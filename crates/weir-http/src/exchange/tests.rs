@@ -10,7 +10,7 @@ fn exchange(request: &str) -> Exchange {
     };
     let request = head::request(request.as_bytes(), &limits, &mut Vec::new());
     Exchange::new(
-        &request.unwrap().expect("a complete head"),
+        &request.unwrap().expect("request head is complete"),
         Underscores::Keep,
     )
 }
@@ -25,7 +25,7 @@ fn post(length: usize) -> Exchange {
     ))
 }
 
-/// What the client receives for the server's bytes, and how many of these were processed.
+/// Returns the bytes that the client receives for the server's bytes, and the number of these that were processed.
 fn received_with(
     exchange: &mut Exchange,
     input: &str,
@@ -80,7 +80,7 @@ fn response_is_forwarded_up_to_its_end() {
 }
 
 #[test]
-fn head_without_a_body_ends_the_response() {
+fn response_without_a_body_ends_after_its_head() {
     for text in [
         "HTTP/1.1 204 No Content\r\n\r\n",
         "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
@@ -203,7 +203,7 @@ fn connections_persist_if_both_messages_are_complete() {
             "{request:?} {response:?}"
         );
     }
-    // The rest of an incomplete request could be mistaken for the next one.
+    // The rest of an incomplete request could be mistaken for the next request.
     let mut early = post(5);
     let (text, _) = received(&mut early, &format!("{OK}abc"));
     assert!(text.contains(close), "{text}");
@@ -219,7 +219,7 @@ fn connections_persist_if_both_messages_are_complete() {
 }
 
 #[test]
-fn end_of_the_servers_connection() {
+fn end_of_server_connection_completes_or_truncates_the_response() {
     let hints = "HTTP/1.1 103 Early Hints\r\n\r\n";
     for (input, end) in [
         ("", ServerEnd::Unanswered),
@@ -282,7 +282,7 @@ fn http10_client_receives_chunked_bodies_decoded() {
 }
 
 #[test]
-fn tunnels_forward_everything() {
+fn tunnels_forward_all_bytes_unchanged() {
     let upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     let switching = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n";
     let connect = "CONNECT h:443 HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -308,7 +308,7 @@ fn tunnels_forward_everything() {
         assert_eq!(received(&mut exchange, "down"), ("down".to_owned(), 4));
         assert_eq!(exchange.server_end(), ServerEnd::Complete);
     }
-    // A refused CONNECT is an ordinary response; a switch that was not requested is an error.
+    // The response to a rejected CONNECT is an ordinary response; an unrequested protocol switch is an error.
     let mut refused = exchange(connect);
     assert_eq!(
         received(
@@ -335,7 +335,7 @@ fn tunnels_forward_everything() {
 }
 
 #[test]
-fn discarded_response_can_be_followed_by_another() {
+fn another_response_can_follow_a_discarded_one() {
     let mut exchange = get();
     received(
         &mut exchange,
@@ -384,7 +384,7 @@ fn content_to_compress_is_appended_for_the_caller() {
         None,
         "it must pass the encoder"
     );
-    // The coded body is chunked, also where the server's ends with its connection.
+    // The encoded body is chunked, even if the server's body ends with its connection.
     let mut endless = get();
     let (text, _) = received_with(
         &mut endless,

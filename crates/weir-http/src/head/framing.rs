@@ -1,4 +1,4 @@
-//! Framing and connection options of a head.
+//! Reads framing and connection options from a head.
 
 use super::Framing;
 use crate::byte_class::members;
@@ -14,7 +14,7 @@ pub(super) struct ConnectionOptions {
 }
 
 /// Parses the `Connection` fields and drops the fields that they name. Fields with framing, host or the client's
-/// address are kept even if named: a client must not be able to remove them.
+/// address are not dropped even if named: a client must not be able to remove them.
 pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> ConnectionOptions {
     let mut options = ConnectionOptions::default();
     for at in 0..fields.len() {
@@ -29,10 +29,10 @@ pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> Connectio
             } else if member.eq_ignore_ascii_case(b"upgrade") {
                 options.upgrade = true;
             } else {
-                let nominated = |field: &&mut Field| {
+                let is_named = |field: &&mut Field| {
                     field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(member)
                 };
-                for field in fields.iter_mut().filter(nominated) {
+                for field in fields.iter_mut().filter(is_named) {
                     field.dropped = true;
                 }
             }
@@ -41,7 +41,7 @@ pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> Connectio
     options
 }
 
-/// The framing by `Content-Length` and `Transfer-Encoding`; `None` if neither is present.
+/// Returns the framing that `Content-Length` or `Transfer-Encoding` defines, or `None` if neither is present.
 pub(super) fn framing(
     head: &[u8],
     fields: &[Field],

@@ -4,11 +4,12 @@ use super::{Framing, HeadLimits, Method, Request};
 use crate::byte_class::{is_authority, is_target, is_token};
 use crate::refusal::Refusal;
 
-/// Length of the empty lines before a request line, which old clients send after a body (RFC 9112 section 2.2).
+/// Returns the length in bytes of the empty lines before a request line, which old clients send after a body (RFC 9112
+/// section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
-    const MOST: usize = 2;
+    const LINES_MAX: usize = 2;
     let mut at = 0;
-    while at < 2 * MOST && input[at..].starts_with(b"\r\n") {
+    while at < 2 * LINES_MAX && input[at..].starts_with(b"\r\n") {
         at += 2;
     }
     at
@@ -56,23 +57,23 @@ pub(super) fn request_line(
             if !limits.connect {
                 return Err(Refusal::Method);
             }
-            tunnel(target, at, &mut request)?;
+            connect_target(target, at, &mut request)?;
         }
         [b'/', ..] => {}
         b"*" if method == Method::Options => {}
-        _ => absolute(target, at, &mut request)?,
+        _ => absolute_target(target, at, &mut request)?,
     }
     Ok(request)
 }
 
 /// Parses `host:port` (RFC 9112 section 3.2.3).
-fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+fn connect_target(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
     let colon = target.iter().rposition(|byte| *byte == b':');
-    let numbered = colon.is_some_and(|colon| {
+    let has_port = colon.is_some_and(|colon| {
         let port = &target[colon + 1..];
         !port.is_empty() && port.iter().all(u8::is_ascii_digit)
     });
-    if !numbered || !is_authority(target) {
+    if !has_port || !is_authority(target) {
         return Err(Refusal::Target);
     }
     request.authority = Some((at, at + target.len()));
@@ -81,7 +82,7 @@ fn tunnel(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal
 }
 
 /// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
-fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+fn absolute_target(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
         .find(|scheme| {
@@ -106,7 +107,7 @@ fn absolute(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refus
 }
 
 /// Returns true for HTTP/1.0, false for HTTP/1.1.
-fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
+fn version(text: &[u8], error: Refusal) -> Result<bool, Refusal> {
     match text {
         b"HTTP/1.1" => Ok(false),
         b"HTTP/1.0" => Ok(true),
@@ -115,7 +116,7 @@ fn version(text: &[u8], otherwise: Refusal) -> Result<bool, Refusal> {
         {
             Err(Refusal::Version)
         }
-        _ => Err(otherwise),
+        _ => Err(error),
     }
 }
 
@@ -133,8 +134,9 @@ pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     else {
         return Err(Refusal::StatusLine);
     };
-    let plain = reason.is_empty() || (reason[0] == b' ' && crate::byte_class::is_value(reason));
-    if !plain {
+    let is_valid_reason =
+        reason.is_empty() || (reason[0] == b' ' && crate::byte_class::is_value(reason));
+    if !is_valid_reason {
         return Err(Refusal::StatusLine);
     }
     let digit = |byte: &u8| u16::from(byte - b'0');

@@ -289,24 +289,24 @@ proptest! {
         let _ = head_end(&input, 0);
     }
 
-    /// A prefix of a near-valid request is never complete before the empty line, and never rejected if the whole is
-    /// valid.
+    /// A prefix of a nearly valid request is never complete before the empty line, and never rejected if the whole
+    /// request is valid.
     #[test]
     fn prefixes_are_incomplete_or_rejected(cut in 0usize..1000, noise in prop::sample::select(vec!["", " ", "\r", "\n", "\0", ":", "chunked", "5"]), at in 0usize..80) {
         let mut text = "POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nConnection: x\r\nX: y\r\n\r\n".to_owned();
         text.insert_str(at.min(text.len()), noise);
-        let whole = parse(&text);
+        let complete = parse(&text);
         let cut = cut % text.len();
-        let part = parse(&text[..cut]);
-        if let Ok(Some(request)) = &part {
-            prop_assert_eq!(whole, Ok(Some(request.clone())));
-        } else if let (Err(_), Ok(Some(_))) = (&part, &whole) {
+        let prefix = parse(&text[..cut]);
+        if let Ok(Some(request)) = &prefix {
+            prop_assert_eq!(complete, Ok(Some(request.clone())));
+        } else if let (Err(_), Ok(Some(_))) = (&prefix, &complete) {
             prop_assert!(false, "{:?} is rejected as a prefix but accepted as a whole", text);
         }
     }
 }
 
-/// The fields that are forwarded, and how many were removed because of a `_` in their names.
+/// Returns the fields that are forwarded, and the number of fields removed because of a `_` in their names.
 fn underscores(rule: weir_model::Underscores) -> Result<(Vec<String>, u16), Refusal> {
     let text = "GET / HTTP/1.1\r\nHost: a\r\nX_A: 1\r\nX-B: 2\r\nContent_Length: 3\r\n\r\n";
     let limits = HeadLimits {
@@ -325,8 +325,8 @@ fn fields_with_underscores_follow_the_rule() {
     use weir_model::Underscores::{Drop, Keep, Reject};
     let all = ["Host", "X_A", "X-B", "Content_Length"].map(str::to_owned);
     assert_eq!(underscores(Keep), Ok((all.to_vec(), 0)));
-    let kept = ["Host", "X-B"].map(str::to_owned);
-    assert_eq!(underscores(Drop), Ok((kept.to_vec(), 2)));
+    let remaining = ["Host", "X-B"].map(str::to_owned);
+    assert_eq!(underscores(Drop), Ok((remaining.to_vec(), 2)));
     assert_eq!(underscores(Reject), Err(Refusal::Underscore));
 }
 
@@ -396,7 +396,7 @@ fn idempotent_methods_are_those_of_rfc_9110() {
 }
 
 #[test]
-fn another_protocol_is_recognized_by_its_version() {
+fn other_protocol_is_recognized_by_its_version() {
     for (line, other) in [
         ("OPTIONS rtsp://a RTSP/1.0\r\nCSeq: 1\r\n", true),
         ("INVITE sip:a SIP/2.0", true),
@@ -418,13 +418,13 @@ fn large_response_heads_are_rejected() {
     };
     let parse = |text: &str| response(text.as_bytes(), false, &limits, &mut Vec::new());
     let head = |length: usize| format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(length));
-    let room = 60 - head(0).len();
-    assert!(matches!(parse(&head(room)), Ok(Some(_))));
-    assert_eq!(parse(&head(room + 1)), Err(Refusal::HeadTooLarge));
+    let capacity = 60 - head(0).len();
+    assert!(matches!(parse(&head(capacity)), Ok(Some(_))));
+    assert_eq!(parse(&head(capacity + 1)), Err(Refusal::HeadTooLarge));
     assert_eq!(parse(&"H".repeat(60)), Ok(None));
     assert_eq!(parse(&"H".repeat(61)), Err(Refusal::HeadTooLarge));
-    let part = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(60));
-    assert_eq!(parse(&part), Err(Refusal::HeadTooLarge));
+    let incomplete = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(60));
+    assert_eq!(parse(&incomplete), Err(Refusal::HeadTooLarge));
 }
 
 #[test]

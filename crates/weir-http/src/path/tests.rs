@@ -16,7 +16,7 @@ fn normal_by(text: &[u8], rules: &NormalizePath) -> Result<Vec<u8>, Refusal> {
 }
 
 fn normal(text: &str) -> String {
-    let found = normal_by(text.as_bytes(), &NormalizePath::default()).expect("a path");
+    let found = normal_by(text.as_bytes(), &NormalizePath::default()).expect("path is valid");
     String::from_utf8(found).expect("ASCII")
 }
 
@@ -45,8 +45,8 @@ fn equivalent_spellings_have_one_normal_form() {
 }
 
 #[test]
-fn literal_spelling_is_that_of_files() {
-    let of = |text: &str| {
+fn literal_decodes_all_escapes_and_merges_slashes() {
+    let literal_text = |text: &str| {
         let mut buffer = b"of an earlier request".to_vec();
         let target = RequestPath::received(text.as_bytes());
         let found = literal(&target, &mut buffer)?;
@@ -61,7 +61,7 @@ fn literal_spelling_is_that_of_files() {
         "/%",
         "/%zz",
     ] {
-        assert_eq!(of(same), None, "{same}");
+        assert_eq!(literal_text(same), None, "{same}");
     }
     for (spelling, expected) in [
         ("/admin%2Fx?q", "/admin/x?q"),
@@ -71,13 +71,17 @@ fn literal_spelling_is_that_of_files() {
         ("/%40admin/%2B", "/@admin/+"),
         ("/a%7cb%2f", "/a%7Cb/"),
     ] {
-        assert_eq!(of(spelling).as_deref(), Some(expected), "{spelling}");
+        assert_eq!(
+            literal_text(spelling).as_deref(),
+            Some(expected),
+            "{spelling}"
+        );
     }
 }
 
 #[test]
-fn rfc_3986_examples() {
-    // Section 5.2.4, and those of 5.4 that are about dots.
+fn rfc_3986_examples_are_normalized() {
+    // Section 5.2.4, and the examples of section 5.4 with dot segments.
     assert_eq!(normal("/a/b/c/./../../g"), "/a/g");
     for (path, expected) in [
         ("/b/c/.", "/b/c/"),
@@ -151,14 +155,14 @@ fn encoded_slashes_follow_their_setting() {
 
 #[test]
 fn slashes_are_merged_before_dot_segments_are_removed() {
-    let kept = |text: &str| {
+    let normalized = |text: &str| {
         let found = normal_by(text.as_bytes(), &rules(false, EncodedSlash::Keep));
-        String::from_utf8(found.expect("a path")).expect("ASCII")
+        String::from_utf8(found.expect("path is valid")).expect("ASCII")
     };
-    assert_eq!(kept("//a//b"), "//a//b");
-    assert_eq!(kept("/a//../b"), "/a/b");
-    assert_eq!(kept("/a/.//b"), "/a//b");
-    assert_eq!(kept("//../b"), "/b");
+    assert_eq!(normalized("//a//b"), "//a//b");
+    assert_eq!(normalized("/a//../b"), "/a/b");
+    assert_eq!(normalized("/a/.//b"), "/a//b");
+    assert_eq!(normalized("//../b"), "/b");
     assert_eq!(normal("/a//../b"), "/b");
 }
 
@@ -176,16 +180,16 @@ fn invalid_escapes_are_rejected() {
 fn normal_path_is_not_copied() {
     let mut buffer = Vec::new();
     let text = b"/img/a.b/..c/x?y//";
-    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("a path");
+    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("path is valid");
     assert!(!target.is_changed());
     assert!(std::ptr::eq(target.as_bytes(), text.as_slice()));
     assert_eq!(target.path(), b"/img/a.b/..c/x");
     assert_eq!(target.query(), b"y//");
     assert_eq!(target.query_part(), b"?y//");
     assert_eq!(buffer.capacity(), 0, "nothing is written");
-    // Written, and the same.
+    // The buffer is written, but the path is unchanged.
     let text = b"/caf%C3%A9";
-    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("a path");
+    let target = normalize(text, &NormalizePath::default(), &mut buffer).expect("path is valid");
     assert!(!target.is_changed());
 }
 
@@ -221,9 +225,9 @@ fn patterns_are_checked_and_normalized() {
     assert_eq!(pattern("//admin/*", &raw), Pattern::Normal);
 }
 
-/// A direct, slow implementation of the definition.
+/// Implements the definition directly; slow.
 fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
-    let mut decoded: Vec<Vec<u8>> = Vec::new();
+    let mut decode_escape: Vec<Vec<u8>> = Vec::new();
     let mut rest = path;
     while let Some((byte, tail)) = rest.split_first() {
         let (byte, plain) = match byte {
@@ -252,18 +256,18 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
             }
         };
         let slash = !plain && matches!(byte, b'/' | b'\\');
-        decoded.push(match (plain, rules.encoded_slash) {
+        decode_escape.push(match (plain, rules.encoded_slash) {
             (true, _) => vec![byte],
             (false, EncodedSlash::Decode) if slash => b"/".to_vec(),
             (false, EncodedSlash::Reject) if slash => return None,
             (false, _) => format!("%{byte:02X}").into_bytes(),
         });
     }
-    let mut path = String::from_utf8(decoded.concat()).ok()?;
+    let mut path = String::from_utf8(decode_escape.concat()).ok()?;
     while rules.merge_slashes && path.contains("//") {
         path = path.replace("//", "/");
     }
-    // RFC 3986 section 5.2.4, by its letters.
+    // RFC 3986 section 5.2.4; the comments are its steps.
     let (mut input, mut output) = (path, String::new());
     while !input.is_empty() {
         if input.starts_with("/./") || input == "/." {
@@ -284,7 +288,7 @@ fn any_rules() -> impl Strategy<Value = NormalizePath> {
     (any::<bool>(), 0..3_usize).prop_map(|(merge, at)| rules(merge, EncodedSlash::ALL[at]))
 }
 
-/// Paths of significant parts, and of arbitrary bytes.
+/// Generates paths of significant parts, and of arbitrary bytes.
 fn paths() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         6 => Just(b"/".to_vec()),
@@ -318,20 +322,20 @@ proptest! {
     #[test]
     fn normalization_is_idempotent(path in paths(), rules in any_rules()) {
         let Ok(found) = normal_by(&path, &rules) else { return Ok(()) };
-        let again = normal_by(&found, &rules);
-        prop_assert_eq!(again.as_ref(), Ok(&found));
+        let repeated = normal_by(&found, &rules);
+        prop_assert_eq!(repeated.as_ref(), Ok(&found));
         prop_assert_eq!(found.first(), Some(&b'/'));
         prop_assert!(found.split(|byte| *byte == b'/').all(|segment| !is_dots(segment)));
         prop_assert!(!rules.merge_slashes || memchr::memmem::find(&found, b"//").is_none());
         for at in memchr::memchr_iter(b'%', &found) {
-            let value = decoded(&found[at..]).expect("an escape");
+            let value = decode_escape(&found[at..]).expect("escape is valid");
             prop_assert!(!is_unreserved(value));
             prop_assert!(!found[at + 1..at + 3].iter().any(u8::is_ascii_lowercase));
         }
     }
 
     #[test]
-    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..64), rules in any_rules()) {
+    fn arbitrary_bytes_do_not_panic(text in prop::collection::vec(any::<u8>(), 0..64), rules in any_rules()) {
         let mut buffer = Vec::new();
         if let Ok(target) = normalize(&text, &rules, &mut buffer) {
             prop_assert!(!target.path().is_empty());

@@ -22,7 +22,7 @@ const EDIT: RequestEdit<'static> = RequestEdit {
     close: false,
 };
 
-/// The head that the server receives.
+/// Returns the head that the server receives.
 fn request(text: &str, edit: &RequestEdit<'_>) -> String {
     let limits = HeadLimits {
         connect: true,
@@ -30,12 +30,12 @@ fn request(text: &str, edit: &RequestEdit<'_>) -> String {
     };
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let request = head::request(text.as_bytes(), &limits, &mut fields);
-    let request = request.unwrap().expect("a complete head");
+    let request = request.unwrap().expect("head is complete");
     write_request(text.as_bytes(), &request, &fields, edit, &mut out);
     String::from_utf8(out).unwrap()
 }
 
-/// The lines that the server receives after those of a request with `fields`, from a client.
+/// Returns the lines that Weir adds to a client's request with `fields`.
 fn forwarded(fields: &str, client: Client, route: Option<&HeaderEdits>) -> String {
     let edit = RequestEdit {
         client: Some(client),
@@ -81,7 +81,7 @@ fn request_line_has_the_path_that_the_server_expects() {
 }
 
 #[test]
-fn server_always_receives_one_host() {
+fn server_receives_exactly_one_host() {
     for (text, host) in [
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", "h"),
         ("GET / HTTP/1.0\r\n\r\n", "own.example"),
@@ -98,7 +98,7 @@ fn server_always_receives_one_host() {
 }
 
 #[test]
-fn connection_field_of_a_request() {
+fn connection_field_of_a_request_follows_upgrade_and_close() {
     let close = RequestEdit {
         close: true,
         version: "2",
@@ -113,7 +113,7 @@ fn connection_field_of_a_request() {
         end("", &close),
         "X-Added: 1\r\nVia: 2 weir\r\nConnection: close\r\n\r\n"
     );
-    // An upgrade ends with its connection in any case.
+    // The connection is closed after an upgrade in any case.
     assert_eq!(
         end("Connection: upgrade\r\nUpgrade: websocket\r\n", &close),
         "Upgrade: websocket\r\nX-Added: 1\r\nVia: 2 weir\r\nConnection: Upgrade\r\n\r\n"
@@ -121,13 +121,14 @@ fn connection_field_of_a_request() {
 }
 
 #[test]
-fn customary_forwarding_fields() {
-    let sent = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\n";
-    let own = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
-    assert_eq!(forwarded("", CLIENT, None), own);
+fn x_forwarded_fields_extend_those_of_trusted_clients_only() {
+    let received_fields = "X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-Proto: ftp\r\nForwarded: for=x\r\n\
+                           X-Real-IP: 5.6.7.8\r\n";
+    let new_fields = "X-Forwarded-For: 192.0.2.107\r\nX-Forwarded-Proto: http\r\n";
+    assert_eq!(forwarded("", CLIENT, None), new_fields);
     assert_eq!(
-        forwarded(sent, CLIENT, None),
-        own,
+        forwarded(received_fields, CLIENT, None),
+        new_fields,
         "clients cannot forge them"
     );
     let trusted = Client {
@@ -140,41 +141,44 @@ fn customary_forwarding_fields() {
         "X-Forwarded-For: 9.9.9.9, 192.0.2.107\r\nX-Forwarded-Proto: https\r\n"
     );
     assert_eq!(
-        forwarded(sent, trusted, None),
+        forwarded(received_fields, trusted, None),
         "X-Forwarded-Proto: ftp\r\nForwarded: for=x\r\nX-Real-IP: 5.6.7.8\r\nX-Forwarded-For: 1.2.3.4, 192.0.2.107\r\n"
     );
     assert_eq!(
         forwarded("X-Forwarded-Host: a\r\n", CLIENT, None),
-        own,
+        new_fields,
         "untrusted"
     );
 }
 
 #[test]
-fn standard_forwarding_field() {
+fn forwarded_field_extends_that_of_trusted_clients_only() {
     let standard = Client {
         by: Forwarded::Standard,
         ..CLIENT
     };
-    let own = "for=192.0.2.107;host=\"h\";proto=http\r\n";
-    let sent = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
-    assert_eq!(forwarded(sent, standard, None), format!("Forwarded: {own}"));
+    let new_element = "for=192.0.2.107;host=\"h\";proto=http\r\n";
+    let received_fields = "Forwarded: for=x\r\nX-Forwarded-For: 1.2.3.4\r\n";
+    assert_eq!(
+        forwarded(received_fields, standard, None),
+        format!("Forwarded: {new_element}")
+    );
     let trusted = Client {
         trusted: true,
         ..standard
     };
     assert_eq!(
-        forwarded(sent, trusted, None),
-        format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {own}")
+        forwarded(received_fields, trusted, None),
+        format!("X-Forwarded-For: 1.2.3.4\r\nForwarded: for=x, {new_element}")
     );
     let both = Client {
         by: Forwarded::Both,
         ..trusted
     };
     assert_eq!(
-        forwarded(sent, both, None),
+        forwarded(received_fields, both, None),
         format!(
-            "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {own}"
+            "X-Forwarded-For: 1.2.3.4, 192.0.2.107\r\nX-Forwarded-Proto: http\r\nForwarded: for=x, {new_element}"
         )
     );
     let v6 = Client {
@@ -186,7 +190,7 @@ fn standard_forwarding_field() {
         forwarded("", v6, None),
         "Forwarded: for=\"[2001:db8::7]\";host=\"h\";proto=https\r\n"
     );
-    // HTTP/1.0 without a host, and no host of Weir's own.
+    // HTTP/1.0 without a host, and no default host.
     let edit = RequestEdit {
         client: Some(standard),
         host: b"",
@@ -200,7 +204,7 @@ fn standard_forwarding_field() {
 }
 
 #[test]
-fn route_decides_about_forwarding_fields_that_it_sets_or_removes() {
+fn forwarding_fields_that_a_route_edits_are_not_written() {
     let both = Client {
         by: Forwarded::Both,
         ..CLIENT
@@ -262,17 +266,17 @@ fn framing_with_unusual_whitespace_is_normalized() {
     );
 }
 
-/// The head that the client receives.
+/// Returns the head that the client receives.
 fn response(text: &str, hop: HopEdit, edit: &ResponseEdit<'_>) -> String {
     let (mut fields, mut out) = (Vec::new(), Vec::new());
     let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields);
-    let response = response.unwrap().expect("a complete head");
+    let response = response.unwrap().expect("head is complete");
     write_response(text.as_bytes(), &response, &fields, hop, edit, &mut out);
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn connection_field_of_a_response() {
+fn connection_field_of_a_response_follows_the_hop() {
     let hop = HopEdit::default();
     let close = HopEdit { close: true, ..hop };
     let keep = HopEdit {

@@ -1,4 +1,4 @@
-//! Routes that rewrite the path and choose a route for the new one, as `rewrite … last` of nginx.
+//! Routes that rewrite the path and restart route selection with the new path, like nginx's `rewrite … last`.
 
 use std::net::SocketAddr;
 
@@ -8,41 +8,41 @@ use super::{RequestFacts, RequestId, RouteTable, Surroundings, rewritten};
 use crate::path::{RequestPath, normalize};
 use crate::refusal::Refusal;
 
-/// Most rewrites of one request, as in nginx (`NGX_HTTP_MAX_URI_CHANGES`). A request that needs more of them gets
-/// status 500.
+/// Maximum number of rewrites of one request, as in nginx (`NGX_HTTP_MAX_URI_CHANGES`). The response to a request that
+/// needs more has status 500.
 pub const RESTARTS_MAX: usize = 10;
 
 /// The path for which a route is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restarted {
-    /// Whether it is a new one, which `room` contains.
+    /// Whether the path is a new one, which `buffer` contains.
     is_rewritten: bool,
     first_route: u32,
 }
 
 impl Restarted {
-    /// The path; `room` is that of [`RouteTable::restarted`].
-    pub fn target<'a>(self, received: RequestPath<'a>, room: &'a [u8]) -> RequestPath<'a> {
+    /// Returns the path. `buffer` is the one that was passed to [`RouteTable::restarted`].
+    pub fn target<'a>(self, received: RequestPath<'a>, buffer: &'a [u8]) -> RequestPath<'a> {
         match self.is_rewritten {
-            true => RequestPath::rewritten(room, self.first_route),
+            true => RequestPath::rewritten(buffer, self.first_route),
             false => received.from_route(self.first_route),
         }
     }
 }
 
 impl RouteTable {
-    /// Applies the routes with `restart` to a request, until another route matches. `rewrites` gets the index of each
-    /// route that rewrites, and the new path; `room` contains the last one.
+    /// Applies the routes with `restart` to a request, until another route matches. Calls `rewrites` with the index of
+    /// each route that rewrites the path, and the new path. `buffer` receives the last new path.
     ///
-    /// A new path is normalized by the same rules as received ones.
+    /// New paths are normalized by the same rules as received paths.
     ///
     /// # Errors
-    /// The new path has an escape that the rules reject.
+    /// A new path has an escape that the rules reject.
     pub fn restarted(
         &self,
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         mut rewrites: impl FnMut(usize, &[u8]),
     ) -> Result<Restarted, Refusal> {
         let mut count = 0;
@@ -50,7 +50,7 @@ impl RouteTable {
         while count < RESTARTS_MAX {
             let target = match count {
                 0 => facts.target.from_route(first_route),
-                _ => RequestPath::rewritten(room, first_route),
+                _ => RequestPath::rewritten(buffer, first_route),
             };
             let facts = RequestFacts {
                 target: &target,
@@ -73,7 +73,7 @@ impl RouteTable {
                 path = normalize(&path, rules, &mut normal)?.as_bytes().to_vec();
             }
             rewrites(at, &path);
-            *room = path;
+            *buffer = path;
             count += 1;
             first_route = match restart_at {
                 RestartAt::First => 0,
@@ -87,9 +87,10 @@ impl RouteTable {
     }
 }
 
-/// The path that a route makes. The configuration rejects variables that have no value here.
+/// Returns the path to which a route rewrites a request's path; `None` if it does not rewrite it. The configuration
+/// rejects variables that have no value at this point.
 fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
-    let from = Surroundings {
+    let surroundings = Surroundings {
         facts: *facts,
         client: SocketAddr::new(facts.client, 0),
         port: 0,
@@ -100,7 +101,7 @@ fn new_path(route: &Route, facts: &RequestFacts<'_>) -> Option<Vec<u8>> {
         route: Some(route),
         regex: None,
     };
-    rewritten(route.edits.path.as_ref()?, &from)
+    rewritten(route.edits.path.as_ref()?, &surroundings)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A service's routes, indexed so that a request is compared with few of many.
+//! A service's routes, indexed so that a request is compared with only a few of them.
 //!
 //! A route is found by a hash of its host and of the fixed segments with which its paths begin. The hashes only select
-//! candidates: every candidate is compared as a whole, in file order, so that a collision costs time and nothing else.
-//! Expressions for paths without a fixed beginning are searched for together.
+//! candidates: all conditions of a candidate are compared, in file order, so that a collision only costs time. Regular
+//! expressions for paths without a fixed beginning are searched for together.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
 use super::{RequestFacts, unmet, unmet_except};
 
-/// Routes up to this number are compared one by one.
+/// Up to this number of routes, they are compared one by one.
 const LINEAR_MAX: usize = 8;
-/// Expressions from this number are searched for together.
+/// From this number of regular expressions, they are searched for together.
 const SET_MIN: usize = 8;
-/// Segments of a path that are indexed.
+/// Maximum number of segments of a path that are indexed.
 const SEGMENTS_MAX: usize = 6;
-/// Maximum number of lists of candidates: for the host and for any host, by each number of segments.
+/// Maximum number of candidate lists: for the host and for any host, each by the number of segments.
 const LISTS_MAX: usize = 2 * (SEGMENTS_MAX + 1);
 
 /// Routes in file order.
@@ -30,13 +30,13 @@ pub struct RouteTable {
 
 #[derive(Debug)]
 struct Index {
-    /// Positions of routes in ascending order, by [`key`].
+    /// Indices of routes in ascending order, by [`key`].
     lists: HashMap<u64, Vec<u32>>,
     /// Bit n: there are routes with n fixed segments.
     segments: u8,
     set: Option<RegexSet>,
-    /// Per route the position of its first expression in the set.
-    in_set: Vec<Option<u32>>,
+    /// For each route, the index of its first regular expression in the set.
+    first_regex: Vec<Option<u32>>,
 }
 
 impl RouteTable {
@@ -58,22 +58,22 @@ impl RouteTable {
         }
     }
 
-    /// The routes in file order.
+    /// Returns the routes in file order.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// Whether a condition needs to know the TLS connection.
+    /// Whether a condition depends on the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.needs_tls
     }
 
-    /// Whether a route restarts the choice with another path.
+    /// Whether any route restarts route selection with another path.
     pub const fn restarts(&self) -> bool {
         self.restarts
     }
 
-    /// Returns the position of the first route that matches.
+    /// Returns the index of the first route that matches.
     pub fn choose(&self, facts: &RequestFacts<'_>) -> Option<usize> {
         if self.routes.is_empty() {
             return None;
@@ -100,12 +100,12 @@ impl Index {
                 }
             }
         }
-        let mut in_set = vec![None; routes.len()];
+        let mut first_regex = vec![None; routes.len()];
         let mut expressions = Vec::new();
-        for (of, route) in in_set.iter_mut().zip(routes) {
+        for (first, route) in first_regex.iter_mut().zip(routes) {
             let regexes = &route.when.path_regexes;
             if !regexes.is_empty() && path_hashes(route).iter().any(|(_, count)| *count == 0) {
-                *of = u32::try_from(expressions.len()).ok();
+                *first = u32::try_from(expressions.len()).ok();
                 expressions.extend(regexes);
             }
         }
@@ -116,7 +116,7 @@ impl Index {
             lists,
             segments,
             set,
-            in_set,
+            first_regex,
         }
     }
 
@@ -157,8 +157,8 @@ impl Index {
                 continue;
             }
             let route = routes.get(at as usize)?;
-            let place = self.in_set.get(at as usize).copied().flatten();
-            let unmet = match (&self.set, place) {
+            let first_in_set = self.first_regex.get(at as usize).copied().flatten();
+            let unmet = match (&self.set, first_in_set) {
                 (Some(set), Some(first)) => unmet_except(route, facts, host, |when| {
                     let hits = hits.get_or_insert_with(|| set.matches(path));
                     (first as usize..)
@@ -174,7 +174,7 @@ impl Index {
     }
 }
 
-/// Hashes of a route's hosts; `None` = it may match any host.
+/// Returns the hashes of a route's hosts; `None` = the route may match any host.
 fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     let exact = |pattern: &HostPattern| match pattern {
         HostPattern::Exact(host) => Some(hash_of_host(host.as_bytes())),
@@ -187,52 +187,52 @@ fn host_hashes(route: &Route) -> Vec<Option<u64>> {
     hashes
 }
 
-/// Hashes of the segments with which a route's paths begin, and their numbers.
+/// Returns the hashes of the fixed segments with which a route's paths begin, each with the number of segments.
 fn path_hashes(route: &Route) -> Vec<(u64, usize)> {
     let when = &route.when;
     let by_pattern = when
         .paths
         .iter()
         .map(|pattern| match pattern.split_once('*') {
-            None => whole(pattern),
-            Some((fixed, _)) => started(fixed),
+            None => hash_segments(pattern),
+            Some((fixed, _)) => hash_complete_segments(fixed),
         });
     let by_regex = when
         .path_regexes
         .iter()
-        .map(|regex| started(&regex.fixed_prefix().unwrap_or_default()));
+        .map(|regex| hash_complete_segments(&regex.fixed_prefix().unwrap_or_default()));
     let hashes: Vec<(u64, usize)> = match when.paths.is_empty() {
         false => by_pattern.collect(),
         true => by_regex.collect(),
     };
     match hashes.is_empty() {
-        true => vec![started("")],
+        true => vec![hash_complete_segments("")],
         false => hashes,
     }
 }
 
-/// All segments of a path.
-fn whole(path: &str) -> (u64, usize) {
+/// Returns the hash and number of all segments of a path.
+fn hash_segments(path: &str) -> (u64, usize) {
     let last = prefixes(path.as_bytes()).enumerate().last();
     last.map_or((BASIS, 0), |(count, hash)| (hash, count))
 }
 
-/// The complete segments of the beginning of a path.
-fn started(fixed: &str) -> (u64, usize) {
+/// Returns the hash and number of the complete segments at the beginning of a path.
+fn hash_complete_segments(fixed: &str) -> (u64, usize) {
     match fixed.rfind('/') {
-        Some(slash) => whole(&fixed[..slash]),
+        Some(slash) => hash_segments(&fixed[..slash]),
         None => (BASIS, 0),
     }
 }
 
-/// FNV-1a.
+/// The offset basis of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 
 const fn hash_byte(hash: u64, byte: u8) -> u64 {
     (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3)
 }
 
-/// Hashes of the first 0, 1, 2 … segments of a path, each of which begins with a slash.
+/// Returns the hashes of the first 0, 1, 2 … segments of a path, each of which begins with a slash.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = u64> {
     let slash = path.first() == Some(&b'/');
     let segments = path
@@ -255,7 +255,7 @@ fn hash_of_host(host: &[u8]) -> u64 {
     })
 }
 
-/// The key of a list: routes for this host, or for any, with these segments.
+/// Returns the key of a list of routes: those for this host, or for any host, with these segments.
 fn key(host: Option<u64>, path: u64) -> u64 {
     weir_model::mix_64(host.map_or(0, |hash| weir_model::mix_64(hash) | 1) ^ path)
 }

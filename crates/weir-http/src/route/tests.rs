@@ -1,4 +1,4 @@
-//! Conditions, compared with parsed requests.
+//! Tests conditions with parsed requests.
 
 use proptest::prelude::*;
 use weir_model::{Network, NetworkSet, RouteAction, TextRegex};
@@ -204,7 +204,7 @@ fn alternatives_and_negations_are_matched() {
     assert!(matches(
         &|when, _| when.headers = vec![regex("accept", "^text/(html|plain)$")]
     ));
-    // A later value of a parameter counts too.
+    // Later values of a parameter are compared too.
     assert!(matches(&|when, _| when.queries = vec![pair("v", Some("2"))]));
     assert!(!matches(&|_, not| not.queries = vec![pair("v", Some("2"))]));
     // An empty set of networks matches no client.
@@ -255,7 +255,7 @@ fn unmet_condition_is_named() {
 }
 
 proptest! {
-    /// Compared with the definition: a star matches nothing, or one byte and the rest again.
+    /// Compares `glob` with its definition: a star matches nothing, or one byte and then the rest.
     #[test]
     fn glob_matches_its_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
         fn slow(pattern: &[u8], text: &[u8]) -> bool {

@@ -1,4 +1,5 @@
-//! Texts with variables, filled in for one request. A value never adds a line, nor, in a URL, a delimiter.
+//! Templates whose variables are replaced by the values of one request. A value cannot add a line to a head, or a
+//! delimiter to a URL.
 
 use std::borrow::Cow;
 use std::io::Write as _;
@@ -12,12 +13,12 @@ use super::{RequestFacts, glob, without_port};
 use crate::byte_class::is_value_byte;
 use crate::cookie;
 
-/// What a text becomes, which decides how values are encoded.
+/// The use of an expanded template, which determines how values are encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// The value of a header field: bytes that it must not contain become `_`.
     Field,
-    /// A URL, or the path of one: values are percent-encoded, except for paths and queries, which are encoded already.
+    /// A URL or its path: values are percent-encoded, except for paths and queries, which are already encoded.
     Url,
     /// A body: control characters become `_`.
     Body,
@@ -34,7 +35,7 @@ impl RequestId {
     /// Maximum length of an accepted identifier, in bytes.
     pub const MAX: usize = 64;
 
-    /// 32 hexadecimal digits of a random number.
+    /// Returns an identifier of 32 hexadecimal digits.
     pub fn generated(random: u128) -> Self {
         let mut bytes = [0; Self::MAX];
         for (at, byte) in bytes.iter_mut().take(32).enumerate() {
@@ -44,8 +45,8 @@ impl RequestId {
         Self { bytes, len: 32 }
     }
 
-    /// An identifier that a client sent; `None` = it is empty, too long, or contains other characters than letters,
-    /// digits and `-._~+/=:`.
+    /// Returns the identifier that a client sent, or `None` if it is empty, too long, or contains characters other than
+    /// letters, digits and `-._~+/=:`.
     pub fn accepted(text: &[u8]) -> Option<Self> {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~+/=:".contains(byte);
         if text.is_empty() || text.len() > Self::MAX || !text.iter().all(is_plain) {
@@ -57,7 +58,7 @@ impl RequestId {
         Some(Self { bytes, len })
     }
 
-    /// Its characters.
+    /// Returns the identifier's characters.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -69,7 +70,7 @@ impl std::fmt::Debug for RequestId {
     }
 }
 
-/// Where the values of variables come from.
+/// The sources of the values of variables.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The request.
@@ -80,22 +81,22 @@ pub struct Surroundings<'a> {
     pub port: u16,
     /// The host of a request without one.
     pub default_host: &'a [u8],
-    /// Its identifier.
+    /// The request's identifier.
     pub request_id: RequestId,
-    /// The server; `None` = not selected yet: its name is left out, and [`SERVER_MARK`] is at its position.
+    /// The server; `None` = not selected yet, and [`SERVER_MARK`] is written instead of its name.
     pub server: Option<&'a str>,
     /// The pool; empty if there is none.
     pub pool: &'a str,
     /// The route.
     pub route: Option<&'a Route>,
-    /// Expression whose groups are used in place of those of the route's conditions.
+    /// Regular expression whose groups are used instead of those of the route's conditions.
     pub regex: Option<&'a TextRegex>,
 }
 
-/// Where the name of a server belongs that is not selected yet. No other value contains it.
+/// Placeholder for the name of a server that is not selected yet. No other value contains this byte.
 pub const SERVER_MARK: u8 = 0;
 
-/// Appends a text with the values of its variables. `?{query}` is left out without a query.
+/// Appends a template with the values of its variables. `?{query}` is omitted if there is no query.
 pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut Vec<u8>) {
     let begin = out.len();
     for part in text.parts() {
@@ -115,18 +116,18 @@ pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut 
     }
 }
 
-/// The text of a request that is looked up in a map; hosts are in lower case.
+/// Returns the key of a request in a map; hosts are in lower case.
 pub fn map_key<'a>(map: &ValueMap, from: &Surroundings<'a>) -> Cow<'a, [u8]> {
     if let [Part::Variable(variable)] = map.key.parts()
         && *variable != Variable::Host
-        && let Value::Part(value) = from.value(variable)
+        && let Value::Borrowed(value) = from.value(variable)
     {
         return Cow::Borrowed(value);
     }
     Cow::Owned(key_text(&map.key, from))
 }
 
-/// A text with the values of its variables as received, by which something is looked up; hosts are in lower case.
+/// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case.
 pub fn key_text(text: &Template, from: &Surroundings<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.parts() {
@@ -141,23 +142,23 @@ pub fn key_text(text: &Template, from: &Surroundings<'_>) -> Vec<u8> {
     out
 }
 
-/// A value: part of the request, or made for it.
+/// The value of a variable: a range of the request, or computed.
 enum Value<'a> {
-    Part(&'a [u8]),
-    Made(Vec<u8>),
+    Borrowed(&'a [u8]),
+    Computed(Vec<u8>),
 }
 
 impl Value<'_> {
     fn as_bytes(&self) -> &[u8] {
         match self {
-            Self::Part(bytes) => bytes,
-            Self::Made(bytes) => bytes,
+            Self::Borrowed(bytes) => bytes,
+            Self::Computed(bytes) => bytes,
         }
     }
 }
 
 impl<'a> Surroundings<'a> {
-    /// The value of a variable as received, for a log.
+    /// Returns the value of a variable as received, for a log.
     pub fn text(&self, variable: &Variable) -> Vec<u8> {
         self.value(variable).as_bytes().to_vec()
     }
@@ -165,14 +166,14 @@ impl<'a> Surroundings<'a> {
     fn value(&self, variable: &Variable) -> Value<'a> {
         let facts = &self.facts;
         let (head, tls) = (facts.head, &facts.tls);
-        let made = |text: String| Value::Made(text.into_bytes());
-        Value::Part(match variable {
-            Variable::Client => return made(self.client.ip().to_string()),
-            Variable::ClientPort => return made(self.client.port().to_string()),
-            Variable::ListenPort => return made(self.port.to_string()),
-            Variable::RequestId => return Value::Made(self.request_id.as_bytes().to_vec()),
+        let computed = |text: String| Value::Computed(text.into_bytes());
+        Value::Borrowed(match variable {
+            Variable::Client => return computed(self.client.ip().to_string()),
+            Variable::ClientPort => return computed(self.client.port().to_string()),
+            Variable::ListenPort => return computed(self.port.to_string()),
+            Variable::RequestId => return Value::Computed(self.request_id.as_bytes().to_vec()),
             Variable::Route => {
-                return made(
+                return computed(
                     self.route
                         .map(|route| route.source.line.to_string())
                         .unwrap_or_default(),
@@ -210,7 +211,7 @@ impl<'a> Surroundings<'a> {
             Variable::Rest => self.rest(),
             Variable::Map(MapRef { map, .. }) => {
                 let value = map.as_deref().map(|map| map.value(&map_key(map, self)));
-                return made(value.unwrap_or_default().to_owned());
+                return computed(value.unwrap_or_default().to_owned());
             }
         })
     }
@@ -229,7 +230,7 @@ impl<'a> Surroundings<'a> {
         values.next().unwrap_or_default()
     }
 
-    /// A group of the first expression that matches.
+    /// Returns a group of the first regular expression that matches; empty if there is none.
     fn group(&self, number: usize) -> &'a [u8] {
         let path = self.facts.target.path();
         let regexes = match self.regex {
@@ -242,7 +243,7 @@ impl<'a> Surroundings<'a> {
             .map_or(&b""[..], |group| group.as_bytes())
     }
 
-    /// The part of the path after the fixed prefix of the first of the route's patterns that matches.
+    /// Returns the part of the path after the fixed prefix of the route's first pattern that matches.
     fn rest(&self) -> &'a [u8] {
         let path = self.facts.target.path();
         let mut patterns = self.route.map_or(&[][..], |route| &route.when.paths).iter();
@@ -287,7 +288,7 @@ fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: 
     }
 }
 
-/// Whether a value would be part of the authority of a URL whose beginning is written.
+/// Whether a value appended to the beginning of a URL would be part of the URL's authority.
 fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
     let Some(at) = memchr::memmem::find(written, b"://") else {
         return written.is_empty() && !value.starts_with(b"/");
@@ -309,8 +310,8 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The rewritten path and query for the server; `None` = the path is not changed. Parts of the path come from its
-/// normal form: parts of the received spelling could escape the route's prefix.
+/// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
+/// taken from its normal form: parts of the path as received could escape the route's prefix.
 pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>> {
     let target = from.facts.target;
     if let Some(regex) = &edit.regex
@@ -325,7 +326,7 @@ pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>>
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
     fill(to, Target::Url, &from, &mut out);
-    // As in nginx: the query of the request is added to that of the new path, unless this ends with `?`.
+    // As in nginx: the query of the request is added to that of the new path, unless the new path ends with `?`.
     match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
         (true, _) => {
             out.pop();
@@ -340,7 +341,7 @@ pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>>
     Some(out)
 }
 
-/// `Location` of a redirect.
+/// Returns the value of `Location` for a redirect.
 pub fn location(to: &Template, from: &Surroundings<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.as_str().len() + 64);
     fill(to, Target::Url, from, &mut out);

@@ -8,13 +8,16 @@ fn quantiles_are_within_a_bucket() {
     let samples: Vec<i64> = (1..=1_000).map(|n| n * MS / 10).collect();
     statistics.add(&samples, 1);
     let summary = statistics.summary().unwrap();
-    for (shown, right) in [
+    for (value, expected) in [
         (summary.mean_ms, 50.05),
         (summary.p50_ms, 50.0),
         (summary.p90_ms, 90.0),
         (summary.p99_ms, 99.0),
     ] {
-        assert!((shown / right - 1.0).abs() < 0.05, "{shown} for {right}");
+        assert!(
+            (value / expected - 1.0).abs() < 0.05,
+            "{value} instead of {expected}"
+        );
     }
     assert_eq!(summary.samples, 1_000);
 }
@@ -29,14 +32,14 @@ fn negative_samples_stay_in_mean() {
 }
 
 #[test]
-fn shown_mean_is_never_negative() {
+fn mean_of_summary_is_never_negative() {
     let mut statistics = Statistics::new(Method::Timestamps);
     statistics.add(&[-MS, -MS, MS], 1);
     assert_eq!(statistics.summary().unwrap().mean_ms, 0.0);
 }
 
 #[test]
-fn average_follows_slow_and_recovered_server_within_forty_samples() {
+fn average_adapts_to_slow_and_recovered_server_within_forty_samples() {
     let mut statistics = Statistics::new(Method::Timestamps);
     statistics.add(&[MS; 200], 1);
     statistics.add(&[20 * MS; 20], 2);
@@ -46,7 +49,7 @@ fn average_follows_slow_and_recovered_server_within_forty_samples() {
 }
 
 #[test]
-fn old_samples_leave_average_and_histogram() {
+fn old_samples_do_not_count_in_average_and_histogram() {
     let mut statistics = Statistics::new(Method::Gaps);
     assert_eq!(statistics.summary(), None);
     statistics.add(&[5 * MS], 1);

@@ -1,20 +1,20 @@
-//! One table test for each trap of the estimator.
+//! Tests of the packet sequences in which the estimator could produce wrong samples.
 
 use super::*;
 
 const CLIENT_ISN: u32 = 1_000;
 const SERVER_ISN: u32 = 9_000;
 const CLOCK: u32 = 70_000;
-/// The client's round trip.
+/// Round-trip time to the client.
 const RTT_US: u64 = 10_000;
 
-/// A connection with exact clocks: times in microseconds since the SYN arrived at the director.
+/// A connection with exact clocks. Times are microseconds since the SYN arrived at the director.
 struct Connection {
     table: Table,
     start_us: u64,
-    /// Microseconds in a unit of the server's clock; 0 = no timestamps.
+    /// Unit of the server's clock in microseconds; 0 = no timestamps.
     unit_us: u64,
-    /// Units that the timestamp of the SYN-ACK is too low.
+    /// Number of units by which the timestamp of the SYN-ACK is too low.
     shift: u32,
     seq: u32,
     ack: u32,
@@ -43,7 +43,7 @@ impl Connection {
         self.table.packet(&packet, (self.start_us + at_us) * 1_000);
     }
 
-    /// The server's clock at a time since the SYN.
+    /// Returns the value of the server's clock at a time since the SYN.
     fn echo(&self, sent_us: u64) -> Option<u32> {
         (self.unit_us > 0).then(|| CLOCK.wrapping_add((sent_us / self.unit_us) as u32))
     }
@@ -60,7 +60,7 @@ impl Connection {
         );
     }
 
-    /// SYN and the ACK that ends the handshake.
+    /// Sends the SYN and the ACK that ends the handshake.
     fn open(mut self) -> Self {
         self.syn(0);
         self.seq += 1;
@@ -81,7 +81,7 @@ impl Connection {
         self
     }
 
-    /// Payload; the server's last packet was sent at `server_sent_us`.
+    /// Sends payload; the server sent its last packet at `server_sent_us`.
     fn payload(&mut self, at_us: u64, length: u16, server_sent_us: u64) {
         self.first_payload(at_us, length, server_sent_us, First::Other);
     }
@@ -103,7 +103,7 @@ impl Connection {
         );
     }
 
-    /// The client acknowledges `bytes` that the server sent at `sent_us`.
+    /// Acknowledges `bytes` that the server sent at `sent_us`.
     fn acknowledge(&mut self, at_us: u64, bytes: u32, sent_us: u64) {
         self.ack += bytes;
         let (seq, ack, ts_ecr) = (self.seq, self.ack, self.echo(sent_us));
@@ -135,13 +135,13 @@ impl Connection {
 }
 
 #[test]
-fn sample_is_time_at_server_without_round_trip_and_delayed_acknowledgement() {
+fn sample_excludes_round_trip_and_delayed_acknowledgement() {
     for (unit_us, expected) in [(1_000, 5_000), (1, 5_300)] {
         let mut connection = Connection::new(unit_us).open();
         connection.payload(20_000, 200, 0);
         // Sent 5.3 ms after the request, acknowledged 40 ms late.
         connection.acknowledge(75_300, 700, 25_300);
-        // After a pause of four seconds.
+        // A request after a pause of four seconds.
         connection.payload(4_000_000, 200, 25_300);
         connection.acknowledge(4_015_300, 700, 4_005_300);
         connection.check(&[expected; 2], &[]);
@@ -149,7 +149,7 @@ fn sample_is_time_at_server_without_round_trip_and_delayed_acknowledgement() {
 }
 
 #[test]
-fn acknowledgement_with_next_request_is_an_answer() {
+fn acknowledgement_in_next_request_counts_as_answer() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.ack += 700;
@@ -289,25 +289,25 @@ fn idle_time_between_requests_is_not_latency() {
 }
 
 #[test]
-fn tls_handshake_and_tickets_are_no_answers() {
+fn tls_handshake_and_tickets_are_not_answers() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
-    // Finished and the request; two tickets; the answer, then more of it.
+    // The Finished message and the request; two tickets; the answer, then the rest of it.
     connection.payload(23_000, 80, 12_000);
     connection.payload(23_100, 300, 12_000);
     connection.acknowledge(33_300, 255, 23_200);
     connection.acknowledge(33_400, 255, 23_300);
     connection.acknowledge(38_100, 1_448, 28_100);
     connection.acknowledge(38_200, 1_448, 28_200);
-    // The next exchange is an ordinary one.
+    // The next exchange is ordinary.
     connection.payload(40_000, 300, 28_200);
     connection.acknowledge(57_000, 700, 47_000);
     connection.check(&[5_000, 7_000], &[Reason::Handshake]);
 }
 
 #[test]
-fn tls_finished_without_request_is_no_request() {
+fn tls_finished_message_alone_is_not_a_request() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 3_000, 12_000);
@@ -332,7 +332,7 @@ fn tickets_acknowledged_together_with_the_answer_are_discarded() {
 }
 
 #[test]
-fn settings_of_http2_are_no_answer() {
+fn settings_of_http2_are_not_an_answer() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(20_000, 150, 0, First::Preface);
     connection.acknowledge(30_200, 40, 20_100);
@@ -343,7 +343,7 @@ fn settings_of_http2_are_no_answer() {
 }
 
 #[test]
-fn interim_response_is_no_answer() {
+fn interim_response_is_not_an_answer() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.acknowledge(30_100, 25, 20_100);
@@ -354,10 +354,10 @@ fn interim_response_is_no_answer() {
 }
 
 #[test]
-fn thinned_acknowledgements_yield_one_sample() {
+fn acknowledgement_of_many_segments_yields_one_sample() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
-    // One acknowledgement of sixteen segments carries the clock of the first one.
+    // One acknowledgement of sixteen segments contains the clock value of the first segment.
     connection.acknowledge(37_000, 16 * 1_448, 24_000);
     connection.acknowledge(38_000, 16 * 1_448, 26_000);
     connection.check(&[4_000], &[]);
@@ -365,20 +365,20 @@ fn thinned_acknowledgements_yield_one_sample() {
 
 #[test]
 fn retransmissions_are_discarded() {
-    // Of the request.
+    // The request is retransmitted.
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.seq -= 200;
     connection.payload(220_000, 200, 0);
     connection.acknowledge(235_000, 700, 225_000);
     connection.check(&[], &[Reason::Retransmitted]);
-    // Of the answer: duplicate acknowledgements.
+    // The answer is retransmitted: duplicate acknowledgements arrive.
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 200, 0);
     connection.acknowledge(35_100, 0, 0);
     connection.acknowledge(60_000, 2_896, 50_000);
     connection.check(&[], &[Reason::Retransmitted]);
-    // Lost before the director, in the middle.
+    // A segment in the middle is lost before the director.
     let mut connection = Connection::new(1).open();
     connection.seq += 1_448;
     connection.payload(20_000, 200, 0);
@@ -397,7 +397,7 @@ fn pipelined_requests_are_discarded() {
 }
 
 #[test]
-fn upload_counts_from_its_last_packet() {
+fn latency_of_upload_starts_at_its_last_packet() {
     let mut connection = Connection::new(1).open();
     for packet in 0..50 {
         connection.payload(20_000 + packet * 2_000, 1_448, 0);
@@ -417,9 +417,9 @@ fn answer_before_end_of_upload_is_discarded() {
 }
 
 #[test]
-fn close_and_greeting_of_server_are_no_answers() {
+fn close_and_greeting_of_server_are_not_answers() {
     let mut connection = Connection::new(1).open();
-    // A greeting, as of SMTP or MySQL.
+    // A greeting as in SMTP or MySQL.
     connection.acknowledge(25_000, 90, 15_000);
     connection.payload(30_000, 40, 15_000);
     connection.acknowledge(55_000, 1, 45_000);
@@ -447,7 +447,7 @@ fn rescheduled_flow_is_ignored() {
 }
 
 #[test]
-fn slot_in_use_is_not_taken_until_idle() {
+fn slot_is_not_reused_before_it_is_idle() {
     let mut connection = Connection::new(1).open();
     let other = Packet {
         hash: connection.hash + 1,
@@ -473,14 +473,15 @@ fn missing_option_ends_sampling() {
 }
 
 #[test]
-fn ticket_acknowledged_with_the_request_is_no_answer() {
+fn ticket_acknowledged_with_the_request_is_not_an_answer() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.ack += 271;
     connection.payload(33_100, 102, 23_050);
-    // The second ticket with the start of the answer carries the ticket's time, the next one the answer's.
+    // The acknowledgement of the second ticket and the start of the answer contains the time of the ticket; the next
+    // acknowledgement contains the time of the answer.
     connection.acknowledge(43_300, 8_959, 33_150);
     connection.acknowledge(46_300, 7_240, 36_100);
     connection.acknowledge(46_400, 4_000, 36_150);
@@ -488,7 +489,7 @@ fn ticket_acknowledged_with_the_request_is_no_answer() {
 }
 
 #[test]
-fn ticket_sent_before_the_request_is_no_answer() {
+fn ticket_sent_before_the_request_is_not_an_answer() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
@@ -520,24 +521,24 @@ fn small_answer_after_tickets_needs_a_prompt_acknowledgement() {
 }
 
 #[test]
-fn answer_after_a_pause_is_no_ticket() {
+fn answer_after_a_pause_is_not_a_ticket() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
     connection.payload(23_000, 80, 12_000);
     connection.acknowledge(33_300, 510, 23_200);
-    // One small answer, which nothing follows.
+    // One small answer, after which the server sends nothing.
     connection.payload(50_000, 300, 23_200);
     connection.acknowledge(65_000, 200, 55_000);
     connection.check(&[5_000], &[Reason::Handshake, Reason::Handshake]);
 }
 
 #[test]
-fn control_frames_of_http2_are_no_requests() {
+fn control_frames_of_http2_are_not_requests() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(20_000, 150, 0, First::Preface);
     connection.acknowledge(30_200, 40, 20_100);
-    // The acknowledgement of SETTINGS, after that a WINDOW_UPDATE.
+    // The acknowledgement of SETTINGS, then a WINDOW_UPDATE.
     connection.payload(30_300, 9, 20_100);
     connection.acknowledge(36_000, 300, 26_000);
     connection.payload(36_100, 13, 26_000);
@@ -545,7 +546,7 @@ fn control_frames_of_http2_are_no_requests() {
     connection.payload(50_000, 60, 26_200);
     connection.acknowledge(63_000, 300, 53_000);
     connection.check(&[6_000, 3_000], &[]);
-    // The same in records of TLS.
+    // The same frames in records of TLS.
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 1_320, 12_000);
@@ -562,7 +563,7 @@ fn control_frames_of_http2_are_no_requests() {
 
 #[test]
 fn probe_for_a_slow_answer_does_not_discard_it() {
-    // The answer, or what the server sent again after it was lost: 200 ms later at the earliest.
+    // The answer, or the retransmission by the server after the answer was lost, at least 200 ms later.
     for (answer_us, expected, reasons) in [
         (50_000, &[29_700][..], &[][..]),
         (230_000, &[], &[Reason::Retransmitted][..]),
@@ -590,7 +591,7 @@ fn answer_sent_again_because_the_next_request_was_lost_is_discarded() {
 }
 
 #[test]
-fn alert_and_close_of_server_are_no_answers() {
+fn alert_and_close_of_server_are_not_answers() {
     let mut connection = Connection::new(1).open();
     connection.first_payload(11_000, 517, 0, First::Tls);
     connection.acknowledge(22_000, 1_327, 12_000);
@@ -602,7 +603,7 @@ fn alert_and_close_of_server_are_no_answers() {
 }
 
 #[test]
-fn answer_lost_on_the_way_is_discarded_if_the_client_probes() {
+fn lost_answer_is_discarded_if_the_client_probes() {
     let mut connection = Connection::new(1).open();
     connection.payload(20_000, 36, 0);
     connection.seq -= 36;
@@ -620,7 +621,7 @@ fn window_ends_with_the_first_answer() {
     connection.payload(23_100, 126, 12_000);
     connection.acknowledge(33_200, 2_149, 23_150);
     connection.acknowledge(38_200, 2_896, 28_100);
-    // In the next exchange the first acknowledgement counts.
+    // In the next exchange, the first acknowledgement yields a sample.
     connection.payload(50_000, 41, 28_200);
     connection.acknowledge(63_000, 2_896, 53_000);
     connection.acknowledge(67_000, 2_896, 57_000);
@@ -628,7 +629,7 @@ fn window_ends_with_the_first_answer() {
 }
 
 #[test]
-fn upload_in_pieces_is_not_pipelined() {
+fn upload_in_pieces_does_not_count_as_pipelined() {
     let mut connection = Connection::new(1).open();
     for piece in 0..4 {
         for packet in 0..12 {

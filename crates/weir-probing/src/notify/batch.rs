@@ -1,7 +1,7 @@
-//! `[notify.NAME]`: collects changes of state and sends them by a program, a web request, a mail.
+//! `[notify.NAME]`: collects state changes and sends them with a program, a web request or a mail.
 //!
-//! Each notifier is a task with a bounded queue. It collects changes for a moment, sends them in one message, and then
-//! waits for its interval. Errors are logged; a message is not repeated.
+//! Each notifier is a task with a bounded queue. The task collects changes for [`COLLECT`], sends them in one message,
+//! and then waits for the notifier's interval. Errors are logged; a message is not sent again.
 
 use std::io;
 use std::process::Stdio;
@@ -17,21 +17,21 @@ use weir_model::{HttpReceiver, Mail, Notifier};
 use weir_sys::privileged::{self, Program};
 
 use super::{Change, Subject};
-use crate::local::by_helper;
+use crate::local::run_by_helper;
 use crate::post::Poster;
 
-/// Changes of one event, such as the loss of a network, arrive within this time.
+/// Time for which changes are collected: those caused by one event, such as a network failure, arrive within this time.
 const COLLECT: Duration = Duration::from_secs(1);
-/// Changes that may wait; more are counted and left out.
-const QUEUE: usize = 1_000;
+/// Maximum number of queued changes; further changes are counted and dropped.
+const QUEUE_MAX: usize = 1_000;
 /// Time limit of a program, a request and a mail.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum length of a line and of a message for the privileged helper, in bytes.
+/// Maximum lengths of a line and of a message for the privileged helper, in bytes.
 const LINE_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 24 << 10;
 
-/// A change as it is sent.
+/// A state change, as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pool: String,
@@ -62,7 +62,7 @@ impl Entry {
         }
     }
 
-    /// One line. Reasons may contain what a server answered.
+    /// Formats the change as one line. Control characters are replaced, because reasons may contain data from servers.
     fn line(&self) -> String {
         let mut what = format!("pool {}", self.pool);
         for (kind, name) in [("server", &self.server), ("service", &self.service)] {
@@ -101,13 +101,15 @@ pub(crate) struct Notifiers {
 }
 
 impl Notifiers {
-    /// Replaces the notifiers; those that stay the same keep their queues. Others send what they have.
+    /// Replaces the notifiers. Unchanged notifiers keep their queues; removed ones send the changes that are already
+    /// queued.
     pub(crate) fn set(&mut self, notifiers: &[Notifier]) {
         self.running.retain(|one| notifiers.contains(&one.config));
         self.configured = notifiers.to_vec();
     }
 
-    /// Queues a change for the notifiers that want it. Starts their tasks, so it must be called on the runtime.
+    /// Queues a change for the notifiers whose filters match. Starts their tasks, so this must be called in a tokio
+    /// runtime.
     pub(crate) fn queue(&mut self, change: &Change) {
         for notifier in self
             .configured
@@ -129,7 +131,7 @@ impl Notifiers {
 
 impl Running {
     fn start(notifier: &Notifier) -> Self {
-        let (queue, entries) = mpsc::channel(QUEUE);
+        let (queue, entries) = mpsc::channel(QUEUE_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         drop(tokio::spawn(deliver(
             notifier.clone(),
@@ -158,7 +160,7 @@ async fn deliver(notifier: Notifier, mut entries: mpsc::Receiver<Entry>, lost: A
     }
 }
 
-/// Sends a message by every way of a notifier.
+/// Sends a message with each configured method of a notifier.
 async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
     let name = notifier.name.as_str();
     if !notifier.command.is_empty() {
@@ -187,7 +189,7 @@ async fn send(notifier: &Notifier, batch: &[Entry], lost: u64) {
 fn report(notify: &str, by: &str, result: Result<io::Result<()>, tokio::time::error::Elapsed>) {
     match result {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(notify, by, %error, "could not send a notification"),
+        Ok(Err(error)) => tracing::warn!(notify, by, %error, "failed to send a notification"),
         Err(_) => tracing::warn!(notify, by, "a notification timed out"),
     }
 }
@@ -200,13 +202,14 @@ fn text(batch: &[Entry], lost: u64) -> String {
     text
 }
 
-/// Runs the program as its user, with an empty environment, in a process group that ends with it.
+/// Runs the program as its configured user, with an empty environment, in a process group that is killed when the
+/// program ends.
 async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> {
     let Some((program, arguments)) = notifier.command.split_first() else {
         return Ok(());
     };
     if let Some(helper) = privileged::helper() {
-        let code = by_helper(helper, &order(&notifier.name, batch, lost)).await?;
+        let code = run_by_helper(helper, &helper_request(&notifier.name, batch, lost)).await?;
         return match code {
             Some(0) => Ok(()),
             Some(code) => Err(io::Error::other(format!("{program}: exit code {code}"))),
@@ -235,8 +238,8 @@ async fn run(notifier: &Notifier, batch: &[Entry], lost: u64) -> io::Result<()> 
     }
 }
 
-/// What the privileged helper runs. Its channel limits the length of a message.
-fn order(name: &str, batch: &[Entry], mut lost: u64) -> Program {
+/// Returns the request for the privileged helper, whose channel limits the length of a message.
+fn helper_request(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     let mut lines = Vec::new();
     let mut length = 0;
     for mut line in batch.iter().map(Entry::line) {
@@ -255,7 +258,7 @@ fn order(name: &str, batch: &[Entry], mut lost: u64) -> Program {
     }
 }
 
-/// A POST request; any status of success is enough.
+/// Sends a POST request. Any 2xx status is a success.
 async fn post(name: &str, hook: &HttpReceiver, batch: &[Entry], lost: u64) -> io::Result<()> {
     let changes: Vec<_> = batch.iter().map(Entry::json).collect();
     let body = serde_json::json!({ "notify": name, "lost": lost, "changes": changes }).to_string();
@@ -289,18 +292,19 @@ async fn submit(mail: &Mail, batch: &[Entry], lost: u64) -> io::Result<()> {
     smtp.command("DATA", "354").await?;
     smtp.command(&message(&host, &from, &mail.to, batch, lost), "250")
         .await?;
-    // The mail is accepted.
+    // The mail was accepted, so errors no longer matter.
     let _ = smtp.command("QUIT", "221").await;
     Ok(())
 }
 
-/// The mail with its header and the final dot (RFC 5321 section 4.5.2: lines that begin with a dot get another one).
+/// Returns the mail with its header and the final dot. Lines that begin with a dot get a second one (RFC 5321 section
+/// 4.5.2).
 fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) -> String {
     let subject = match batch {
         [one] => one.line(),
         more => format!("{} changes of state", more.len()),
     };
-    // A line of a header is shorter than 998 characters, and ASCII.
+    // A header line must be shorter than 998 characters, and ASCII.
     let ascii = |it: char| if it.is_ascii() { it } else { '?' };
     let subject: String = subject.chars().take(200).map(ascii).collect();
     let mut text = format!(
@@ -318,7 +322,7 @@ fn message(host: &str, from: &str, to: &[String], batch: &[Entry], lost: u64) ->
     text + "."
 }
 
-/// A dialogue.
+/// An SMTP connection.
 struct Smtp(BufReader<TcpStream>);
 
 impl Smtp {
@@ -330,7 +334,7 @@ impl Smtp {
         self.expect(code).await
     }
 
-    /// Reads a reply of any number of lines.
+    /// Reads a reply, which may have several lines, and checks its code.
     async fn expect(&mut self, code: &str) -> io::Result<()> {
         for _ in 0..100 {
             let mut line = String::new();

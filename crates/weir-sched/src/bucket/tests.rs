@@ -1,10 +1,11 @@
-//! Known choices for known clients from a separate implementation, and comparisons of the modes.
+//! Known choices for known clients, from a separate implementation, and comparisons of the modes.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Members with these weights in the order of adding, newest first; the server added first is number 1.
+/// Returns members, newest first. The weights are in the order in which the servers were added; the first server is
+/// number 1.
 fn list(weights: &[u32]) -> Vec<Member> {
     let mut members: Vec<_> = (1..)
         .zip(weights)
@@ -20,7 +21,7 @@ fn list(weights: &[u32]) -> Vec<Member> {
     members
 }
 
-/// The first buckets of 192.0.2.1 to 192.0.2.16.
+/// Returns the first buckets of 192.0.2.1 to 192.0.2.16.
 fn clients() -> [u8; 16] {
     std::array::from_fn(|host| sh_index(0xc000_0201 + host as u32, 0))
 }
@@ -29,7 +30,7 @@ fn choices(table: &Buckets) -> [u32; 16] {
     clients().map(|index| table[usize::from(index)])
 }
 
-/// The server for each bucket's clients, 0 = refused.
+/// Returns the server for each bucket's clients; 0 = rejected.
 fn chosen(owners: &Buckets, members: &[Member], mode: Mode) -> Buckets {
     let state = |dest| {
         let found = members.iter().find(|member| member.dest == dest);
@@ -68,7 +69,7 @@ fn port_is_added_to_the_address() {
 }
 
 #[test]
-fn ports_of_one_client_spread() {
+fn ports_of_one_client_use_different_buckets() {
     let owners = sh_owners(&list(&[1, 0, 2]));
     let choices: Vec<_> = (1000..1016)
         .map(|port| owners[usize::from(sh_index(0xc000_0201, port))])
@@ -110,7 +111,7 @@ fn weight_zero_owns_one_bucket_per_round() {
 }
 
 #[test]
-fn strict_refuses_clients_of_weight_zero() {
+fn strict_rejects_clients_of_servers_with_weight_zero() {
     let table = sh_table(&list(&[1, 0, 2]), Mode::Strict);
     assert_eq!(
         choices(&table),
@@ -151,7 +152,7 @@ fn repair_differs_from_fallback_by_overload_only() {
 }
 
 #[test]
-fn no_server_refuses_in_every_mode() {
+fn flows_are_rejected_in_every_mode_without_servers() {
     for mode in [Mode::Strict, Mode::Fallback, Mode::Repair] {
         assert_eq!(sh_table(&[], mode), [0; BUCKETS]);
         assert_eq!(sh_table(&list(&[0, 0]), mode), [0; BUCKETS]);
@@ -193,7 +194,7 @@ fn probes_visit_every_bucket_once() {
 
 proptest! {
     #[test]
-    fn fallback_refuses_only_when_all_are_out(
+    fn fallback_rejects_only_if_all_servers_are_unavailable(
         servers in prop::collection::vec((0_u32..5, any::<bool>()), 1..12),
         index in any::<u8>(),
     ) {

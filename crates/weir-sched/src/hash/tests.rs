@@ -1,4 +1,5 @@
-//! Known answers, from an implementation checked against the SipHash paper's vector and CPython's SipHash-1-3.
+//! Known answers, from an implementation that was checked against the test vector of the SipHash paper and CPython's
+//! SipHash-1-3.
 
 use super::*;
 

@@ -1,13 +1,13 @@
-//! Tables of weights, counters and the expected server, and each rule compared with its definition in fractions.
+//! Weights, counters and the expected servers, and a comparison of each rule with its definition by fractions.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Servers in the order of adding, as `(weight, active, inactive)`.
+/// Servers in the order in which they were added, as `(weight, active, inactive)`.
 type Servers<'a> = &'a [(u32, u32, u32)];
 
-/// The list, newest first, with its counters; the server added first is number 1.
+/// Returns the list, newest first, with its counters. The server that was added first is number 1.
 fn list(servers: Servers) -> (Vec<Member>, Vec<Counts>) {
     let members = (0..servers.len() as u32)
         .rev()
@@ -26,7 +26,7 @@ fn list(servers: Servers) -> (Vec<Member>, Vec<Counts>) {
     (members, counts)
 }
 
-/// The number of the server picked, 0 for none.
+/// Returns the number of the selected server; 0 = none.
 fn picked(rule: Rule, servers: Servers) -> u32 {
     let (members, counts) = list(servers);
     pick(rule, &members, &|slot| counts[slot as usize]).map_or(0, |index| members[index].seq)
@@ -39,7 +39,7 @@ fn check(rule: Rule, cases: &[(Servers, u32)]) {
 }
 
 #[test]
-fn lc() {
+fn lc_picks_least_overhead() {
     check(
         Rule::Lc,
         &[
@@ -62,7 +62,7 @@ fn lc() {
 }
 
 #[test]
-fn wlc() {
+fn wlc_picks_least_overhead_per_weight() {
     check(
         Rule::Wlc,
         &[
@@ -86,7 +86,7 @@ fn wlc() {
 }
 
 #[test]
-fn sed() {
+fn sed_picks_shortest_expected_delay() {
     check(
         Rule::Sed,
         &[
@@ -103,7 +103,7 @@ fn sed() {
 }
 
 #[test]
-fn nq() {
+fn nq_picks_an_idle_server_first() {
     check(
         Rule::Nq,
         &[
@@ -118,7 +118,7 @@ fn nq() {
 }
 
 #[test]
-fn fo() {
+fn fo_picks_greatest_weight() {
     check(
         Rule::Fo,
         &[
@@ -132,7 +132,7 @@ fn fo() {
 }
 
 #[test]
-fn ovf() {
+fn ovf_picks_greatest_weight_below_its_threshold() {
     check(
         Rule::Ovf,
         &[
@@ -165,9 +165,9 @@ fn overloaded_servers_are_never_picked() {
     assert_eq!(crate::p2c::among(&members, &idle, &mut || 0), Some(1));
 }
 
-/// Sequences of choices if all connections stay.
+/// Tests sequences of choices if no connection ends.
 #[test]
-fn sequences_of_staying_connections() {
+fn sequences_match_if_connections_do_not_end() {
     let cases: [(Rule, &[u32], &[u32]); 6] = [
         (Rule::Lc, &[1, 1, 1], &[3, 2, 1, 3, 2, 1]),
         (Rule::Wlc, &[1, 2, 3], &[3, 2, 1, 3, 2, 3, 3, 2]),
@@ -190,11 +190,11 @@ fn sequences_of_staying_connections() {
     }
 }
 
-/// A source of these numbers below `of`, each scaled to 32 bits so that [`below`] returns it.
-fn draws(of: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
+/// Returns a source of numbers below `ceiling`, each scaled to 32 bits so that [`below`] returns it.
+fn draws(ceiling: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
     let mut raw = numbers
         .iter()
-        .map(move |&number| (((u64::from(number) << 32) + (1 << 31)) / u64::from(of)) as u32)
+        .map(move |&number| (((u64::from(number) << 32) + (1 << 31)) / u64::from(ceiling)) as u32)
         .collect::<Vec<_>>()
         .into_iter();
     move || raw.next().unwrap()
@@ -202,12 +202,12 @@ fn draws(of: u32, numbers: &[u32]) -> impl FnMut() -> u32 + use<> {
 
 #[test]
 fn below_equals_the_kernels_function() {
-    // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn where its lower half is
-    // short.
+    // __get_random_u32_below of drivers/char/random.c: the upper half of a product, redrawn if its lower half is too
+    // small.
     assert_eq!(below(7, &mut draws(7, &[5])), 5);
     assert_eq!(below(1, &mut || 0xffff_ffff), 0);
     assert_eq!(below(10, &mut || 0x8000_0000), 5);
-    // 2^32 mod 6 is 4: a lower half under 4 is redrawn. 0 gives 0, 0x2aaaaaab gives 1 with 2 below.
+    // 2^32 mod 6 is 4: a lower half below 4 causes a redraw. 0 has the halves 0 and 0, 0x2aaaaaab has 1 and 2.
     let mut raw = [0, 0x2aaa_aaab, 0xffff_ffff].into_iter();
     assert_eq!(below(6, &mut || raw.next().unwrap()), 5);
 }
@@ -216,13 +216,13 @@ fn below_equals_the_kernels_function() {
 fn twos_draws_by_weight_and_chooses_the_less_loaded() {
     // In list order: server 3 for draws 0 to 3, server 2 for 4 and 5, server 1 for 6.
     let (members, idle) = list(&[(1, 0, 0), (2, 0, 0), (3, 0, 0)]);
-    let drawn: Vec<_> = (0..7)
+    let drawn_positions: Vec<_> = (0..7)
         .map(|number| {
             let mut draw = draws(7, &[number, number]);
             twos(&members, &|slot| idle[slot as usize], &mut draw).map_or(0, |i| members[i].seq)
         })
         .collect();
-    assert_eq!(drawn, [3, 3, 3, 3, 2, 2, 1]);
+    assert_eq!(drawn_positions, [3, 3, 3, 3, 2, 2, 1]);
 
     let (members, counts) = list(&[(1, 1, 0), (2, 2, 0), (3, 2, 0)]);
     let cases = [
@@ -244,7 +244,7 @@ fn twos_draws_by_weight_and_chooses_the_less_loaded() {
 }
 
 proptest! {
-    /// The least fraction wins, and of equal ones the first, however large the numbers.
+    /// The lowest fraction is selected, and the first of equal ones, even for large numbers.
     #[test]
     fn picks_are_the_first_least_fraction(
         servers in prop::collection::vec((0_u32..=i32::MAX as u32, 0_u32..1 << 23, 0_u32..1 << 23), 0..12),

@@ -1,4 +1,4 @@
-//! The two rules with given counts; the data plane's tests cover sequences with real counts.
+//! Tests both rules with given counts; the data plane's tests cover sequences with real counts.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const FIRST: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 const SECOND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 const EXPIRATION: u32 = 100;
 
-/// A service with given counts: servers as `(weight, active)` in the order of adding, numbered from 1.
+/// A service with given counts: servers as `(weight, active)` in the order in which they were added, numbered from 1.
 struct Service {
     cache: Cache,
     servers: Vec<(u32, u32)>,
@@ -24,7 +24,7 @@ impl Service {
         }
     }
 
-    /// The number of the server for an address, 0 for none.
+    /// Returns the number of the server for an address; 0 = none.
     fn serve(&mut self, address: IpAddr, now: u32) -> u32 {
         let mut members: Vec<Member> = (1..)
             .zip(&self.servers)
@@ -78,7 +78,7 @@ fn full_server_is_replaced_only_by_one_below_half() {
 }
 
 #[test]
-fn lblc_replaces_and_lblcr_adds() {
+fn lblc_replaces_a_full_server_and_lblcr_adds_one() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(10, 0), (10, 0)]);
         service.serve(FIRST, 0);
@@ -106,7 +106,7 @@ fn weight_zero_and_removal_end_an_entry() {
 }
 
 #[test]
-fn only_lblcr_checks_the_threshold() {
+fn only_lblcr_checks_the_threshold_of_cached_servers() {
     let after = |kind| {
         let mut service = Service::new(kind, &[(1, 0), (1, 0)]);
         service.serve(FIRST, 0);
@@ -147,9 +147,9 @@ fn unchanged_set_drops_its_most_loaded() {
 fn server_set_is_bounded() {
     let mut service = Service::new(Kind::Lblcr, &[(1, 0); 20]);
     for round in 0..20 {
-        let taken = service.serve(FIRST, round);
-        assert_eq!(taken, 20 - round);
-        service.servers[taken as usize - 1].1 = 2;
+        let served = service.serve(FIRST, round);
+        assert_eq!(served, 20 - round);
+        service.servers[served as usize - 1].1 = 2;
     }
     assert_eq!(service.cache.entries[&FIRST].dests.len(), SET);
 }

@@ -1,4 +1,4 @@
-//! Properties of the table: shares, independence of order, few moves.
+//! Properties of the table: shares, independence of order, and few moved entries.
 
 use proptest::prelude::*;
 
@@ -64,7 +64,7 @@ fn other_sizes_are_rejected() {
 }
 
 #[test]
-fn number_of_servers_is_limited_by_the_entries() {
+fn more_servers_than_entries_are_rejected() {
     assert_eq!(
         table(&entries(&[1; 252]), 251),
         Err(Error::TooManyServers {
@@ -107,15 +107,15 @@ proptest! {
         let table = table(&entries(&weights), size).unwrap();
         prop_assert!(!table.contains(&0));
         for (dest, &weight) in (1..).zip(&weights) {
-            let part = f64::from(weight) / f64::from(total);
-            let error = share(&table, dest) as f64 - part * f64::from(size);
-            prop_assert!(error.abs() < (1.0 + part * weights.len() as f64).max(2.0), "{dest}: {error}");
+            let expected_share = f64::from(weight) / f64::from(total);
+            let error = share(&table, dest) as f64 - expected_share * f64::from(size);
+            prop_assert!(error.abs() < (1.0 + expected_share * weights.len() as f64).max(2.0), "{dest}: {error}");
             prop_assert!(weight > 0 || share(&table, dest) == 0);
         }
     }
 
     #[test]
-    fn order_does_not_matter(
+    fn table_does_not_depend_on_order(
         (ordered, shuffled) in prop::collection::vec(0_u32..9, 1..12).prop_flat_map(|weights| {
             let entries = entries(&weights);
             (Just(entries.clone()), Just(entries).prop_shuffle())
@@ -124,9 +124,9 @@ proptest! {
         prop_assert_eq!(table(&ordered, 1021), table(&shuffled, 1021));
     }
 
-    /// A removed server's entries go to others, and nearly all other entries are unchanged.
+    /// The entries of a removed server go to other servers, and nearly all other entries are unchanged.
     #[test]
-    fn removing_a_server_moves_few_others(servers in 2_usize..40, removed in 0_usize..40) {
+    fn removing_a_server_moves_few_other_entries(servers in 2_usize..40, removed in 0_usize..40) {
         prop_assume!(removed < servers);
         let mut list = entries(&vec![1; servers]);
         let size = size_for(servers);
@@ -167,7 +167,7 @@ proptest! {
     }
 
     #[test]
-    fn directors_differ_only_in_entries_of_servers_they_see_differently(
+    fn directors_differ_only_in_entries_of_servers_with_different_states(
         weights in prop::collection::vec(1_u32..20, 2..30),
         views in prop::collection::vec((any::<bool>(), any::<bool>()), 30),
     ) {
@@ -189,12 +189,12 @@ fn servers_share_the_entries_of_a_server_that_is_skipped() {
     let agreed = table(&entries(&[1; 10]), size_for(10)).unwrap();
     let mut here = agreed.clone();
     assert!(skip(&mut here, &|dest| dest != 4));
-    let most = agreed.len() / 10;
+    let max_difference = agreed.len() / 10;
     for dest in (1..=10).filter(|dest| *dest != 4) {
         let more = share(&here, dest) - share(&agreed, dest);
         assert!(
-            more > 0 && more < most / 3,
-            "{dest} has {more} more of {most}"
+            more > 0 && more < max_difference / 3,
+            "{dest} has {more} more of {max_difference}"
         );
     }
 }

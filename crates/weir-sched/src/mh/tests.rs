@@ -4,7 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Servers 10.0.0.1:80, 10.0.0.2:80, … with these last weights, newest first; the one added first is number 1.
+/// Returns servers 10.0.0.1:80, 10.0.0.2:80, … with these last weights, newest first. The server that was added first
+/// is number 1.
 fn entries(last_weights: &[u32]) -> Vec<Entry> {
     let mut entries: Vec<_> = (1..)
         .zip(last_weights)
@@ -19,7 +20,7 @@ fn entries(last_weights: &[u32]) -> Vec<Entry> {
     entries
 }
 
-/// FNV-1a over the low bytes, to compare whole tables.
+/// Returns the FNV-1a hash of the low bytes, to compare complete tables.
 fn digest(table: &[u32]) -> u32 {
     table.iter().fold(0x811c_9dc5, |hash, &dest| {
         (hash ^ (dest & 0xff)).wrapping_mul(0x0100_0193)
@@ -32,7 +33,7 @@ fn shares(table: &[u32], servers: u32) -> Vec<usize> {
         .collect()
 }
 
-/// The servers for 192.0.2.1 to 192.0.2.8, 0 = refused.
+/// Returns the servers for 192.0.2.1 to 192.0.2.8; 0 = rejected.
 fn choices(table: &[u32], port: u16, mode: Mode, quiesced: &[u32]) -> [u32; 8] {
     let availability = |dest| {
         if quiesced.contains(&dest) {
@@ -47,7 +48,7 @@ fn choices(table: &[u32], port: u16, mode: Mode, quiesced: &[u32]) -> [u32; 8] {
 }
 
 #[test]
-fn known_tables() {
+fn tables_equal_known_tables() {
     let cases: [(&[u32], &[usize], u32); 8] = [
         (&[1], &[4093], 0x9d36_b7f0),
         (&[1, 1, 1], &[1364, 1364, 1365], 0x446f_ee26),
@@ -70,7 +71,7 @@ fn known_tables() {
 }
 
 #[test]
-fn known_first_entries() {
+fn first_entries_equal_known_entries() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         table[..16],
@@ -91,7 +92,7 @@ fn port_and_offset_are_added_to_the_address() {
 }
 
 #[test]
-fn known_choices() {
+fn choices_equal_known_choices() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         choices(&table, 0, Mode::Strict, &[]),
@@ -104,7 +105,7 @@ fn known_choices() {
 }
 
 #[test]
-fn strict_refuses_the_clients_of_a_quiesced_server() {
+fn strict_rejects_clients_of_a_quiesced_server() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         choices(&table, 0, Mode::Strict, &[3]),
@@ -124,7 +125,7 @@ fn fallback_rehashes_with_the_first_index_as_offset() {
 }
 
 #[test]
-fn repair_skips_quiesced_and_refuses_at_overloaded() {
+fn repair_skips_quiesced_servers_and_rejects_at_an_overloaded_one() {
     let table = table(&entries(&[1, 2, 3])).unwrap();
     assert_eq!(
         choices(&table, 0, Mode::Repair, &[3]),
@@ -151,7 +152,7 @@ fn table_without_weights_or_servers_is_empty() {
 }
 
 #[test]
-fn number_of_servers_is_limited_by_the_entries() {
+fn more_servers_than_entries_are_rejected() {
     let full = table(&entries(&vec![1; SIZE as usize])).unwrap();
     assert!(shares(&full[..], 20).iter().all(|&share| share == 1));
     assert_eq!(
@@ -164,7 +165,7 @@ fn number_of_servers_is_limited_by_the_entries() {
 }
 
 #[test]
-fn short_table_refuses_indexes_beyond_it() {
+fn index_beyond_a_short_table_rejects_the_flow() {
     assert_eq!(
         lookup(&[], 1, 0, Mode::Fallback, &|_| Availability::Ready),
         None
@@ -187,15 +188,15 @@ fn permutation_depends_on_address_and_port() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Turns are the weights divided by their divisor, shifted to at most six bits; entries follow turns within one
-    /// round.
+    /// The size of a turn is the weight divided by the common divisor, shifted to at most six bits. Shares match the
+    /// sizes of turns to within one round.
     #[test]
     fn shares_follow_turns(weights in prop::collection::vec(0_u32..200, 1..12)) {
         prop_assume!(weights.iter().any(|&w| w > 0));
         let table = table(&entries(&weights)).unwrap();
         let divisor = weights.iter().fold(0, |a, &b| gcd(a, b));
-        let greatest = weights.iter().max().unwrap() / divisor;
-        let shift = (0..).find(|shift| greatest >> shift < 64).unwrap();
+        let max_turn = weights.iter().max().unwrap() / divisor;
+        let shift = (0..).find(|shift| max_turn >> shift < 64).unwrap();
         let turns: Vec<_> = weights
             .iter()
             .map(|&w| if w == 0 { 0 } else { ((w / divisor) >> shift).max(1) as usize })
@@ -208,7 +209,7 @@ proptest! {
     }
 
     #[test]
-    fn fallback_finds_the_one_server_left(servers in 2_u32..10, left in 1_u32..10, client in any::<u32>()) {
+    fn fallback_finds_the_only_remaining_server(servers in 2_u32..10, left in 1_u32..10, client in any::<u32>()) {
         prop_assume!(left <= servers);
         let table = table(&entries(&vec![1; servers as usize])).unwrap();
         let availability = |dest| if dest == left { Availability::Ready } else { Availability::Overloaded };

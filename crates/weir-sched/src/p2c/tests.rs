@@ -1,8 +1,9 @@
-//! Scripted draws, and the exact distribution: every pick that a few random numbers can produce, with its probability.
+//! Scripted draws, and the exact distribution: every choice that a few random numbers can produce, with its
+//! probability.
 
 use super::*;
 
-/// Weight, whether it is usable, and active connections.
+/// Weight of a server, whether it is usable, and its active connections.
 type Numbers = (u32, bool, u32);
 
 /// Servers by position.
@@ -30,7 +31,7 @@ impl Servers for Few<'_> {
     }
 }
 
-/// Picks with numbers given as `(number, of)`; all must be drawn.
+/// Picks with numbers given as `(number, ceiling)`, all of which must be drawn.
 fn picked(servers: &Few<'_>, numbers: &[(u32, u32)]) -> Option<usize> {
     let mut raw = numbers
         .iter()
@@ -60,7 +61,7 @@ fn loads_are_compared_by_weight() {
     let servers = Few(&[(9, true, 8), (9, true, 9), (3, true, 2)]);
     assert_eq!(picked(&servers, &[(0, 3), (1, 2), (0, 9)]), Some(2));
     assert_eq!(picked(&servers, &[(1, 3), (0, 2)]), Some(0));
-    // A light server is accepted in three of nine draws.
+    // A server with the smaller weight is accepted in three of nine draws.
     let numbers = [(2, 3), (3, 9), (2, 3), (2, 9), (1, 2)];
     assert_eq!(picked(&servers, &numbers), Some(2));
 }
@@ -76,7 +77,7 @@ fn unusable_servers_are_redrawn_and_skipped_by_the_walk() {
     numbers[1..8].fill((0, 3));
     numbers[8] = (1, 2);
     assert_eq!(picked(&servers, &numbers[..9]), Some(0));
-    // The same for both.
+    // The same for both servers.
     numbers[..8].fill((1, 4));
     (numbers[8], numbers[9]) = ((2, 3), (1, 2));
     assert_eq!(picked(&servers, &numbers), Some(2));
@@ -90,10 +91,12 @@ fn unusable_servers_are_redrawn_and_skipped_by_the_walk() {
     assert_eq!(picked(&one, &numbers), Some(1));
 }
 
-/// Follows every sequence of random numbers with its probability, as far as positions and acceptance distinguish them:
-/// a number of 32 bits represents `of` equal parts of the range, `of` being a multiple of every ceiling.
+/// Follows every sequence of random numbers with its probability. Numbers that select the same position and acceptance
+/// are equivalent, so only `of` equally spaced numbers of the 32-bit range are used. `of` must be a multiple of every
+/// ceiling.
 fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
-    // Sequences of numbers are counted through like digits; a pick that needs more digits than there are asks for them.
+    // Sequences of numbers are enumerated like the digits of a counter; a choice that needs more digits than there are
+    // extends the sequence.
     let mut chances = vec![0.0; servers.0.len()];
     let mut pending: Vec<Vec<u32>> = vec![vec![]];
     while let Some(numbers) = pending.pop() {
@@ -118,7 +121,7 @@ fn distribution(servers: &Few<'_>, of: u64) -> Vec<f64> {
     chances
 }
 
-/// Idle servers have exactly the shares of their weights among the usable ones.
+/// The shares of idle servers are exactly proportional to the weights of the usable ones.
 #[test]
 fn idle_servers_have_exact_shares() {
     let cases: [(&[Numbers], u64); 4] = [

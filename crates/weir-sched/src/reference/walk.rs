@@ -1,8 +1,8 @@
-//! The two schedulers over the list, with the kernel's variable names where they are terms (`cl cw mw di`).
+//! The two schedulers for the linked list, with the kernel's variable names if these are terms (`cl cw mw di`).
 
 use super::{HEAD, List, Node};
 
-/// `svc->sched_data` of rr: the last chosen server, or the head.
+/// `svc->sched_data` of `rr`: the last chosen server, or the head.
 #[derive(Clone, Debug)]
 pub(super) struct Rr {
     last: usize,
@@ -13,7 +13,7 @@ impl Rr {
         Self { last: HEAD }
     }
 
-    /// The deleted server's successor has a pointer to its new predecessor.
+    /// Handles the removal of a server. Its successor already points to the new predecessor.
     pub(super) fn dest_deleted(&mut self, list: &List, node: usize) {
         if self.last == node {
             self.last = list.nodes[list.next(node)].prev;

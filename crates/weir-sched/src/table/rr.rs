@@ -1,9 +1,10 @@
-//! Round robin: the next available server after the last chosen one, ignoring weights (net/netfilter/ipvs/ip_vs_rr.c).
+//! Round robin: selects the next available server after the last chosen one, ignoring weights
+//! (net/netfilter/ipvs/ip_vs_rr.c).
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
 
-/// The start of a new service.
+/// Returns the start of a new service.
 #[must_use]
 pub const fn start() -> Start {
     Start {
@@ -15,10 +16,10 @@ pub const fn start() -> Start {
     }
 }
 
-/// The start for the list after one change of `before`.
+/// Returns the start for the list after one change to `before`.
 ///
-/// It differs from the current one only if the last chosen server was removed while it was first in the list. The
-/// kernel's cursor is then at the head, so a server added now is next; by `seq` alone it would be last.
+/// The result differs from `start` only if the last chosen server was removed while it was first in the list. The
+/// kernel's cursor is then at the head, so a server that is added now is next; by `seq`, it would be last.
 #[must_use]
 pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     let first_seq = before.first().map_or(0, |member| member.seq);
@@ -32,7 +33,8 @@ pub fn changed(start: &Start, cursor: Cursor, before: &[Member]) -> Start {
     }
 }
 
-/// Index of the server for the next flow; `None` if no server is available, and the cursor is then unchanged.
+/// Returns the index of the server for the next flow. Returns `None`, and leaves the position unchanged, if no server
+/// is available.
 pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
     *cursor = start.adopt(*cursor);
     let index = first_after(members, cursor.last_seq, Member::available)

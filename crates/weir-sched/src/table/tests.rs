@@ -1,4 +1,4 @@
-//! Scripts with known sequences, and random histories, run on both the table and the reference.
+//! Scripts with known sequences, and random histories, which are run with both the table and the reference.
 
 mod rr_script;
 mod wrr_script;
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::reference::{Service, Walk};
 
-/// An operation on a service. Servers are numbered from 1 in the order of adding.
+/// An operation on a service. Servers are numbered from 1, in the order in which they were added.
 #[derive(Debug, Clone)]
 enum Op {
     Add(u32),
@@ -16,7 +16,7 @@ enum Op {
     Edit(u32, u32),
     Overload(u32),
     Free(u32),
-    /// That many flows arrive.
+    /// This many flows arrive.
     Pick(usize),
 }
 
@@ -45,7 +45,7 @@ impl Both {
         }
     }
 
-    /// Publishes a changed list as the table's owner does.
+    /// Publishes a changed list, like the owner of the table.
     fn publish(&mut self, after: Vec<Member>) {
         self.start = match self.walk {
             Walk::Rr => rr::changed(&self.start, self.cursor, &self.members),
@@ -54,7 +54,7 @@ impl Both {
         self.members = after;
     }
 
-    /// Runs `op` on both and returns what they picked.
+    /// Runs `op` with both. Returns the servers that both selected.
     fn run(&mut self, op: &Op) -> Vec<u32> {
         let mut after = self.members.clone();
         match *op {
@@ -93,7 +93,7 @@ impl Both {
             .for_each(|m| m.usable = usable);
     }
 
-    /// The server picked by both, 0 for none.
+    /// Returns the server that both selected; 0 = none.
     fn pick(&mut self) -> u32 {
         let pick = match self.walk {
             Walk::Rr => rr::pick,
@@ -122,7 +122,7 @@ fn member(seq: u32, weight: u32) -> Member {
     }
 }
 
-/// Runs steps of an operation and the picks that must follow it.
+/// Runs steps, each with an operation and the choices that must follow it.
 fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     let mut both = Both::new(walk);
     for &weight in weights {
@@ -136,7 +136,7 @@ fn script(walk: Walk, weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     }
 }
 
-/// A lost or foreign cursor (a new map, another table) adopts the start.
+/// A cursor without a valid generation (a new map, another table) adopts the start.
 #[test]
 fn cursor_of_another_generation_adopts_the_start() {
     let members = [member(2, 4), member(1, 4)];
@@ -206,8 +206,8 @@ proptest! {
         let round = weights.iter().sum::<u32>() / divisor;
         let picks = both.run(&Op::Pick(2 * round as usize));
         for (server, weight) in (1..).zip(&weights) {
-            let got = picks.iter().filter(|&&picked| picked == server).count();
-            prop_assert_eq!(got as u32, 2 * weight / divisor);
+            let count = picks.iter().filter(|&&picked| picked == server).count();
+            prop_assert_eq!(count as u32, 2 * weight / divisor);
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Weighted round robin by descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
+//! Weighted round robin with descending passes (net/netfilter/ipvs/ip_vs_wrr.c).
 //!
-//! A pass iterates over the list once and chooses every server with at least the pass's weight; each pass has a weight
-//! lower by `step`, and the highest follows the lowest. Because the highest is the largest weight less `step - 1`, the
-//! lowest is always 1.
+//! A pass iterates over the list once, and chooses every server with at least the pass's weight. The weight of each
+//! pass is lower than that of the previous one by `step`, and the highest pass follows the lowest. Because the highest
+//! is the largest weight minus `step - 1`, the lowest is always 1.
 //!
-//! The kernel counts fruitless passes down one by one, which for weights like 1 and 65535 is a loop that BPF must not
-//! run. A pass is fruitless exactly if its weight exceeds that of every available server, so the passes up to the next
-//! fruitful one are skipped at once: a pick iterates over the list at most three times.
+//! The kernel counts down passes without a server one by one. For weights like 1 and 65535, this loop would be too long
+//! for BPF. A pass has no server exactly if its weight exceeds those of all available servers, so the passes up to the
+//! next one with a server are skipped in one step: a choice iterates over the list at most three times.
 
 use super::{Cursor, Start, first_after};
 use crate::Member;
 
-/// The start of a new service with these members.
+/// Returns the start of a new service with these members.
 #[must_use]
 pub fn start(members: &[Member]) -> Start {
     let (max_weight, step) = passes(members);
@@ -24,18 +24,18 @@ pub fn start(members: &[Member]) -> Start {
     }
 }
 
-/// The start for `after`, the list after one change: the walk begins at the head, and the pass continues if possible,
-/// aligned to the new step so that the lowest pass is 1 again.
+/// Returns the start for `after`, the list after one change. The walk restarts at the head. The current pass continues
+/// if possible, aligned to the new step so that the lowest pass is 1 again.
 #[must_use]
 pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     let (max_weight, step) = passes(after);
-    let present = start.adopt(cursor).pass_weight;
-    let pass_weight = if present > max_weight || present == 0 {
+    let current = start.adopt(cursor).pass_weight;
+    let pass_weight = if current > max_weight || current == 0 {
         max_weight
     } else if step > 1 {
-        present / step * step + 1
+        current / step * step + 1
     } else {
-        present
+        current
     };
     Start {
         generation: start.next_generation(),
@@ -46,7 +46,7 @@ pub fn changed(start: &Start, cursor: Cursor, after: &[Member]) -> Start {
     }
 }
 
-/// Index of the server for the next flow; `None` if no server is available.
+/// Returns the index of the server for the next flow, or `None` if no server is available.
 pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<usize> {
     *cursor = start.adopt(*cursor);
     if start.max_weight == 0 {
@@ -58,7 +58,7 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         return Some(index);
     }
 
-    // From the head, the walk above was a complete pass; from elsewhere it only completes the current one.
+    // If it began at the head, the walk above was a complete pass; otherwise it only completed the current one.
     let mid_pass = cursor.last_seq != 0;
     let wrapped = mid_pass && cursor.pass_weight <= start.step;
     if wrapped {
@@ -73,8 +73,8 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
         .map(|m| m.weight)
         .max()
     else {
-        // The position of the kernel's loop when it gives up: a round that began in the middle of the lowest pass ends
-        // at the server where it began, every other one at the head, before the highest pass.
+        // Set the position at which the kernel's loop ends without a server: a round that began in the middle of the
+        // lowest pass ends at the server at which it began; any other round ends at the head, before the highest pass.
         if wrapped {
             cursor.pass_weight = 1;
         } else {
@@ -94,12 +94,12 @@ pub fn pick(members: &[Member], start: &Start, cursor: &mut Cursor) -> Option<us
     Some(index)
 }
 
-/// Weight of the first pass, and the step between passes.
+/// Returns the weight of the first pass, and the step between passes.
 fn passes(members: &[Member]) -> (u32, u32) {
     let divisor = members.iter().map(|m| m.weight).fold(0, gcd);
-    let greatest = members.iter().map(|m| m.weight).max().unwrap_or(0);
+    let max_weight = members.iter().map(|m| m.weight).max().unwrap_or(0);
     let step = divisor.max(1);
-    (greatest.saturating_sub(step - 1), step)
+    (max_weight.saturating_sub(step - 1), step)
 }
 
 fn gcd(a: u32, b: u32) -> u32 {

@@ -1,4 +1,4 @@
-//! The lists that `p2c` draws from.
+//! The lists of servers from which `p2c` draws.
 
 use weir_model::SplitMix64;
 use weir_sched::{Counts, Member, p2c};
@@ -6,7 +6,7 @@ use weir_sched::{Counts, Member, p2c};
 use super::counts;
 use crate::{Server, Tried};
 
-/// The primary servers that had weight when the weights last changed.
+/// The primary servers whose weight was not 0 when the weights last changed.
 pub(super) struct Drawable<'a, S> {
     pub(super) servers: &'a [S],
     pub(super) members: &'a [Member],
@@ -37,10 +37,10 @@ impl<S: Server> p2c::Servers for Drawable<'_, S> {
     }
 }
 
-/// Consecutive servers of a pool, for rare choices: nothing is prepared for them.
+/// Consecutive servers of a pool, for rare choices: nothing is precomputed.
 pub(super) struct Tier<'a, S> {
     servers: &'a [S],
-    /// Index of the first one in the pool.
+    /// Index of the first of these servers in the pool.
     from: usize,
     heaviest: u32,
     tried: Tried,

@@ -1,9 +1,11 @@
-//! `least-time`: the lowest time to the first byte, multiplied by the requests in progress and divided by the weight.
+//! `least-time`: selects the server with the lowest time to the first byte, multiplied by the requests in progress and
+//! divided by the weight.
 
 use super::{Criteria, is_candidate};
 use crate::Server;
 
-/// A server without a measurement counts as half the mean of the others, so that it is tried.
+/// Returns the index of the server with the lowest cost. The latency of a server without a measurement is assumed to be
+/// half the mean of the others, so that the server is tried.
 pub(super) fn pick<S: Server>(servers: &[S], criteria: &Criteria) -> Option<usize> {
     let latency = |index: usize| servers[index].load().latency_us(criteria.now_ms);
     let (mut sum, mut measured) = (0_u64, 0_u64);

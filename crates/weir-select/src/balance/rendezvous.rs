@@ -1,8 +1,8 @@
 //! `hash`: weighted rendezvous hashing with bounded load.
 //!
-//! Each server draws a time from the request's hash and its own seed, exponentially distributed with its weight as
-//! rate; the earliest one is chosen. A server over its share of the load is skipped. Adding or removing a server moves
-//! only its own share of the requests.
+//! For each server, a time is derived from the request's hash and the server's seed. The times are exponentially
+//! distributed, with the weight as rate. The server with the earliest time is selected. A server above its share of the
+//! load is skipped. Adding or removing a server moves only this server's share of the requests.
 
 use weir_model::finalize_64;
 
@@ -13,15 +13,15 @@ pub(super) fn pick<S: Server>(pool: &Pool<'_, S>, criteria: &Criteria) -> Option
     let servers = pool.primary();
     let weight = |index: usize| f64::from(servers[index].load().weight());
     let active = |index: usize| f64::from(servers[index].load().active());
-    let sum = |of: &dyn Fn(usize) -> f64| (0..servers.len()).map(of).sum::<f64>();
+    let sum = |value: &dyn Fn(usize) -> f64| (0..servers.len()).map(value).sum::<f64>();
     let bound = pool.scheduler.max_load_percent.map(|percent| {
-        // As if this request were already in progress.
+        // Include this request, as if it were already in progress.
         f64::from(percent) / 100.0 * (sum(&active) + 1.0) / sum(&weight).max(1.0)
     });
     let time = |index: usize| {
-        // Clients keep their servers over an upgrade only as long as this stays the same.
+        // This must not change: otherwise clients would not keep their servers during an upgrade.
         let mixed = finalize_64(criteria.hash ^ servers[index].hash_seed());
-        // 53 bits, the precision of a double; never 0.
+        // A number in (0, 1) with 53 bits, the precision of a double.
         let unit = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
         -unit.ln() / weight(index)
     };

@@ -1,8 +1,8 @@
-//! Shares of four servers under every scheduler of the proxy, with 0, 1 and 2 of them excluded: without weight, full,
-//! or already tried.
+//! Tests the shares of four servers with every scheduler of the proxy, if 0, 1 or 2 of them are excluded: without
+//! weight, full, or already tried.
 //!
-//! Requests end before the next one begins. All numbers are seeded, so a test that passes once always passes; with
-//! other seeds a correct scheduler would fail one case in a million.
+//! Each request ends before the next one begins. All random numbers are seeded, so the results are reproducible. With
+//! other seeds, a correct scheduler would fail one case in a million.
 
 use weir_model::{NoServer, Scheduler, finalize_64};
 use weir_testing::p_value;
@@ -11,7 +11,7 @@ use super::*;
 use crate::test_server::TestServer;
 use std::sync::atomic::Ordering::Relaxed;
 
-const FALSE_ALARM: f64 = 1e-6;
+const SIGNIFICANCE: f64 = 1e-6;
 const REQUESTS: u64 = 6000;
 const EQUAL: [u32; 4] = [1; 4];
 const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
@@ -21,9 +21,9 @@ const UNEQUAL: [u32; 4] = [3, 1, 4, 2];
 enum Exclusion {
     /// Weight 0: drained or down.
     Quiesced,
-    /// At its limit.
+    /// The server is at its limit.
     Full,
-    /// It was the first choice of the request, and failed.
+    /// The server was the first choice for the request, and failed.
     Failing,
 }
 
@@ -86,7 +86,7 @@ fn criteria(number: u64) -> Criteria {
     }
 }
 
-/// Requests per server; the first `out` servers are excluded.
+/// Returns the number of requests per server; the first `out` servers are excluded.
 fn requests_by_server(targets: &Targets, out: usize, exclusion: Exclusion) -> [u64; 4] {
     exclude(targets, out, exclusion);
     let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(0x1234_5678_9abc_def1));
@@ -96,7 +96,7 @@ fn requests_by_server(targets: &Targets, out: usize, exclusion: Exclusion) -> [u
         let at = loop {
             let at = balance
                 .pick(&targets.pool(), &criteria, &mut random)
-                .expect("one is usable");
+                .expect("a server must be usable");
             assert!(!criteria.tried.contains(at), "{at} twice");
             if exclusion != Exclusion::Failing || at >= out {
                 break at;
@@ -119,14 +119,14 @@ fn cases(weights: [u32; 4], check: impl Fn(usize, Exclusion, [f64; 4])) {
 }
 
 #[test]
-fn draws_and_hashes_follow_weights() {
+fn random_and_hashing_schedulers_follow_weights() {
     use SchedulerKind::{Hash, P2c, Twos};
     for kind in [P2c, Twos, Hash] {
         for weights in [EQUAL, UNEQUAL] {
             cases(weights, |out, exclusion, mut shares| {
                 let count = requests_by_server(&targets(kind, &weights, 0), out, exclusion);
                 if kind == Twos {
-                    // The kernel draws from 0 to the total inclusive: the newest server has one part more.
+                    // The kernel draws from 0 to the total inclusive: the newest server has one extra unit of weight.
                     shares[3] += 1.0;
                 }
                 if kind == Twos && exclusion == Exclusion::Failing && out > 0 {
@@ -134,7 +134,7 @@ fn draws_and_hashes_follow_weights() {
                 }
                 let p = p_value(&count, &shares);
                 let name = format!("{kind} {weights:?}, {out} out, {exclusion:?}: {count:?}");
-                assert!(p > FALSE_ALARM, "{name}, p = {p:e}");
+                assert!(p > SIGNIFICANCE, "{name}, p = {p:e}");
             });
         }
     }
@@ -153,7 +153,7 @@ fn round_robin_shares_are_exact() {
                 for (count, share) in count.iter().zip(shares) {
                     let fair = REQUESTS as f64 * share / total;
                     let off = (*count as f64 - fair).abs();
-                    // wrr gives the turn of a failing server to the next one in the pass.
+                    // `wrr` gives the turn of a failed server to the next server in the pass.
                     let tolerance = match (kind, exclusion) {
                         (Wrr, Exclusion::Failing) if weights == UNEQUAL => fair * 0.5,
                         _ => 10.0,
@@ -166,7 +166,7 @@ fn round_robin_shares_are_exact() {
     }
 }
 
-/// Requests that do not end: the loads follow the weights.
+/// If requests do not end, the loads are proportional to the weights.
 #[test]
 fn load_schedulers_balance_by_weight() {
     use SchedulerKind::{Lc, LeastTime, Nq, P2c, Sed, Wlc};
@@ -182,7 +182,7 @@ fn load_schedulers_balance_by_weight() {
                 let (mut balance, mut random) = (Balancer::default(), SplitMix64::new(77));
                 for number in 0..2000 {
                     let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
-                    let target = &targets.list[at.expect("one is usable")];
+                    let target = &targets.list[at.expect("a server must be usable")];
                     target.load.record_latency(1000, 0);
                     target.load.active.fetch_add(1, Relaxed);
                 }
@@ -197,7 +197,7 @@ fn load_schedulers_balance_by_weight() {
                 for at in out..4 {
                     let fair = 2000.0 * share(at) / total;
                     let off = (f64::from(targets.list[at].load.active.load(Relaxed)) - fair).abs();
-                    // Two random choices leave a small difference between servers.
+                    // Two random choices leave small differences between servers.
                     let tolerance = if kind == P2c { 30.0 } else { 4.0 };
                     assert!(
                         off <= tolerance,
@@ -224,7 +224,7 @@ fn fo_and_ovf_use_the_heaviest_server() {
     }
 }
 
-/// Clients of usable servers keep them, whichever others are excluded; no client is rejected.
+/// Clients of usable servers keep them if other servers are excluded, and no client is rejected.
 #[test]
 fn source_hashing_moves_only_clients_of_excluded_servers() {
     for kind in [SchedulerKind::Sh, SchedulerKind::Mh] {
@@ -240,7 +240,7 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
                 }
                 balance
                     .pick(&targets.pool(), &criteria, &mut SplitMix64::new(1))
-                    .expect("one is usable")
+                    .expect("a server must be usable")
             };
             (0..1500).map(&mut pick).collect::<Vec<_>>()
         };
@@ -248,17 +248,17 @@ fn source_hashing_moves_only_clients_of_excluded_servers() {
         let mut count = [0; 4];
         before.iter().for_each(|at| count[*at] += 1);
         let p = p_value(&count, &[1.0; 4]);
-        assert!(p > FALSE_ALARM, "{kind}: {count:?}, p = {p:e}");
+        assert!(p > SIGNIFICANCE, "{kind}: {count:?}, p = {p:e}");
         for exclusion in [Exclusion::Full, Exclusion::Failing] {
             for out in 1..=2 {
                 for (before, after) in before.iter().zip(owner(out, exclusion)) {
-                    let stays = if *before >= out {
+                    let keeps_server = if *before >= out {
                         *before == after
                     } else {
                         after >= out
                     };
                     assert!(
-                        stays,
+                        keeps_server,
                         "{kind}, {out} out, {exclusion:?}: {before} to {after}"
                     );
                 }
@@ -275,13 +275,13 @@ fn backups_share_by_weight() {
     let mut count = [0; 4];
     for number in 0..REQUESTS {
         let at = balance.pick(&targets.pool(), &criteria(number), &mut random);
-        count[at.expect("a backup")] += 1;
+        count[at.expect("a backup must be usable")] += 1;
     }
     let p = p_value(&count, &[0.0, 0.0, 1.0, 1.0]);
-    assert!(p > FALSE_ALARM, "{count:?}, p = {p:e}");
+    assert!(p > SIGNIFICANCE, "{count:?}, p = {p:e}");
 }
 
-/// Drained servers are not drawn, so the cost of a pick does not depend on their number.
+/// Drained servers are not drawn, so that the cost of a choice does not depend on their number.
 #[test]
 fn p2c_draws_two_numbers() {
     let mut targets = targets(SchedulerKind::P2c, &[1; 64], 0);
@@ -293,7 +293,7 @@ fn p2c_draws_two_numbers() {
             let mut counted = random.clone();
             balance
                 .pick(&targets.pool(), &criteria(number), &mut random)
-                .expect("one is usable");
+                .expect("a server must be usable");
             counted.next_u32();
             counted.next_u32();
             assert_eq!(counted, random, "{out} out");
@@ -343,14 +343,14 @@ fn reserve_order_is_backups_then_sorry_server() {
     };
     let mut tried = Tried::default();
     for expected in [&[0, 1][..], &[0, 1], &[2], &[3]] {
-        let index = pick(tried).expect("one is usable");
+        let index = pick(tried).expect("a server must be usable");
         assert!(expected.contains(&index), "{index} of {expected:?}");
         tried.add(index);
     }
     assert_eq!(pick(tried), None);
 }
 
-/// A new scheduler is either implemented here or rejected for proxy services.
+/// Each scheduler is either implemented here or rejected for proxy services.
 #[test]
 fn every_scheduler_of_the_proxy_picks_and_no_other() {
     for kind in SchedulerKind::ALL {
@@ -368,10 +368,10 @@ fn bounded_hash_skips_overloaded_servers() {
     let pick = |targets: &Targets| {
         let found =
             Balancer::default().pick(&targets.pool(), &criteria(4), &mut SplitMix64::new(1));
-        found.expect("one is usable")
+        found.expect("a server must be usable")
     };
     let owner = pick(&targets);
-    // 23 in progress and this one: each server tolerance have ceil(1.25 * 24 / 4) = 8.
+    // With 23 requests in progress and this one, each server may have ceil(1.25 * 24 / 4) = 8.
     targets
         .list
         .iter()
@@ -383,7 +383,7 @@ fn bounded_hash_skips_overloaded_servers() {
     assert_ne!(other, owner);
     targets.list[owner].load.active.store(4, Relaxed);
     assert_eq!(pick(&targets), owner);
-    // If all are over the bound, the owner is used.
+    // If all servers are above the bound, the owner is used.
     targets.scheduler.max_load_percent = Some(10);
     targets
         .list
@@ -460,7 +460,7 @@ fn invalidated_tables_follow_a_new_list() {
             .len(),
         4
     );
-    // The version is the same, so only the invalidation makes the balancer read the list again.
+    // The version is the same, so the balancer reads the list again only because of the invalidation.
     let mut balancer = balancer.invalidated();
     for _ in 0..8 {
         assert!(pick(&mut balancer, &second, &mut random) < 2);

@@ -1,4 +1,4 @@
-//! Limits and routes, over parsed requests.
+//! Tests limits and routes with parsed requests.
 
 use weir_http::head::{self, HeadLimits};
 use weir_model::{Template, Underscores};
@@ -43,7 +43,7 @@ fn routes() -> Routes {
     Routes::new(list, &["a", "b", "c"])
 }
 
-/// Decides on a request of `client` (last byte of its address).
+/// Decides about a request from `client` (last byte of the address).
 fn decide_on(
     text: &str,
     client: u8,
@@ -60,8 +60,8 @@ fn decide_on(
     };
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &head_limits, &mut fields)
-        .expect("a valid head")
-        .expect("a complete head");
+        .expect("head is valid")
+        .expect("head is complete");
     let head = &text.as_bytes()[..request.len];
     let target = RequestPath::received(request.path_in(head));
     let facts = Facts {
@@ -84,7 +84,7 @@ fn get(path: &str) -> String {
 }
 
 #[test]
-fn routes_decide_in_order() {
+fn first_matching_route_decides() {
     let mut random = SplitMix64::new(1);
     for (path, expected) in [
         (
@@ -133,7 +133,7 @@ fn split_follows_weights() {
 }
 
 #[test]
-fn misdirected_requests_are_rejected_before_they_count() {
+fn misdirected_requests_are_rejected_before_limits_count_them() {
     let concurrent = Arc::new(Concurrent::new(1));
     let limits = Limits {
         concurrent: Some(Arc::clone(&concurrent)),

@@ -1,4 +1,4 @@
-//! Tables of decisions: what follows each failure, when requests are queued, and who is answered what.
+//! Tests the action after each failure, when requests are queued, and the responses without a server.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -8,8 +8,8 @@ use super::*;
 use crate::Load;
 use crate::test_server::TestServer;
 
-/// A pool and everything else that decisions depend on.
-struct World {
+/// A pool and the other inputs of decisions.
+struct Fixture {
     servers: Vec<TestServer>,
     policy: RetryPolicy,
     balancer: Balancer,
@@ -21,8 +21,8 @@ struct World {
     version: u32,
 }
 
-impl World {
-    /// Servers of weight 1 with these limits; all conditions and status 503 cause retries, two at most.
+impl Fixture {
+    /// Creates servers of weight 1 with these limits. All conditions and status 503 cause retries, at most two.
     fn new(limits: &[u32]) -> Self {
         let on = RetryOn {
             conditions: RetryCondition::ALL.to_vec(),
@@ -77,7 +77,7 @@ impl World {
         self.version += 1;
     }
 
-    /// A request that is connecting, and its server.
+    /// Returns a request that is connecting, and its server.
     fn connecting(&mut self, replay: Replay) -> (Selection, usize) {
         let mut selection = Selection::default();
         selection.set_replay(replay);
@@ -115,7 +115,7 @@ const fn lost(reused: bool, head_started: bool) -> Failure {
     }
 }
 
-/// Every failure, with its fault and answer if there is no retry.
+/// Every failure, with its fault, and its response if there is no retry.
 const FAILURES: [(Failure, Option<Fault>, Next); 8] = {
     use Fault::{Broken, Unreachable};
     [
@@ -172,18 +172,18 @@ fn is_total(failure: Failure) -> bool {
 #[test]
 fn failures_are_retried_on_another_server() {
     for (failure, fault, final_answer) in FAILURES {
-        let mut world = World::new(&[0, 0]);
-        let (mut selection, server) = world.connecting(Replay::Allowed);
+        let mut fixture = Fixture::new(&[0, 0]);
+        let (mut selection, server) = fixture.connecting(Replay::Allowed);
         let next = if is_total(failure) {
             final_answer
         } else {
             RETRY
         };
-        let verdict = world.fail(&mut selection, failure);
+        let verdict = fixture.fail(&mut selection, failure);
         assert_eq!(verdict, Verdict { fault, next }, "{failure:?}");
         if next == RETRY {
-            world.load(server).release();
-            let other = connect(world.run(|env| selection.select(env)));
+            fixture.load(server).release();
+            let other = connect(fixture.run(|env| selection.select(env)));
             assert_ne!(other, server, "{failure:?}");
             assert_eq!(selection.retries(), 1);
         }
@@ -195,54 +195,55 @@ fn failures_are_answered_without_rule_server_retries_or_budget() {
     for (failure, fault, next) in FAILURES {
         let sent = !matches!(failure, Failure::Connect | Failure::ConnectTimeout);
         let expected = Verdict { fault, next };
-        let check = |name: &str, world: &mut World, replay: Replay| {
-            let (mut selection, _) = world.connecting(replay);
-            assert_eq!(world.fail(&mut selection, failure), expected, "{name}");
+        let check = |name: &str, fixture: &mut Fixture, replay: Replay| {
+            let (mut selection, _) = fixture.connecting(replay);
+            assert_eq!(fixture.fail(&mut selection, failure), expected, "{name}");
             assert_eq!(selection.retries(), 0);
         };
-        let mut world = World::new(&[0, 0]);
-        world.policy = RetryPolicy::new(
+        let mut fixture = Fixture::new(&[0, 0]);
+        fixture.policy = RetryPolicy::new(
             2,
             RetryOn {
                 conditions: Vec::new(),
                 statuses: Vec::new(),
             },
         );
-        check("no condition", &mut world, Replay::Allowed);
-        let mut world = World::new(&[0, 0]);
-        world.policy.limit = 0;
-        check("no retries", &mut world, Replay::Allowed);
-        check("no other server", &mut World::new(&[0]), Replay::Allowed);
+        check("no condition", &mut fixture, Replay::Allowed);
+        let mut fixture = Fixture::new(&[0, 0]);
+        fixture.policy.limit = 0;
+        check("no retries", &mut fixture, Replay::Allowed);
+        check("no other server", &mut Fixture::new(&[0]), Replay::Allowed);
         if sent {
-            check("no replay", &mut World::new(&[0, 0]), Replay::Forbidden);
-            let mut world = World::new(&[0, 0]);
-            while world.budget.spend(0) {}
-            check("no budget", &mut world, Replay::Allowed);
+            check("no replay", &mut Fixture::new(&[0, 0]), Replay::Forbidden);
+            let mut fixture = Fixture::new(&[0, 0]);
+            while fixture.budget.spend(0) {}
+            check("no budget", &mut fixture, Replay::Allowed);
         }
     }
 }
 
-/// What was not sent may be sent elsewhere, whatever it is and however often servers fail.
+/// A request that was not sent may always be sent to another server, even if it is not idempotent and the budget is
+/// exhausted.
 #[test]
 fn connect_failures_need_neither_replay_nor_budget() {
     for failure in [Failure::Connect, Failure::ConnectTimeout] {
-        let mut world = World::new(&[0, 0]);
-        while world.budget.spend(0) {}
-        let (mut selection, _) = world.connecting(Replay::Forbidden);
-        assert_eq!(world.fail(&mut selection, failure).next, RETRY);
+        let mut fixture = Fixture::new(&[0, 0]);
+        while fixture.budget.spend(0) {}
+        let (mut selection, _) = fixture.connecting(Replay::Forbidden);
+        assert_eq!(fixture.fail(&mut selection, failure).next, RETRY);
     }
 }
 
 #[test]
 fn stale_idle_connection_is_replaced_without_fault_once() {
-    let mut world = World::new(&[0]);
-    while world.budget.spend(0) {}
-    let (mut selection, _) = world.connecting(Replay::Allowed);
-    let verdict = world.fail(&mut selection, lost(true, false));
+    let mut fixture = Fixture::new(&[0]);
+    while fixture.budget.spend(0) {}
+    let (mut selection, _) = fixture.connecting(Replay::Allowed);
+    let verdict = fixture.fail(&mut selection, lost(true, false));
     let next = REPETITION;
     assert_eq!(verdict, Verdict { fault: None, next });
     assert_eq!(selection.retries(), 0);
-    let output = world.run(|env| selection.select(env));
+    let output = fixture.run(|env| selection.select(env));
     let connections = Connections::New;
     assert_eq!(
         output,
@@ -251,37 +252,37 @@ fn stale_idle_connection_is_replaced_without_fault_once() {
             connections
         }
     );
-    // The new connection's end is the server's fault, whatever it had served.
-    let verdict = world.fail(&mut selection, lost(true, false));
+    // The end of the new connection is the server's fault, even if the connection had served other requests.
+    let verdict = fixture.fail(&mut selection, lost(true, false));
     assert_eq!(verdict.fault, Some(Fault::Broken));
     assert_eq!(verdict.next, answer(502, Reason::BadResponse));
 }
 
 #[test]
 fn stale_idle_connection_of_unrepeatable_request_is_answered_without_fault() {
-    let mut world = World::new(&[0, 0]);
-    let (mut selection, _) = world.connecting(Replay::Forbidden);
-    let verdict = world.fail(&mut selection, lost(true, false));
+    let mut fixture = Fixture::new(&[0, 0]);
+    let (mut selection, _) = fixture.connecting(Replay::Forbidden);
+    let verdict = fixture.fail(&mut selection, lost(true, false));
     let next = answer(502, Reason::BadResponse);
     assert_eq!(verdict, Verdict { fault: None, next });
 }
 
 #[test]
 fn declined_requests_are_repeated_twice_then_count_as_unreachable() {
-    let mut world = World::new(&[0, 0]);
-    world.policy.limit = 1;
-    let (mut selection, mut server) = world.connecting(Replay::Forbidden);
+    let mut fixture = Fixture::new(&[0, 0]);
+    fixture.policy.limit = 1;
+    let (mut selection, mut server) = fixture.connecting(Replay::Forbidden);
     for _ in 0..2 {
-        let verdict = world.fail(&mut selection, Failure::Declined);
+        let verdict = fixture.fail(&mut selection, Failure::Declined);
         let next = REPETITION;
         assert_eq!(verdict, Verdict { fault: None, next });
-        server = connect(world.run(|env| selection.select(env)));
+        server = connect(fixture.run(|env| selection.select(env)));
     }
-    let verdict = world.fail(&mut selection, Failure::Declined);
+    let verdict = fixture.fail(&mut selection, Failure::Declined);
     let fault = Some(Fault::Unreachable);
     assert_eq!(verdict, Verdict { fault, next: RETRY });
-    assert_ne!(connect(world.run(|env| selection.select(env))), server);
-    let verdict = world.fail(&mut selection, Failure::Declined);
+    assert_ne!(connect(fixture.run(|env| selection.select(env))), server);
+    let verdict = fixture.fail(&mut selection, Failure::Declined);
     assert_eq!(verdict.next, answer(503, Reason::NoConnection));
 }
 
@@ -294,63 +295,64 @@ fn unwanted_responses_are_retried_only_by_rule() {
         (Unwanted::Status(200), None),
     ];
     for (response, fault) in cases {
-        let mut world = World::new(&[0, 0]);
-        let (mut selection, _) = world.connecting(Replay::Allowed);
-        let verdict = world.run(|env| selection.handle_unwanted(response, env));
+        let mut fixture = Fixture::new(&[0, 0]);
+        let (mut selection, _) = fixture.connecting(Replay::Allowed);
+        let verdict = fixture.run(|env| selection.handle_unwanted(response, env));
         let expected = fault.map(|fault| Verdict {
             fault: Some(fault),
             next: RETRY,
         });
         assert_eq!(verdict, expected, "{response:?}");
-        let (mut selection, _) = world.connecting(Replay::Forbidden);
-        let verdict = world.run(|env| selection.handle_unwanted(response, env));
+        let (mut selection, _) = fixture.connecting(Replay::Forbidden);
+        let verdict = fixture.run(|env| selection.handle_unwanted(response, env));
         assert_eq!(verdict, None, "{response:?} of a request that was sent");
     }
-    let mut world = World::new(&[0, 0]);
-    world.policy = RetryPolicy::new(2, RetryOn::default());
-    let (mut selection, _) = world.connecting(Replay::Allowed);
-    let verdict = world.run(|env| selection.handle_unwanted(Unwanted::Malformed, env));
+    let mut fixture = Fixture::new(&[0, 0]);
+    fixture.policy = RetryPolicy::new(2, RetryOn::default());
+    let (mut selection, _) = fixture.connecting(Replay::Allowed);
+    let verdict = fixture.run(|env| selection.handle_unwanted(Unwanted::Malformed, env));
     assert_eq!(verdict, None);
-    assert!(!world.policy.needs_response);
+    assert!(!fixture.policy.needs_response);
 }
 
 #[test]
 fn connect_errors_end_with_the_last_server() {
-    let mut world = World::new(&[0, 0, 0]);
-    let (mut selection, first) = world.connecting(Replay::Forbidden);
+    let mut fixture = Fixture::new(&[0, 0, 0]);
+    let (mut selection, first) = fixture.connecting(Replay::Forbidden);
     let mut seen = vec![first];
     for attempt in 1..=2 {
-        let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+        let verdict =
+            fixture.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
         let fault = Some(Fault::Unreachable);
         assert_eq!(verdict, Verdict { fault, next: RETRY });
         assert_eq!(selection.retries(), attempt);
-        seen.push(connect(world.run(|env| selection.select(env))));
+        seen.push(connect(fixture.run(|env| selection.select(env))));
     }
     seen.sort_unstable();
     assert_eq!(seen, [0, 1, 2]);
-    let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Local, env));
+    let verdict = fixture.run(|env| selection.handle_connect_error(ConnectError::Local, env));
     assert_eq!(verdict.fault, None);
     assert_eq!(verdict.next, answer(502, Reason::NoConnection));
 }
 
 #[test]
 fn no_untried_server_after_a_connect_error_is_bad_gateway() {
-    let mut world = World::new(&[0]);
-    let (mut selection, _) = world.connecting(Replay::Forbidden);
-    let verdict = world.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
+    let mut fixture = Fixture::new(&[0]);
+    let (mut selection, _) = fixture.connecting(Replay::Forbidden);
+    let verdict = fixture.run(|env| selection.handle_connect_error(ConnectError::Rejected, env));
     assert_eq!(verdict.next, RETRY);
-    let output = world.run(|env| selection.select(env));
+    let output = fixture.run(|env| selection.select(env));
     let reason = Reason::NoConnection;
     let status = 502;
     assert_eq!(output, Output::Answer { status, reason });
 }
 
 #[test]
-fn lack_of_descriptors_is_no_fault_and_ends_the_request() {
-    let mut world = World::new(&[0, 0]);
-    let (mut selection, _) = world.connecting(Replay::Allowed);
+fn missing_descriptors_end_the_request_without_fault() {
+    let mut fixture = Fixture::new(&[0, 0]);
+    let (mut selection, _) = fixture.connecting(Replay::Allowed);
     let error = ConnectError::NoDescriptors;
-    let verdict = world.run(|env| selection.handle_connect_error(error, env));
+    let verdict = fixture.run(|env| selection.handle_connect_error(error, env));
     let next = answer(503, Reason::NoConnection);
     assert_eq!(verdict, Verdict { fault: None, next });
 }
@@ -372,12 +374,12 @@ fn no_usable_server_is_answered_or_closed() {
             },
         ),
     ] {
-        let mut world = World::new(&[0]);
-        world.set_weight(0, 0);
-        world.no_server = no_server;
-        // A queue helps only if a server is full.
-        world.queue_timeout_ms = 100;
-        let output = world.run(|env| Selection::default().select(env));
+        let mut fixture = Fixture::new(&[0]);
+        fixture.set_weight(0, 0);
+        fixture.no_server = no_server;
+        // Queueing is useful only if a server is full.
+        fixture.queue_timeout_ms = 100;
+        let output = fixture.run(|env| Selection::default().select(env));
         assert_eq!(output, expected);
     }
 }
@@ -385,56 +387,56 @@ fn no_usable_server_is_answered_or_closed() {
 #[test]
 fn full_servers_queue_requests_if_there_is_a_queue() {
     let full = |queue_timeout_ms: u64| {
-        let mut world = World::new(&[1]);
-        assert!(world.load(0).try_acquire());
-        world.queue_timeout_ms = queue_timeout_ms;
+        let mut fixture = Fixture::new(&[1]);
+        assert!(fixture.load(0).try_acquire());
+        fixture.queue_timeout_ms = queue_timeout_ms;
         let mut selection = Selection::default();
-        let output = world.run(|env| selection.select(env));
-        (world, selection, output)
+        let output = fixture.run(|env| selection.select(env));
+        (fixture, selection, output)
     };
     let (_, _, output) = full(0);
     assert!(matches!(output, Output::Answer { status: 503, .. }));
-    let (mut world, mut selection, output) = full(100);
+    let (mut fixture, mut selection, output) = full(100);
     assert_eq!(output, Output::Queue);
-    // Called in vain, then for a free slot.
-    let turn = world.run(|env| selection.handle_queue_turn(env));
+    // The first turn is in vain; the second finds a free slot.
+    let turn = fixture.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn, Some(Output::Queue));
-    world.load(0).release();
-    let turn = world.run(|env| selection.handle_queue_turn(env));
+    fixture.load(0).release();
+    let turn = fixture.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn.map(connect), Some(0));
-    // A late call must be passed on.
-    let turn = world.run(|env| selection.handle_queue_turn(env));
+    // A late turn must be passed to another request.
+    let turn = fixture.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn, None);
 }
 
 #[test]
 fn new_requests_do_not_overtake_the_queue() {
-    let mut world = World::new(&[1, 2]);
-    world.queue_timeout_ms = 100;
-    assert!(world.load(0).try_acquire());
-    world.queued = 1;
+    let mut fixture = Fixture::new(&[1, 2]);
+    fixture.queue_timeout_ms = 100;
+    assert!(fixture.load(0).try_acquire());
+    fixture.queued = 1;
     let mut selection = Selection::default();
-    let output = world.run(|env| selection.select(env));
+    let output = fixture.run(|env| selection.select(env));
     assert_eq!(output, Output::Queue, "server 1 has a slot for the queue");
-    let turn = world.run(|env| selection.handle_queue_turn(env));
+    let turn = fixture.run(|env| selection.handle_queue_turn(env));
     assert_eq!(turn.map(connect), Some(1));
-    // No server is full: there is no reason to wait.
-    world.load(0).release();
-    let output = world.run(|env| Selection::default().select(env));
+    // No server is full, so there is no reason to wait.
+    fixture.load(0).release();
+    let output = fixture.run(|env| Selection::default().select(env));
     assert!(matches!(output, Output::Connect { .. }));
 }
 
 #[test]
 fn retries_are_not_queued() {
-    let mut world = World::new(&[0, 1]);
-    world.queue_timeout_ms = 100;
-    let (mut selection, server) = world.connecting(Replay::Allowed);
+    let mut fixture = Fixture::new(&[0, 1]);
+    fixture.queue_timeout_ms = 100;
+    let (mut selection, server) = fixture.connecting(Replay::Allowed);
     let other = 1 - server;
-    world.load(other).limit.store(1, Relaxed);
-    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
-    // Another worker takes the last slot now.
-    assert!(world.load(other).try_acquire());
-    let output = world.run(|env| selection.select(env));
+    fixture.load(other).limit.store(1, Relaxed);
+    assert_eq!(fixture.fail(&mut selection, Failure::Connect).next, RETRY);
+    // Another worker takes the last slot.
+    assert!(fixture.load(other).try_acquire());
+    let output = fixture.run(|env| selection.select(env));
     assert!(
         matches!(output, Output::Answer { status: 502, .. }),
         "{output:?}"
@@ -447,45 +449,45 @@ fn leaving_the_queue_is_answered_by_the_timeout_that_expired() {
         (QueueExit::QueueTimeout, 503),
         (QueueExit::TotalTimeout, 504),
     ] {
-        let mut world = World::new(&[1]);
-        world.queue_timeout_ms = 100;
-        assert!(world.load(0).try_acquire());
+        let mut fixture = Fixture::new(&[1]);
+        fixture.queue_timeout_ms = 100;
+        assert!(fixture.load(0).try_acquire());
         let mut selection = Selection::default();
-        assert_eq!(world.run(|env| selection.select(env)), Output::Queue);
+        assert_eq!(fixture.run(|env| selection.select(env)), Output::Queue);
         let output = selection.handle_queue_exit(exit);
         let reason = Reason::Queued;
         assert_eq!(output, Output::Answer { status, reason });
-        let turn = world.run(|env| selection.handle_queue_turn(env));
+        let turn = fixture.run(|env| selection.handle_queue_turn(env));
         assert_eq!(turn, None, "it has left");
     }
 }
 
 #[test]
 fn servers_lost_while_queued_answer_with_the_queue_as_reason() {
-    let mut world = World::new(&[1]);
-    world.queue_timeout_ms = 100;
-    assert!(world.load(0).try_acquire());
+    let mut fixture = Fixture::new(&[1]);
+    fixture.queue_timeout_ms = 100;
+    assert!(fixture.load(0).try_acquire());
     let mut selection = Selection::default();
-    assert_eq!(world.run(|env| selection.select(env)), Output::Queue);
-    world.set_weight(0, 0);
-    let turn = world.run(|env| selection.handle_queue_turn(env));
+    assert_eq!(fixture.run(|env| selection.select(env)), Output::Queue);
+    fixture.set_weight(0, 0);
+    let turn = fixture.run(|env| selection.handle_queue_turn(env));
     let (status, reason) = (503, Reason::Queued);
     assert_eq!(turn, Some(Output::Answer { status, reason }));
 }
 
 #[test]
-fn new_list_forgets_tried_and_sticky_servers() {
-    let mut world = World::new(&[0, 0]);
-    let (mut selection, _) = world.connecting(Replay::Allowed);
+fn new_list_resets_tried_and_sticky_servers() {
+    let mut fixture = Fixture::new(&[0, 0]);
+    let (mut selection, _) = fixture.connecting(Replay::Allowed);
     selection.set_sticky_server(Some(1));
-    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
+    assert_eq!(fixture.fail(&mut selection, Failure::Connect).next, RETRY);
     selection.handle_new_list(None);
     assert_eq!(
         (selection.server(), selection.sticky_server()),
         (None, None)
     );
     let picked: Vec<usize> = (0..2)
-        .map(|_| connect(world.run(|env| selection.clone().select(env))))
+        .map(|_| connect(fixture.run(|env| selection.clone().select(env))))
         .collect();
     assert_ne!(picked[0], picked[1], "round robin over both");
     assert_eq!(selection.retries(), 1, "retries stay counted");
@@ -493,23 +495,23 @@ fn new_list_forgets_tried_and_sticky_servers() {
 
 #[test]
 fn ended_request_selects_no_server() {
-    let mut world = World::new(&[0, 0]);
-    let (mut selection, _) = world.connecting(Replay::Forbidden);
+    let mut fixture = Fixture::new(&[0, 0]);
+    let (mut selection, _) = fixture.connecting(Replay::Forbidden);
     assert!(selection.is_started() && !Selection::default().is_started());
-    let verdict = world.fail(&mut selection, Failure::TotalTimeout);
+    let verdict = fixture.fail(&mut selection, Failure::TotalTimeout);
     assert!(matches!(verdict.next, Next::Answer { status: 504, .. }));
     let closed = Output::Close {
         reason: Reason::NoConnection,
     };
-    assert_eq!(world.run(|env| selection.select(env)), closed);
+    assert_eq!(fixture.run(|env| selection.select(env)), closed);
 }
 
 #[test]
 fn request_is_started_between_two_attempts() {
-    let mut world = World::new(&[0, 0]);
-    let (mut selection, _) = world.connecting(Replay::Allowed);
+    let mut fixture = Fixture::new(&[0, 0]);
+    let (mut selection, _) = fixture.connecting(Replay::Allowed);
     assert_eq!(selection.replay(), Replay::Allowed);
-    assert_eq!(world.fail(&mut selection, Failure::Connect).next, RETRY);
+    assert_eq!(fixture.fail(&mut selection, Failure::Connect).next, RETRY);
     assert!(selection.is_started());
     assert_eq!(selection.retries(), 1);
 }

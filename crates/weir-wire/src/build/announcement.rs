@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use crate::{ArpOperation, ArpPacket, MacAddr, NeighbourMessage, Packet};
 
-/// All nodes of the link, and the group's Ethernet address.
+/// The all-nodes multicast group of the link, and the group's Ethernet address.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_MAC: MacAddr = MacAddr::new([0x33, 0x33, 0, 0, 0, 1]);
 
-/// Shortest frame on Ethernet, without its checksum.
-const FRAME_LEAST: usize = 60;
+/// Minimum length of an Ethernet frame, in bytes, without its checksum.
+const FRAME_MIN_LEN: usize = 60;
 
 /// Returns a frame that announces `address` at `mac` to all neighbours: a gratuitous ARP request (RFC 5227 section 3,
 /// RFC 9568 section 6.4.2), or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6).
@@ -34,8 +34,8 @@ pub fn announcement_frame(address: IpAddr, mac: MacAddr) -> Vec<u8> {
             })
             .build(),
     };
-    if frame.len() < FRAME_LEAST {
-        frame.resize(FRAME_LEAST, 0);
+    if frame.len() < FRAME_MIN_LEN {
+        frame.resize(FRAME_MIN_LEN, 0);
     }
     frame
 }
@@ -69,7 +69,7 @@ mod tests {
         let frame = announcement_frame("2001:db8::10".parse().unwrap(), MAC);
         let view = EthernetView::new(&frame).unwrap();
         assert_eq!((view.dst(), view.src()), (ALL_NODES_MAC, MAC));
-        // Receivers require hop limit 255.
+        // Receivers require a hop limit of 255.
         assert_eq!(view.payload()[7], 255);
         let message = NeighbourMessage::parse(&view.payload()[40..]).unwrap();
         assert_eq!(

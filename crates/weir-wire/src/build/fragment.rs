@@ -1,4 +1,4 @@
-//! Fragments an IP packet, like a router (RFC 791) or an IPv6 source (RFC 8200 section 4.5).
+//! Fragments IP packets, like a router (RFC 791) or an IPv6 source (RFC 8200 section 4.5).
 
 use crate::bytes::{put, tail, u8_at};
 use crate::error::{Layer, ParseError};
@@ -8,13 +8,14 @@ use crate::ipv6::{Ipv6Header, Ipv6View};
 use crate::options::HeaderOptions;
 use crate::protocol::{EtherType, IpProtocol};
 
-/// Fragments `packet` into IP packets of at most `mtu` bytes, in order; returns only the packet if it fits.
+/// Fragments `packet` into IP packets of at most `mtu` bytes, in order. Returns only the packet itself if it fits.
 ///
-/// The fragments have the identification `id`; IPv4 uses the lower half. An IPv4 fragment can be fragmented again.
+/// The fragments have the identification `id`, of which IPv4 uses the lower half. An IPv4 fragment can be fragmented
+/// again.
 ///
 /// # Errors
-/// Those of the views, and [`ParseError::NotFragmentable`]: DF is set, the MTU does not fit eight bytes of content, or
-/// an IPv6 packet is a fragment already.
+/// The errors of the views, and [`ParseError::NotFragmentable`] if DF is set, if fewer than eight bytes of content fit
+/// into the MTU, or if an IPv6 packet is already a fragment.
 pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, ParseError> {
     match EtherType::of_ip(packet) {
         Some(EtherType::IPV6) => fragment_v6(Ipv6View::new(packet)?, packet, mtu, id),
@@ -22,17 +23,17 @@ pub fn fragment(packet: &[u8], mtu: usize, id: u32) -> Result<Vec<Vec<u8>>, Pars
     }
 }
 
-/// Bytes of content in all fragments except the last.
-fn room(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
+/// Returns the number of content bytes in all fragments except the last.
+fn content_capacity(layer: Layer, mtu: usize, header_len: usize) -> Result<usize, ParseError> {
     match mtu.saturating_sub(header_len) & !7 {
         0 => Err(ParseError::NotFragmentable { layer, mtu }),
-        room => Ok(room),
+        content_capacity => Ok(content_capacity),
     }
 }
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "the lower half of the identification is what is asked for"
+    reason = "IPv4 uses the lower half of the identification"
 )]
 fn fragment_v4(
     view: Ipv4View<'_>,
@@ -50,10 +51,10 @@ fn fragment_v4(
             mtu,
         });
     }
-    let room = room(Layer::Ipv4, mtu, view.header_len())?;
+    let content_capacity = content_capacity(Layer::Ipv4, mtu, view.header_len())?;
     let mut parts = Vec::new();
-    for (index, content) in view.payload().chunks(room).enumerate() {
-        let at = index * room;
+    for (index, content) in view.payload().chunks(content_capacity).enumerate() {
+        let at = index * content_capacity;
         let last = at + content.len() == view.payload().len();
         let options = if index == 0 {
             original.options
@@ -69,15 +70,15 @@ fn fragment_v4(
             options,
             ..original.clone()
         };
-        let mut part = Vec::new();
-        header.emit(content.len(), &mut part);
-        part.extend(content);
-        parts.push(part);
+        let mut piece = Vec::new();
+        header.emit(content.len(), &mut piece);
+        piece.extend(content);
+        parts.push(piece);
     }
     Ok(parts)
 }
 
-/// The options that are copied to every fragment (RFC 791): those with the highest bit set.
+/// Returns the options that are copied to every fragment (RFC 791): those with the highest bit set.
 fn copied_options(options: &HeaderOptions) -> HeaderOptions {
     let mut copied = Vec::new();
     let mut rest = options.as_bytes();
@@ -113,50 +114,51 @@ fn fragment_v6(
             mtu,
         });
     }
-    let (kept, fragmentable) = split_per_fragment_headers(&view);
-    let room = room(
+    let (per_fragment, fragmentable) = split_per_fragment_headers(&view);
+    let content_capacity = content_capacity(
         Layer::Ipv6,
         mtu,
-        Ipv6View::HEADER_LEN + kept.bytes.len() + FragmentHeader::LEN,
+        Ipv6View::HEADER_LEN + per_fragment.bytes.len() + FragmentHeader::LEN,
     )?;
     let mut parts = Vec::new();
-    for (index, content) in fragmentable.chunks(room).enumerate() {
-        let at = index * room;
+    for (index, content) in fragmentable.chunks(content_capacity).enumerate() {
+        let at = index * content_capacity;
         let more = at + content.len() < fragmentable.len();
         let offset_bytes = u16::try_from(at).map_err(|_| ParseError::NotFragmentable {
             layer: Layer::Ipv6,
             mtu,
         })?;
-        let mut part = Vec::new();
-        let payload_len = kept.bytes.len() + FragmentHeader::LEN + content.len();
+        let mut piece = Vec::new();
+        let payload_len = per_fragment.bytes.len() + FragmentHeader::LEN + content.len();
         Ipv6Header {
-            next_header: kept.first,
+            next_header: per_fragment.first,
             ..view.header()
         }
-        .emit(payload_len, &mut part);
-        part.extend(&kept.bytes);
+        .emit(payload_len, &mut piece);
+        piece.extend(&per_fragment.bytes);
         Extension::Fragment(FragmentHeader {
             id,
             offset_bytes,
             more,
         })
-        .emit(kept.next, &mut part);
-        part.extend(content);
-        parts.push(part);
+        .emit(per_fragment.next, &mut piece);
+        piece.extend(content);
+        parts.push(piece);
     }
     Ok(parts)
 }
 
-/// The headers that are copied to every fragment, with a fragment header as next header.
+/// The headers that are copied to every fragment; the last one is followed by the fragment header.
 struct PerFragmentHeaders {
-    /// The next header of the fixed header.
+    /// The next header field of the fixed header.
     first: IpProtocol,
     bytes: Vec<u8>,
-    /// The next header of the fragment header.
+    /// The next header field of the fragment header.
     next: IpProtocol,
 }
 
-/// Hop-by-hop and routing headers, and destination options before a routing header, are copied; the rest is fragmented.
+/// Splits the payload into the headers that every fragment contains (hop-by-hop and routing headers, and destination
+/// options before a routing header) and the rest, which is fragmented.
 fn split_per_fragment_headers<'a>(view: &Ipv6View<'a>) -> (PerFragmentHeaders, &'a [u8]) {
     let payload = view.payload();
     let (mut next, mut at) = (view.next_header(), 0);

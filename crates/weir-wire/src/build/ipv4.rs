@@ -1,10 +1,10 @@
-//! The IPv4 header of the builder.
+//! The IPv4 step of the builder.
 
 use std::net::Ipv4Addr;
 
 use crate::build::ChecksumChoice;
 use crate::build::link::EthernetBuilder;
-use crate::build::network::framed;
+use crate::build::network::in_frame;
 use crate::build::transport::IcmpBuilder;
 use crate::bytes::{put, u8_at};
 use crate::checksum::Sum;
@@ -32,25 +32,25 @@ impl Ipv4Builder {
             version: None,
             header_words: None,
             total_length: None,
-            checksum: ChecksumChoice::Right,
+            checksum: ChecksumChoice::Valid,
         }
     }
 
-    /// Time to live; 64 by default.
+    /// Sets the time to live; 64 by default.
     #[must_use]
     pub const fn ttl(mut self, ttl: u8) -> Self {
         self.header.ttl = ttl;
         self
     }
 
-    /// DSCP and ECN.
+    /// Sets DSCP and ECN.
     #[must_use]
     pub const fn tos(mut self, tos: u8) -> Self {
         self.header.tos = tos;
         self
     }
 
-    /// Identification.
+    /// Sets the identification.
     #[must_use]
     pub const fn id(mut self, id: u16) -> Self {
         self.header.id = id;
@@ -64,7 +64,7 @@ impl Ipv4Builder {
         self
     }
 
-    /// Makes the packet a fragment; the offset is in bytes, rounded down to a multiple of eight. The next header is
+    /// Makes the packet a fragment. The offset is in bytes, rounded down to a multiple of eight. Transport headers are
     /// still added: use [`Self::raw`] for a later fragment.
     #[must_use]
     pub const fn fragment(mut self, offset_bytes: usize, more: bool) -> Self {
@@ -72,7 +72,7 @@ impl Ipv4Builder {
         self
     }
 
-    /// Options, padded to a word; bytes after the 40th are omitted.
+    /// Sets the options, padded to a word. Bytes after the 40th are omitted.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.header.options = HeaderOptions::truncated(options);
@@ -103,7 +103,7 @@ impl Ipv4Builder {
     /// Writes a wrong header checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
+        self.checksum = ChecksumChoice::Invalid;
         self
     }
 
@@ -126,6 +126,6 @@ impl Ipv4Builder {
         }
         self.checksum.fill(&mut packet, 10, Sum::new(), false);
         packet.extend(payload);
-        framed(self.link.as_ref(), EtherType::IPV4, packet)
+        in_frame(self.link.as_ref(), EtherType::IPV4, packet)
     }
 }

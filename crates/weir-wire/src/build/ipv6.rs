@@ -1,9 +1,9 @@
-//! The IPv6 header of the builder, with its extension headers.
+//! The IPv6 step of the builder, with extension headers.
 
 use std::net::Ipv6Addr;
 
 use crate::build::link::EthernetBuilder;
-use crate::build::network::framed;
+use crate::build::network::in_frame;
 use crate::build::transport::IcmpBuilder;
 use crate::bytes::{put, u8_at};
 use crate::icmp6::Icmpv6Message;
@@ -33,7 +33,7 @@ impl Ipv6Builder {
         }
     }
 
-    /// Hop limit; 64 by default.
+    /// Sets the hop limit; 64 by default.
     #[must_use]
     pub const fn hop_limit(mut self, hop_limit: u8) -> Self {
         self.header.hop_limit = hop_limit;
@@ -46,21 +46,21 @@ impl Ipv6Builder {
         self.hop_limit(ttl)
     }
 
-    /// DSCP and ECN, in the traffic class.
+    /// Sets DSCP and ECN, in the traffic class.
     #[must_use]
     pub const fn tos(mut self, tos: u8) -> Self {
         self.header.traffic_class = tos;
         self
     }
 
-    /// Flow label, 20 bits.
+    /// Sets the flow label, 20 bits.
     #[must_use]
     pub const fn flow_label(mut self, label: u32) -> Self {
         self.header.flow_label = label;
         self
     }
 
-    /// Appends an extension header to those added before.
+    /// Appends an extension header.
     #[must_use]
     pub fn extension(mut self, extension: Extension) -> Self {
         self.extensions.push(extension);
@@ -85,7 +85,7 @@ impl Ipv6Builder {
         self.extension(Extension::Routing(vec![253, segments_left, 0, 0, 0, 0]))
     }
 
-    /// Appends a fragment header; the offset is in bytes, rounded down to a multiple of eight.
+    /// Appends a fragment header. The offset is in bytes, rounded down to a multiple of eight.
     #[must_use]
     pub fn fragment_header(self, id: u32, offset_bytes: u16, more: bool) -> Self {
         self.extension(Extension::Fragment(FragmentHeader {
@@ -146,6 +146,6 @@ impl Ipv6Builder {
         }
         packet.extend(chain);
         packet.extend(payload);
-        framed(self.link.as_ref(), EtherType::IPV6, packet)
+        in_frame(self.link.as_ref(), EtherType::IPV6, packet)
     }
 }

@@ -33,19 +33,19 @@ impl EthernetBuilder {
         }
     }
 
-    /// Adds an 802.1Q tag inside those added before.
+    /// Adds an 802.1Q tag after the tags that were added before.
     #[must_use]
     pub fn vlan(self, vlan: u16) -> Self {
         self.tag(VlanTag::new(vlan))
     }
 
-    /// Adds an 802.1ad tag inside those added before.
+    /// Adds an 802.1ad tag after the tags that were added before.
     #[must_use]
     pub fn service_vlan(self, vlan: u16) -> Self {
         self.tag(VlanTag::service(vlan))
     }
 
-    /// Adds a tag with all its bits inside those added before.
+    /// Adds a tag with all its bits, after the tags that were added before.
     #[must_use]
     pub fn tag(mut self, tag: VlanTag) -> Self {
         self.tags.push(tag);
@@ -59,26 +59,27 @@ impl EthernetBuilder {
         self
     }
 
-    /// Appends zero bytes to the frame, like the padding of links with a minimum length.
+    /// Appends zero bytes to the frame, like the padding on links with a minimum frame length.
     #[must_use]
     pub const fn padding(mut self, bytes: usize) -> Self {
         self.padding = bytes;
         self
     }
 
-    /// Adds IPv4.
+    /// Adds an IPv4 header.
     #[must_use]
     pub fn ipv4(self, src: Ipv4Addr, dst: Ipv4Addr) -> Ipv4Builder {
         Ipv4Builder::new(Some(self), src, dst)
     }
 
-    /// Adds IPv6.
+    /// Adds an IPv6 header.
     #[must_use]
     pub fn ipv6(self, src: Ipv6Addr, dst: Ipv6Addr) -> Ipv6Builder {
         Ipv6Builder::new(Some(self), src, dst)
     }
 
-    /// Adds IP of the addresses' family; of mixed addresses, the IPv4 one is mapped into IPv6.
+    /// Adds an IP header of the family of the addresses. If the families differ, the IPv4 address is used as an
+    /// IPv4-mapped IPv6 address.
     #[must_use]
     pub fn ip(self, src: IpAddr, dst: IpAddr) -> IpBuilder {
         IpBuilder::new(Some(self), src, dst)
@@ -92,7 +93,8 @@ impl EthernetBuilder {
         self.carry(EtherType::ARP, &bytes)
     }
 
-    /// Returns the frame with an IP packet; the version determines the EtherType, IPv4 for bytes that are not IP.
+    /// Returns the frame with an IP packet. The IP version determines the EtherType; bytes that are not IP get that of
+    /// IPv4.
     #[must_use]
     pub fn ip_packet(&self, packet: &[u8]) -> Vec<u8> {
         self.carry(EtherType::of_ip(packet).unwrap_or(EtherType::IPV4), packet)
@@ -101,7 +103,7 @@ impl EthernetBuilder {
     /// Returns frames with the fragments of an IP packet; see [`fragment`].
     ///
     /// # Errors
-    /// Those of [`fragment`].
+    /// The errors of [`fragment`].
     pub fn fragments(
         &self,
         packet: &[u8],

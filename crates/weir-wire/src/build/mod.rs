@@ -1,8 +1,10 @@
-//! The fluent builder, from the outermost header inwards; each step offers only the headers that can follow.
+//! The fluent builder, which adds headers from the outermost to the innermost. Each step has methods only for the
+//! headers that can follow.
 //!
 //! Lengths and checksums are computed unless they are overridden (`bad_checksum`, `total_length`, …). An override
-//! changes only that field, and checksums that cover it are computed afterwards, so that a packet has only the
-//! requested faults. Building never fails: values that do not fit a field are truncated, as documented for each step.
+//! changes only its field, and checksums that cover the field are computed afterwards, so that a packet has only the
+//! requested faults. Building never fails: values that do not fit into a field are truncated, as documented for each
+//! step.
 
 pub(crate) mod announcement;
 pub(crate) mod fragment;
@@ -16,7 +18,7 @@ pub(crate) mod tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::bytes::put;
-use crate::checksum::{Sum, udp_field};
+use crate::checksum::{Sum, udp_checksum_field};
 use crate::{EthernetBuilder, IpBuilder, Ipv4Builder, Ipv6Builder, MacAddr, Packet};
 
 impl Packet {
@@ -38,8 +40,8 @@ impl Packet {
         Ipv6Builder::new(None, src, dst)
     }
 
-    /// Starts an IP packet of the addresses' family without a frame. Of mixed addresses, the IPv4 one is mapped into
-    /// IPv6.
+    /// Starts an IP packet without a frame, with the family of the addresses. If the families differ, the IPv4 address
+    /// is used as an IPv4-mapped IPv6 address.
     #[must_use]
     pub fn ip(src: IpAddr, dst: IpAddr) -> IpBuilder {
         IpBuilder::new(None, src, dst)
@@ -50,33 +52,33 @@ impl Packet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ChecksumChoice {
     #[default]
-    Right,
-    Wrong,
-    Exactly(u16),
+    Valid,
+    Invalid,
+    Value(u16),
 }
 
 impl ChecksumChoice {
-    /// Writes the field at `offset` of `covered`; the checksum also covers `pseudo_header`.
-    fn fill(self, covered: &mut [u8], offset: usize, pseudo_header: Sum, for_udp: bool) {
+    /// Writes the checksum field at `offset` in `covered`. The checksum also covers `pseudo_header`.
+    fn fill(self, covered: &mut [u8], offset: usize, pseudo_header: Sum, is_udp: bool) {
         put(covered, offset, &[0, 0]);
         let computed = pseudo_header.bytes(covered).checksum();
-        let right = if for_udp {
-            udp_field(computed)
+        let valid = if is_udp {
+            udp_checksum_field(computed)
         } else {
             computed
         };
         let value = match self {
-            Self::Right => right,
-            Self::Wrong => wrong(right),
-            Self::Exactly(value) => value,
+            Self::Valid => valid,
+            Self::Invalid => invalid_checksum(valid),
+            Self::Value(value) => value,
         };
         put(covered, offset, &value.to_be_bytes());
     }
 }
 
-/// An invalid checksum that is neither equivalent to `right` nor zero, which means "none" in UDP.
-const fn wrong(right: u16) -> u16 {
-    match right ^ 0x0101 {
+/// Returns an invalid checksum that is neither equivalent to `valid` nor zero, which means "no checksum" in UDP.
+const fn invalid_checksum(valid: u16) -> u16 {
+    match valid ^ 0x0101 {
         0 => 0x0202,
         other => other,
     }

@@ -1,4 +1,4 @@
-//! An IP header of either family, and the payloads that can follow it.
+//! An IP header of either family, and the headers and payloads that can follow it.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ impl IpBuilder {
         }
     }
 
-    /// Time to live or hop limit; 64 by default.
+    /// Sets the time to live or hop limit; 64 by default.
     #[must_use]
     pub fn ttl(self, ttl: u8) -> Self {
         match self {
@@ -38,7 +38,7 @@ impl IpBuilder {
         }
     }
 
-    /// DSCP and ECN.
+    /// Sets DSCP and ECN.
     #[must_use]
     pub fn tos(self, tos: u8) -> Self {
         match self {
@@ -47,7 +47,7 @@ impl IpBuilder {
         }
     }
 
-    /// Sets DF in IPv4; IPv6 packets are never fragmented in transit.
+    /// Sets DF for IPv4. IPv6 packets are never fragmented in transit.
     #[must_use]
     pub fn dont_fragment(self) -> Self {
         match self {
@@ -56,7 +56,7 @@ impl IpBuilder {
         }
     }
 
-    /// Makes the packet a fragment, as [`Ipv4Builder::fragment`] and [`Ipv6Builder::fragment_header`] do; IPv4 uses the
+    /// Makes the packet a fragment; see [`Ipv4Builder::fragment`] and [`Ipv6Builder::fragment_header`]. IPv4 uses the
     /// lower half of `id`.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "IPv4 uses the lower half")]
@@ -82,7 +82,7 @@ impl IpBuilder {
         }
     }
 
-    /// The pseudo header of a payload of `length` bytes.
+    /// Returns the sum of the pseudo header for a payload of `length` bytes.
     pub(crate) fn pseudo_header(&self, protocol: IpProtocol, length: usize) -> Sum {
         match self {
             Self::V4(ip) => pseudo_header_v4(ip.header.src, ip.header.dst, protocol, length),
@@ -90,7 +90,7 @@ impl IpBuilder {
         }
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     pub(crate) fn finish(self, protocol: IpProtocol, payload: &[u8]) -> Vec<u8> {
         match self {
             Self::V4(ip) => ip.finish(protocol, payload),
@@ -111,8 +111,8 @@ impl From<Ipv6Builder> for IpBuilder {
     }
 }
 
-/// Returns the packet, with its frame if it has one.
-pub(super) fn framed(
+/// Returns the packet, in its frame if it has one.
+pub(super) fn in_frame(
     link: Option<&EthernetBuilder>,
     ethertype: EtherType,
     packet: Vec<u8>,

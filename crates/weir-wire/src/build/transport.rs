@@ -28,46 +28,46 @@ impl TcpBuilder {
             header: TcpHeader::new(sport, dport),
             payload: Vec::new(),
             data_offset: None,
-            checksum: ChecksumChoice::Right,
+            checksum: ChecksumChoice::Valid,
         }
     }
 
-    /// Sequence number.
+    /// Sets the sequence number.
     #[must_use]
     pub const fn seq(mut self, seq: u32) -> Self {
         self.header.seq = seq;
         self
     }
 
-    /// Acknowledgement number; does not set the flag.
+    /// Sets the acknowledgement number, but not the ACK flag.
     #[must_use]
     pub const fn ack_no(mut self, ack: u32) -> Self {
         self.header.ack = ack;
         self
     }
 
-    /// Control bits, replacing previous ones; none by default.
+    /// Sets the control bits, which replace previous ones; none by default.
     #[must_use]
     pub const fn flags(mut self, flags: TcpFlags) -> Self {
         self.header.flags = flags;
         self
     }
 
-    /// Window; 65535 by default.
+    /// Sets the window; 65535 by default.
     #[must_use]
     pub const fn window(mut self, window: u16) -> Self {
         self.header.window = window;
         self
     }
 
-    /// Options, padded to a word; bytes after the 40th are omitted.
+    /// Sets the options, padded to a word. Bytes after the 40th are omitted.
     #[must_use]
     pub fn options(mut self, options: &[u8]) -> Self {
         self.header.options = HeaderOptions::truncated(options);
         self
     }
 
-    /// Data.
+    /// Sets the data.
     #[must_use]
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
@@ -84,18 +84,18 @@ impl TcpBuilder {
     /// Writes a wrong checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
+        self.checksum = ChecksumChoice::Invalid;
         self
     }
 
     /// Sets this checksum.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
-        self.checksum = ChecksumChoice::Exactly(value);
+        self.checksum = ChecksumChoice::Value(value);
         self
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut segment = Vec::new();
@@ -132,11 +132,11 @@ impl UdpBuilder {
             header,
             payload: Vec::new(),
             length: None,
-            checksum: ChecksumChoice::Right,
+            checksum: ChecksumChoice::Valid,
         }
     }
 
-    /// Data.
+    /// Sets the data.
     #[must_use]
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
@@ -159,18 +159,18 @@ impl UdpBuilder {
     /// Writes a wrong checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
+        self.checksum = ChecksumChoice::Invalid;
         self
     }
 
     /// Sets this checksum.
     #[must_use]
     pub const fn checksum(mut self, value: u16) -> Self {
-        self.checksum = ChecksumChoice::Exactly(value);
+        self.checksum = ChecksumChoice::Value(value);
         self
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut datagram = Vec::new();
@@ -206,7 +206,7 @@ impl IcmpBuilder {
             ip,
             message,
             payload: Vec::new(),
-            checksum: ChecksumChoice::Right,
+            checksum: ChecksumChoice::Valid,
         }
     }
 
@@ -225,7 +225,7 @@ impl IcmpBuilder {
         }
     }
 
-    /// Data of an echo, or the quoted packet of an error.
+    /// Sets the data of an echo message, or the packet that an error quotes.
     #[must_use]
     pub fn payload(mut self, payload: &[u8]) -> Self {
         self.payload = payload.to_vec();
@@ -235,11 +235,11 @@ impl IcmpBuilder {
     /// Writes a wrong checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
+        self.checksum = ChecksumChoice::Invalid;
         self
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -280,7 +280,7 @@ impl RawBuilder {
         }
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         self.ip.finish(self.protocol, &self.payload)

@@ -1,4 +1,4 @@
-//! Encapsulation: the outer packet around an inner one.
+//! Encapsulates IP packets: the outer headers and the tunnel header.
 
 use std::net::IpAddr;
 
@@ -16,17 +16,17 @@ use crate::protocol::{EtherType, IpProtocol};
 use crate::tcp::TcpView;
 use crate::udp::UdpView;
 
-/// How the inner checksum and GUE's outer checksum are computed.
+/// How the inner checksum and the outer UDP checksum of GUE are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GueChecksum {
     /// The outer UDP checksum is zero.
     #[default]
     None,
-    /// The outer UDP checksum covers the whole datagram.
+    /// The outer UDP checksum covers the complete datagram.
     Full,
-    /// The outer UDP checksum covers the whole datagram, and the receiver completes the inner one; without the outer
-    /// one this would make a corrupted packet valid. Not used if there is no inner checksum to complete: for protocols
-    /// other than TCP and UDP, for fragments, and for UDP without checksum.
+    /// The outer UDP checksum covers the complete datagram, and the receiver completes the inner checksum. Without the
+    /// outer checksum, this would make a corrupted packet valid. Equivalent to `Full` if there is no inner checksum to
+    /// complete: for protocols other than TCP and UDP, for fragments, and for UDP without a checksum.
     Remote,
 }
 
@@ -37,7 +37,7 @@ pub enum Encapsulation {
     Ipip,
     /// GRE.
     Gre {
-        /// With its checksum.
+        /// Whether the packet has a GRE checksum.
         checksum: bool,
     },
     /// GUE in UDP.
@@ -46,24 +46,24 @@ pub enum Encapsulation {
         sport: u16,
         /// Outer destination port, [`crate::GUE_PORT`] by default.
         dport: u16,
-        /// Checksum.
+        /// Checksum mode.
         checksum: GueChecksum,
     },
 }
 
-/// The IP packet around `inner`, IP in IP of any pair of families, TTL 64.
+/// Returns `inner` encapsulated with IP in IP, for any pair of families, with TTL 64.
 #[must_use]
 pub fn encap_ipip(src: IpAddr, dst: IpAddr, inner: &[u8]) -> Vec<u8> {
     Packet::ip(src, dst).encapsulate(Encapsulation::Ipip, inner)
 }
 
-/// The IP packet around `inner`, GRE, TTL 64.
+/// Returns `inner` encapsulated with GRE, with TTL 64.
 #[must_use]
 pub fn encap_gre(src: IpAddr, dst: IpAddr, checksum: bool, inner: &[u8]) -> Vec<u8> {
     Packet::ip(src, dst).encapsulate(Encapsulation::Gre { checksum }, inner)
 }
 
-/// The IP packet around `inner`, GUE between these ports, TTL 64.
+/// Returns `inner` encapsulated with GUE between these ports, with TTL 64.
 #[must_use]
 pub fn encap_gue(
     src: IpAddr,
@@ -103,7 +103,7 @@ impl GreBuilder {
             ip,
             header,
             inner: inner.to_vec(),
-            checksum: ChecksumChoice::Right,
+            checksum: ChecksumChoice::Valid,
         }
     }
 
@@ -117,7 +117,7 @@ impl GreBuilder {
     /// Adds a wrong checksum.
     #[must_use]
     pub const fn bad_checksum(mut self) -> Self {
-        self.checksum = ChecksumChoice::Wrong;
+        self.checksum = ChecksumChoice::Invalid;
         self.checksum()
     }
 
@@ -128,7 +128,7 @@ impl GreBuilder {
         self
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -169,7 +169,7 @@ impl GueBuilder {
         self
     }
 
-    /// Returns the packet, with its frame if it has one.
+    /// Returns the packet, in its frame if it has one.
     #[must_use]
     pub fn build(mut self) -> Vec<u8> {
         let protocol = IpProtocol::of_inner(&self.inner).unwrap_or(IpProtocol::IPIP);
@@ -195,7 +195,8 @@ impl GueBuilder {
     }
 }
 
-/// Offset of the inner checksum, and the pseudo header for it.
+/// Returns the position of the inner checksum, and the sum of its pseudo header. Returns `None` if the inner packet has
+/// no checksum that the receiver can complete.
 fn deferrable_checksum(inner: &[u8]) -> Option<(RemoteChecksum, Sum)> {
     let (src, dst, protocol, start, segment): (IpAddr, IpAddr, _, _, _) =
         match EtherType::of_ip(inner)? {

@@ -29,19 +29,19 @@ pub(crate) struct Decoder<'a> {
     pub(crate) options: &'a DecodeOptions,
 }
 
-/// Position of a packet in its outer packets.
+/// The position of a packet in its outer packets.
 #[derive(Clone, Copy)]
 struct Position {
-    /// Its offset in the caller's bytes.
+    /// Offset in the caller's bytes.
     at: usize,
     /// Number of outer packets.
     depth: usize,
-    /// Quoted by an ICMP error, so it may be truncated.
+    /// Whether an ICMP error quotes the packet, which may therefore be truncated.
     quoted: bool,
 }
 
-/// A transport, its checksum, and the length of its header.
-type Read = (Transport, ChecksumState, usize);
+/// A transport header, the state of its checksum, and the length of the header in bytes.
+type DecodedTransport = (Transport, ChecksumState, usize);
 
 /// Input for decoding a transport header.
 struct Segment<'a> {
@@ -49,20 +49,21 @@ struct Segment<'a> {
     protocol: IpProtocol,
     src: IpAddr,
     dst: IpAddr,
-    /// Neither a fragment nor truncated.
-    whole: bool,
+    /// Whether the segment is complete: neither a fragment nor truncated.
+    is_complete: bool,
     position: Position,
 }
 
 impl Segment<'_> {
-    /// For a segment of `length` bytes; UDP's length may be less than the IP payload.
+    /// Returns the sum of the pseudo header for `length` bytes. The length of a UDP datagram may be less than that of
+    /// the IP payload.
     fn pseudo_header(&self, length: usize) -> Sum {
         pseudo_header(self.src, self.dst, self.protocol, length)
     }
 }
 
 impl Decoder<'_> {
-    /// An IPv4 packet at offset `at` of the caller's bytes.
+    /// Decodes an IPv4 packet at offset `at` of the caller's bytes.
     pub(crate) fn ipv4(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
         self.ipv4_at(
             Position {
@@ -74,7 +75,7 @@ impl Decoder<'_> {
         )
     }
 
-    /// An IPv6 packet at offset `at` of the caller's bytes.
+    /// Decodes an IPv6 packet at offset `at` of the caller's bytes.
     pub(crate) fn ipv6(self, at: usize, bytes: &[u8]) -> Result<Datagram, ParseError> {
         self.ipv6_at(
             Position {
@@ -166,24 +167,24 @@ impl Decoder<'_> {
             protocol: body.protocol,
             src: datagram.src(),
             dst: datagram.dst(),
-            whole: body.complete && body.fragment.is_none(),
+            is_complete: body.complete && body.fragment.is_none(),
             position: Position {
                 at: payload_at,
                 ..position
             },
         };
         let header_len;
-        (datagram.transport, datagram.transport_checksum, header_len) = if segment.whole {
-            self.whole(&segment)?
+        (datagram.transport, datagram.transport_checksum, header_len) = if segment.is_complete {
+            self.complete_segment(&segment)?
         } else {
-            self.beginning(&segment)
+            self.truncated_segment(&segment)
         };
         datagram.payload.start = (payload_at + header_len).min(datagram.payload.end);
         Ok(datagram)
     }
 
-    /// A complete segment: inconsistencies are errors.
-    fn whole(self, segment: &Segment<'_>) -> Result<Read, ParseError> {
+    /// Decodes a complete segment. Inconsistencies are errors.
+    fn complete_segment(self, segment: &Segment<'_>) -> Result<DecodedTransport, ParseError> {
         let bytes = segment.bytes;
         match segment.protocol {
             IpProtocol::TCP => {
@@ -232,8 +233,8 @@ impl Decoder<'_> {
         }
     }
 
-    /// A truncated segment: decodes as much as possible of TCP, UDP and ICMP.
-    fn beginning(self, segment: &Segment<'_>) -> Read {
+    /// Decodes the available part of a truncated TCP, UDP or ICMP segment.
+    fn truncated_segment(self, segment: &Segment<'_>) -> DecodedTransport {
         let bytes = segment.bytes;
         let ports = || Transport::Ports {
             src_port: u16_at(bytes, 0),
@@ -274,7 +275,7 @@ impl Decoder<'_> {
         (transport, ChecksumState::Unknown, header_len)
     }
 
-    fn udp(self, segment: &Segment<'_>) -> Result<Read, ParseError> {
+    fn udp(self, segment: &Segment<'_>) -> Result<DecodedTransport, ParseError> {
         let view = UdpView::new(segment.bytes)?;
         let udp = view.header();
         let checksum = match view.checksum_valid(segment.pseudo_header(view.length())) {
@@ -290,7 +291,7 @@ impl Decoder<'_> {
         };
         let header = TunnelHeader::Gue(udp, gue.header());
         let header_len = UdpView::HEADER_LEN + gue.header_len();
-        let (transport, read) = match gue.header().remote_checksum {
+        let (transport, is_decoded) = match gue.header().remote_checksum {
             None => self.tunnel(
                 segment,
                 header,
@@ -304,14 +305,14 @@ impl Decoder<'_> {
                 self.tunnel(segment, header, gue.header().protocol, header_len, &inner)
             }
         };
-        Ok(if read {
+        Ok(if is_decoded {
             (transport, checksum, header_len)
         } else {
             plain
         })
     }
 
-    fn gre(self, segment: &Segment<'_>) -> Read {
+    fn gre(self, segment: &Segment<'_>) -> DecodedTransport {
         let view = match GreView::new(segment.bytes) {
             Ok(view) => view,
             Err(error) => {
@@ -347,7 +348,8 @@ impl Decoder<'_> {
         (transport, checksum, header.header_len())
     }
 
-    /// The packet in a tunnel, or the error.
+    /// Decodes the packet in a tunnel. Returns the tunnel, or undecoded bytes with the error, and whether the packet
+    /// was decoded.
     fn tunnel(
         self,
         segment: &Segment<'_>,
@@ -383,7 +385,7 @@ impl Decoder<'_> {
         self,
         segment: &Segment<'_>,
         is_error: bool,
-        read: fn(Self, Position, &[u8]) -> Result<Datagram, ParseError>,
+        decode: fn(Self, Position, &[u8]) -> Result<Datagram, ParseError>,
     ) -> Option<Box<Datagram>> {
         let position = Position {
             at: segment.position.at + Icmpv4View::HEADER_LEN,
@@ -393,7 +395,7 @@ impl Decoder<'_> {
         if !is_error || position.depth > MAX_DEPTH {
             return None;
         }
-        read(self, position, tail(segment.bytes, Icmpv4View::HEADER_LEN))
+        decode(self, position, tail(segment.bytes, Icmpv4View::HEADER_LEN))
             .ok()
             .map(Box::new)
     }

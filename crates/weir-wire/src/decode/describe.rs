@@ -1,6 +1,6 @@
 //! Formats a packet as text, one line per layer, for test failures and logs.
 //!
-//! The text is for humans: stable enough for snapshots, not meant to be parsed.
+//! The text is stable enough for snapshots, but not intended for parsing.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use crate::ndp::NeighbourMessage;
 use crate::protocol::IpProtocol;
 use crate::tcp::TcpHeader;
 
-/// Maximum number of payload bytes shown.
-const SHOWN_DATA: usize = 24;
+/// Maximum number of payload bytes that are shown.
+const DATA_MAX_BYTES: usize = 24;
 
-/// Formats a frame with its payload; for bytes that cannot be decoded, the error and the bytes.
+/// Formats a frame with its payload. For bytes that cannot be decoded, formats the error and the bytes.
 #[must_use]
 pub fn describe(frame: &[u8]) -> String {
     match Packet::parse(frame) {
@@ -35,9 +35,10 @@ pub fn describe(frame: &[u8]) -> String {
     }
 }
 
-/// The differences of two frames, line by line, the first marked `-` and the second `+`; `None` if they are equal.
+/// Returns the differences between two frames, line by line, the first marked `-` and the second `+`. Returns `None` if
+/// they are equal.
 ///
-/// The last line shows the first different byte, for differences that are in no line.
+/// The last line shows the first different byte, because some differences do not appear in any other line.
 #[must_use]
 pub fn diff(expected: &[u8], actual: &[u8]) -> Option<String> {
     if expected == actual {
@@ -77,18 +78,22 @@ pub fn diff(expected: &[u8], actual: &[u8]) -> Option<String> {
 
 fn innermost_data(datagram: &Datagram) -> std::ops::Range<usize> {
     match datagram.inner().or_else(|| datagram.quoted()) {
-        Some(within) => innermost_data(within),
+        Some(inner) => innermost_data(inner),
         None => datagram.payload.clone(),
     }
 }
 
 fn data_line(data: &[u8]) -> String {
-    let shown = data.get(..SHOWN_DATA).unwrap_or(data);
-    let more = if shown.len() < data.len() { "…" } else { "" };
+    let beginning = data.get(..DATA_MAX_BYTES).unwrap_or(data);
+    let more = if beginning.len() < data.len() {
+        "…"
+    } else {
+        ""
+    };
     format!(
         "data {} bytes \"{}\"{more}",
         data.len(),
-        shown.escape_ascii()
+        beginning.escape_ascii()
     )
 }
 
@@ -149,7 +154,7 @@ impl fmt::Display for Datagram {
                 }
                 if !header.options.is_empty() {
                     f.write_str(", options")?;
-                    hex(f, header.options.as_bytes())?;
+                    write_hex(f, header.options.as_bytes())?;
                 }
             }
             IpHeader::V6(header, chain) => {
@@ -179,7 +184,7 @@ impl fmt::Display for Datagram {
         if !self.complete {
             f.write_str(" and a missing rest")?;
         }
-        bad(f, self.header_checksum)?;
+        write_if_invalid(f, self.header_checksum)?;
         self.fmt_transport(f)
     }
 }
@@ -195,7 +200,7 @@ impl Datagram {
             }
             Transport::Icmp4 { message, quoted } => {
                 write!(f, "\n{message}")?;
-                bad(f, checksum)?;
+                write_if_invalid(f, checksum)?;
                 return fmt_quoted(f, quoted.as_deref(), message.is_error());
             }
             Transport::Icmp6 {
@@ -207,14 +212,14 @@ impl Datagram {
                     Some(neighbour) => write!(f, "\n{neighbour}")?,
                     None => write!(f, "\n{message}")?,
                 }
-                bad(f, checksum)?;
+                write_if_invalid(f, checksum)?;
                 return fmt_quoted(f, quoted.as_deref(), message.is_error());
             }
             Transport::Tunnel { header, inner } => {
                 fmt_tunnel(f, header)?;
                 if *header != TunnelHeader::Ip {
-                    absent(f, checksum)?;
-                    bad(f, checksum)?;
+                    write_if_absent(f, checksum)?;
+                    write_if_invalid(f, checksum)?;
                 }
                 return write!(f, "\n{inner}");
             }
@@ -222,9 +227,9 @@ impl Datagram {
             Transport::Opaque { error: None } => return Ok(()),
         }
         if self.protocol == IpProtocol::UDP {
-            absent(f, checksum)?;
+            write_if_absent(f, checksum)?;
         }
-        bad(f, checksum)
+        write_if_invalid(f, checksum)
     }
 }
 
@@ -265,7 +270,7 @@ fn fmt_quoted(
     }
 }
 
-fn bad(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
+fn write_if_invalid(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
     if state == ChecksumState::Invalid {
         f.write_str(", bad checksum")
     } else {
@@ -273,7 +278,7 @@ fn bad(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
     }
 }
 
-fn absent(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
+fn write_if_absent(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
     if state == ChecksumState::Absent {
         f.write_str(", no checksum")
     } else {
@@ -281,7 +286,7 @@ fn absent(f: &mut fmt::Formatter<'_>, state: ChecksumState) -> fmt::Result {
     }
 }
 
-fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     for (index, byte) in bytes.iter().enumerate() {
         write!(f, "{}{byte:02x}", if index % 4 == 0 { " " } else { "" })?;
     }
@@ -301,7 +306,7 @@ impl fmt::Display for TcpHeader {
         }
         if !self.options.is_empty() {
             f.write_str(", options")?;
-            hex(f, self.options.as_bytes())?;
+            write_hex(f, self.options.as_bytes())?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
-//! Decodes whole packets into values for tests and for the reference model.
+//! Decodes complete packets into values, for tests and for the reference model.
 //!
-//! A malformed outer packet is an error. The content of a tunnel and the quote of an ICMP error are decoded as far as
-//! possible and do not invalidate the outer packet. Nothing is reassembled.
+//! A malformed outer packet is an error. Errors in the content of a tunnel or in the packet that an ICMP error quotes
+//! do not invalidate the outer packet. Fragments are not reassembled.
 
 pub(crate) mod datagram;
 pub(crate) mod describe;
@@ -28,10 +28,10 @@ use crate::tuple::FiveTuple;
 use crate::udp::UdpHeader;
 use crate::{GUE_PORT, Packet};
 
-/// Information that is not in the packet.
+/// Information for decoding that is not in the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// UDP destination ports that carry GUE; [`GUE_PORT`] by default.
+    /// UDP destination ports of GUE; [`GUE_PORT`] by default.
     pub gue_ports: Vec<u16>,
 }
 
@@ -47,7 +47,7 @@ impl Packet {
     /// Decodes a frame.
     ///
     /// # Errors
-    /// The first [`ParseError`] from the outside in.
+    /// The first [`ParseError`], from the outermost header inwards.
     pub fn parse(frame: &[u8]) -> Result<Parsed, ParseError> {
         Self::parse_with(frame, &DecodeOptions::default())
     }
@@ -75,7 +75,7 @@ impl Packet {
     /// Decodes an IP packet without a frame.
     ///
     /// # Errors
-    /// As [`Self::parse`]; bytes of neither version return an IPv4 error.
+    /// As [`Self::parse`]. Bytes that are neither IPv4 nor IPv6 return an IPv4 error.
     pub fn parse_ip(packet: &[u8]) -> Result<Datagram, ParseError> {
         let decoder = Decoder {
             options: &DecodeOptions::default(),
@@ -101,7 +101,7 @@ impl Packet {
 pub struct Parsed {
     /// Addresses, tags and type.
     pub ethernet: EthernetHeader,
-    /// Its payload.
+    /// The frame's payload.
     pub content: Content,
 }
 
@@ -112,7 +112,7 @@ pub enum Content {
     Arp(ArpPacket),
     /// IPv4 or IPv6.
     Ip(Box<Datagram>),
-    /// Any other type: the range of its bytes in the frame.
+    /// Any other type: the range of the payload in the frame.
     Other(Range<usize>),
 }
 
@@ -127,19 +127,19 @@ pub struct Datagram {
     pub complete: bool,
     /// Validity of the IPv4 header checksum; IPv6 has none.
     pub header_checksum: ChecksumState,
-    /// Set when the packet is a fragment.
+    /// Set if the packet is a fragment.
     pub fragment: Option<FragmentInfo>,
     /// The upper-layer protocol.
     pub protocol: IpProtocol,
-    /// Its decoded header.
+    /// The decoded upper-layer header.
     pub transport: Transport,
-    /// Validity of the upper-layer checksum; for GUE and GRE of the tunnel's.
+    /// Validity of the upper-layer checksum; for GUE and GRE, of the tunnel's checksum.
     pub transport_checksum: ChecksumState,
-    /// Payload of the upper-layer protocol: after the TCP, UDP, ICMP or tunnel header.
+    /// Range of the payload of the upper-layer protocol: after the TCP, UDP, ICMP or tunnel header.
     pub payload: Range<usize>,
 }
 
-/// Either family's header.
+/// The IP header, of either family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpHeader {
     /// IPv4.
@@ -166,7 +166,7 @@ pub enum ChecksumState {
     Valid,
     /// Invalid.
     Invalid,
-    /// The protocol has none, or the sender omitted it.
+    /// The protocol has no checksum, or the sender omitted it.
     Absent,
     /// Not verifiable: a fragment, or a truncated quote.
     Unknown,
@@ -218,7 +218,7 @@ pub enum Transport {
     /// Bytes that were not decoded: a later fragment, another protocol, or a tunnel's content beyond the maximum depth
     /// or with an error.
     Opaque {
-        /// The error in a tunnel's content.
+        /// The error in the content of a tunnel.
         error: Option<ParseError>,
     },
 }
@@ -226,7 +226,7 @@ pub enum Transport {
 /// The encapsulation between outer and inner packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TunnelHeader {
-    /// None: IP in IP.
+    /// IP in IP, without a header of its own.
     Ip,
     /// GRE.
     Gre(GreHeader),
@@ -235,7 +235,7 @@ pub enum TunnelHeader {
 }
 
 impl Parsed {
-    /// The IP packet of the frame.
+    /// Returns the IP packet of the frame, if it contains one.
     #[must_use]
     pub fn ip(&self) -> Option<&Datagram> {
         match &self.content {
@@ -244,31 +244,31 @@ impl Parsed {
         }
     }
 
-    /// [`Datagram::five_tuple`] of the frame's packet.
+    /// Returns [`Datagram::five_tuple`] of the frame's packet.
     #[must_use]
     pub fn five_tuple(&self) -> Option<FiveTuple> {
         self.ip()?.five_tuple()
     }
 
-    /// [`Datagram::tcp`] of the frame's packet.
+    /// Returns [`Datagram::tcp`] of the frame's packet.
     #[must_use]
     pub fn tcp(&self) -> Option<&TcpHeader> {
         self.ip()?.tcp()
     }
 
-    /// [`Datagram::inner`] of the frame's packet.
+    /// Returns [`Datagram::inner`] of the frame's packet.
     #[must_use]
     pub fn inner(&self) -> Option<&Datagram> {
         self.ip()?.inner()
     }
 
-    /// [`Datagram::quoted`] of the frame's packet.
+    /// Returns [`Datagram::quoted`] of the frame's packet.
     #[must_use]
     pub fn quoted(&self) -> Option<&Datagram> {
         self.ip()?.quoted()
     }
 
-    /// [`Datagram::checksums_valid`] of the frame's packet; true when it has none.
+    /// Returns [`Datagram::checksums_valid`] of the frame's packet, or true if the frame contains no IP packet.
     #[must_use]
     pub fn checksums_valid(&self) -> bool {
         self.ip().is_none_or(Datagram::checksums_valid)
@@ -276,7 +276,7 @@ impl Parsed {
 }
 
 impl Datagram {
-    /// Source address.
+    /// Returns the source address.
     #[must_use]
     pub fn src(&self) -> IpAddr {
         match &self.ip {
@@ -285,7 +285,7 @@ impl Datagram {
         }
     }
 
-    /// Destination address.
+    /// Returns the destination address.
     #[must_use]
     pub fn dst(&self) -> IpAddr {
         match &self.ip {
@@ -294,7 +294,7 @@ impl Datagram {
         }
     }
 
-    /// Time to live or hop limit.
+    /// Returns the time to live or hop limit.
     #[must_use]
     pub const fn ttl(&self) -> u8 {
         match &self.ip {
@@ -303,7 +303,7 @@ impl Datagram {
         }
     }
 
-    /// DSCP and ECN.
+    /// Returns DSCP and ECN.
     #[must_use]
     pub const fn tos(&self) -> u8 {
         match &self.ip {
@@ -312,7 +312,7 @@ impl Datagram {
         }
     }
 
-    /// Source and destination port of TCP and UDP, GUE's included.
+    /// Returns the source and destination port of TCP and UDP, including the outer ports of GUE.
     #[must_use]
     pub const fn ports(&self) -> Option<(u16, u16)> {
         match &self.transport {
@@ -330,7 +330,7 @@ impl Datagram {
         }
     }
 
-    /// The five-tuple; `None` if there are no ports, as in a later fragment.
+    /// Returns the five-tuple, or `None` if there are no ports, as in a later fragment.
     #[must_use]
     pub fn five_tuple(&self) -> Option<FiveTuple> {
         let (sport, dport) = self.ports()?;
@@ -343,7 +343,7 @@ impl Datagram {
         })
     }
 
-    /// TCP's header.
+    /// Returns the TCP header, if there is one.
     #[must_use]
     pub const fn tcp(&self) -> Option<&TcpHeader> {
         match &self.transport {
@@ -352,7 +352,7 @@ impl Datagram {
         }
     }
 
-    /// The packet in the tunnel.
+    /// Returns the packet in the tunnel, if there is one.
     #[must_use]
     pub fn inner(&self) -> Option<&Self> {
         match &self.transport {
@@ -361,7 +361,7 @@ impl Datagram {
         }
     }
 
-    /// The packet that an ICMP error quotes.
+    /// Returns the packet that an ICMP error quotes, if it was decoded.
     #[must_use]
     pub fn quoted(&self) -> Option<&Self> {
         match &self.transport {
@@ -370,8 +370,8 @@ impl Datagram {
         }
     }
 
-    /// Whether no checksum is invalid, including those inside tunnels; quoted packets are ignored, because routers may
-    /// have changed them.
+    /// Whether no checksum is invalid, including those in tunnels. Quoted packets are ignored, because routers may have
+    /// changed them.
     #[must_use]
     pub fn checksums_valid(&self) -> bool {
         self.header_checksum != ChecksumState::Invalid

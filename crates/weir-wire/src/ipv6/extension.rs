@@ -1,7 +1,7 @@
 //! IPv6 extension headers (RFC 8200 section 4): hop-by-hop, routing, destination options, fragment.
 //!
-//! Headers may be repeated and in any order, as in hosts; their number is limited. Authentication and encryption
-//! headers end the walk. Options are not interpreted.
+//! Headers may be repeated and in any order, as hosts accept them; their number is limited. Authentication and
+//! encryption headers end the walk. Options are not interpreted.
 
 use crate::bytes::{require, tail, u8_at, u16_at, u32_at};
 use crate::error::{Layer, ParseError};
@@ -12,14 +12,14 @@ use crate::protocol::IpProtocol;
 pub struct FragmentHeader {
     /// Identification, the same in all fragments of a datagram.
     pub id: u32,
-    /// Offset in bytes, a multiple of eight up to 65528; rounded down when written.
+    /// Offset in bytes, a multiple of eight up to 65528. Rounded down when written.
     pub offset_bytes: u16,
     /// Whether more fragments follow.
     pub more: bool,
 }
 
 impl FragmentHeader {
-    /// Bytes on the wire.
+    /// Length of the header in bytes.
     pub const LEN: usize = 8;
 
     fn parse(bytes: &[u8]) -> Self {
@@ -38,21 +38,21 @@ impl FragmentHeader {
     }
 }
 
-/// An extension header for writing.
+/// An extension header, for writing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Extension {
-    /// Hop-by-hop options: the options' bytes, without the two leading ones.
+    /// Hop-by-hop options: the bytes of the options, without the first two bytes of the header.
     HopByHop(Vec<u8>),
-    /// Routing: all bytes from the routing type on.
+    /// Routing header: all bytes, starting with the routing type.
     Routing(Vec<u8>),
-    /// Destination options: as for hop-by-hop.
+    /// Destination options: as for hop-by-hop options.
     DestOpts(Vec<u8>),
-    /// Fragment.
+    /// Fragment header.
     Fragment(FragmentHeader),
 }
 
 impl Extension {
-    /// Its protocol number.
+    /// Returns the header's protocol number.
     #[must_use]
     pub const fn protocol(&self) -> IpProtocol {
         match self {
@@ -63,8 +63,8 @@ impl Extension {
         }
     }
 
-    /// Appends the header; `next` is its next header field. The content is padded with `Pad1` to a multiple of eight
-    /// bytes and truncated to 2046 bytes, the limit of the length field.
+    /// Appends the header. `next` is its next header field. The content is padded with `Pad1` to a multiple of eight
+    /// bytes, and truncated to 2046 bytes, the limit of the length field.
     pub fn emit(&self, next: IpProtocol, out: &mut Vec<u8>) {
         match self {
             Self::HopByHop(content) | Self::Routing(content) | Self::DestOpts(content) => {
@@ -91,9 +91,9 @@ pub struct Ipv6Chain {
     pub headers: Vec<IpProtocol>,
     /// The first fragment header.
     pub fragment: Option<FragmentHeader>,
-    /// The next header of the last header: the upper-layer protocol, also in a later fragment.
+    /// The next header field of the last header: the upper-layer protocol, even in a later fragment.
     pub protocol: IpProtocol,
-    /// Length of all headers: the offset of that protocol in the payload.
+    /// Length of all headers in bytes, which is the offset of the upper-layer protocol in the payload.
     pub len: usize,
 }
 
@@ -101,8 +101,8 @@ impl Ipv6Chain {
     /// Maximum number of headers.
     pub const MAX_HEADERS: usize = 8;
 
-    /// Walks `payload`, which starts with the header of type `next`. Stops after the fragment header of a later
-    /// fragment.
+    /// Walks the extension headers in `payload`, which starts with a header of type `next`. Stops after the fragment
+    /// header of a later fragment.
     ///
     /// # Errors
     /// [`ParseError::TooShort`], [`ParseError::TooManyExtensions`].
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_headers_is_bounded() {
+    fn number_of_headers_is_limited() {
         let bytes = |count: usize| {
             let mut chain = vec![(Extension::DestOpts(vec![]), IpProtocol::DEST_OPTS); count - 1];
             chain.push((Extension::DestOpts(vec![]), IpProtocol::TCP));

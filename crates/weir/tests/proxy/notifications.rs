@@ -197,7 +197,7 @@ fn https_webhook_is_sent_to_a_verified_server_only() {
     drop(listener);
     until("the request", || !receiver.received().is_empty());
     until("the failure", || {
-        proxy.log().contains("could not send a notification")
+        proxy.log().contains("failed to send a notification")
     });
     let requests = receiver.received();
     assert!(

@@ -1,15 +1,15 @@
 //! Incremental reading of a body, with or without the chunked coding.
 
-use super::{MOST_BODY, find};
+use super::{BODY_MAX_BYTES, find};
 
-/// A body as received so far.
+/// The part of a body that was received so far.
 #[derive(Debug, Default)]
 pub(super) struct Body {
     pub(super) raw: Vec<u8>,
     pub(super) plain: Vec<u8>,
     pub(super) length: Option<usize>,
     pub(super) chunked: bool,
-    /// Where the next chunk's size begins in `raw`.
+    /// Offset in `raw` of the next chunk's size.
     next_chunk: usize,
     pub(super) complete: bool,
 }
@@ -33,11 +33,11 @@ impl Body {
     /// Decodes the complete chunks (RFC 9112 section 7.1).
     fn dechunk(&mut self) -> Result<(), &'static str> {
         const INVALID: &str = "invalid chunk in the body";
-        const LONGEST_LINE: usize = 4096;
+        const SIZE_LINE_MAX_BYTES: usize = 4096;
         while !self.complete {
             let rest = self.raw.get(self.next_chunk..).unwrap_or_default();
             let Some(line) = find(rest, b"\r\n") else {
-                return if rest.len() > LONGEST_LINE {
+                return if rest.len() > SIZE_LINE_MAX_BYTES {
                     Err(INVALID)
                 } else {
                     Ok(())
@@ -46,7 +46,7 @@ impl Body {
             let digits = String::from_utf8_lossy(&rest[..line]);
             let digits = digits.split(';').next().unwrap_or_default().trim();
             let size = usize::from_str_radix(digits, 16).map_err(|_| INVALID)?;
-            if size > MOST_BODY {
+            if size > BODY_MAX_BYTES {
                 return Err("body too long");
             }
             let data = line + 2;

@@ -2,17 +2,17 @@ use weir_model::{Check, Pattern, Probe, Server};
 
 use super::*;
 
-fn exchange(wanted: Http) -> Exchange {
+fn exchange(expected: Http) -> Exchange {
     let server = Server::new("10.0.0.5", "10.0.0.5".parse().unwrap(), None);
-    let check = Check::new(Probe::Http(Box::new(wanted.clone())));
-    Exchange::new(&wanted, &Target::new(&check, &server, Some(8080)))
+    let check = Check::new(Probe::Http(Box::new(expected.clone())));
+    Exchange::new(&expected, &Target::new(&check, &server, Some(8080)))
 }
 
-/// The outcome of a response received in pieces; every piece size must have the same outcome.
-fn outcome_of(wanted: &Http, answer: &[u8], closes: bool) -> String {
+/// Returns the outcome of a response received in pieces. All piece sizes must have the same outcome.
+fn outcome_of(expected: &Http, answer: &[u8], closes: bool) -> String {
     let mut last: Option<String> = None;
     for portion in 1..=answer.len().max(1) {
-        let mut exchange = exchange(wanted.clone());
+        let mut exchange = exchange(expected.clone());
         exchange.open();
         let mut outcome = None;
         for piece in answer.chunks(portion) {
@@ -45,14 +45,14 @@ fn body(contains: &str) -> Http {
 
 #[test]
 fn request_is_complete_and_closes_the_connection() {
-    let wanted = Http {
+    let expected = Http {
         method: "POST".to_owned(),
         path: "/hello?x=1".to_owned(),
         headers: vec![("X-Probe".to_owned(), "weir".to_owned())],
         body: Some("ping".to_owned()),
         ..Http::default()
     };
-    let text = String::from_utf8(exchange(wanted).open()).unwrap();
+    let text = String::from_utf8(exchange(expected).open()).unwrap();
     assert_eq!(
         text,
         "POST /hello?x=1 HTTP/1.1\r\nHost: 10.0.0.5:8080\r\nUser-Agent: weir-check\r\n\
@@ -67,7 +67,7 @@ fn request_is_complete_and_closes_the_connection() {
 }
 
 #[test]
-fn status_is_enough_without_body_conditions() {
+fn only_status_is_checked_without_body_conditions() {
     let any = Http::default();
     let ok = b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nendless";
     assert_eq!(outcome_of(&any, ok, false), "Passed: http 200");
@@ -152,57 +152,61 @@ fn endless_responses_fail() {
     let piece = [b'a'; 4096];
     let mut fields = exchange(Http::default());
     fields.receive(b"HTTP/1.1 200 OK\r\n");
-    let ends = (0..64).find_map(|_| match fields.receive(&piece) {
+    let result = (0..64).find_map(|_| match fields.receive(&piece) {
         Reply::Finished(outcome) => Some(outcome.note),
         _ => None,
     });
-    assert_eq!(ends.as_deref(), Some("header too long"));
+    assert_eq!(result.as_deref(), Some("header too long"));
     let mut long = exchange(body("Up"));
     long.receive(b"HTTP/1.1 200 OK\r\n\r\n");
-    let ends = (0..1024).find_map(|_| match long.receive(&piece) {
+    let result = (0..1024).find_map(|_| match long.receive(&piece) {
         Reply::Finished(outcome) => Some(outcome.note),
         _ => None,
     });
-    assert_eq!(ends.as_deref(), Some("body too long"));
+    assert_eq!(result.as_deref(), Some("body too long"));
 }
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nUp since\n";
 
 #[test]
-fn bodies_match_patterns() {
-    let wanted = |regex: Option<&str>, without: Option<&str>| Http {
+fn body_must_match_patterns() {
+    let expected = |regex: Option<&str>, without: Option<&str>| Http {
         pattern: regex.map(|text| Pattern::new(text).unwrap()),
         without: without.map(|text| Pattern::new(text).unwrap()),
         ..Http::default()
     };
     assert_eq!(
-        outcome_of(&wanted(Some("^Up\\s"), Some("maintenance")), ANSWER, false),
+        outcome_of(
+            &expected(Some("^Up\\s"), Some("maintenance")),
+            ANSWER,
+            false
+        ),
         "Passed: http 200"
     );
     assert_eq!(
-        outcome_of(&wanted(Some("^since"), None), ANSWER, false),
+        outcome_of(&expected(Some("^since"), None), ANSWER, false),
         "Failed: http 200, body does not match /^since/"
     );
     assert_eq!(
-        outcome_of(&wanted(None, Some("(?i)UP")), ANSWER, false),
+        outcome_of(&expected(None, Some("(?i)UP")), ANSWER, false),
         "Failed: http 200, body matches /(?i)UP/"
     );
     let endless = [b"HTTP/1.1 200 OK\r\n\r\n".as_slice(), &[b'x'; 2 << 20]].concat();
-    let at_once = |wanted: Http| {
-        let mut exchange = exchange(wanted);
+    let at_once = |expected: Http| {
+        let mut exchange = exchange(expected);
         exchange.open();
         match exchange.receive(&endless) {
             Reply::Finished(outcome) => format!("{:?}: {}", outcome.verdict, outcome.note),
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(at_once(wanted(Some("^xxx"), None)), "Passed: http 200");
-    assert_eq!(at_once(wanted(Some("y"), None)), "Failed: body too long");
+    assert_eq!(at_once(expected(Some("^xxx"), None)), "Passed: http 200");
+    assert_eq!(at_once(expected(Some("y"), None)), "Failed: body too long");
 }
 
 #[test]
-fn body_digests() {
-    let wanted = |digest| Http {
+fn body_must_have_the_expected_digest() {
+    let expected = |digest| Http {
         digest: Some(digest),
         ..Http::default()
     };
@@ -214,16 +218,16 @@ fn body_digests() {
         0xb8, 0x55,
     ];
     assert_eq!(
-        outcome_of(&wanted(Digest::Md5(md5)), ANSWER, false),
+        outcome_of(&expected(Digest::Md5(md5)), ANSWER, false),
         "Passed: http 200"
     );
     let nothing = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(
-        outcome_of(&wanted(Digest::Sha256(empty)), nothing, false),
+        outcome_of(&expected(Digest::Sha256(empty)), nothing, false),
         "Passed: http 200"
     );
     assert_eq!(
-        outcome_of(&wanted(Digest::Md5(md5)), nothing, false),
+        outcome_of(&expected(Digest::Md5(md5)), nothing, false),
         "Failed: http 200, body digest is d41d8cd98f00b204e9800998ecf8427e"
     );
 }

@@ -1,4 +1,4 @@
-//! Rewrites that choose again, with virtual requests.
+//! Rewrites that restart route selection, with virtual requests.
 
 use weir_model::{PathRewrite, Template, TextRegex};
 
@@ -7,7 +7,7 @@ use crate::head::{self, HeadLimits};
 use crate::route::TlsFacts;
 
 fn template(text: &str) -> Template {
-    Template::parse(text).expect("a text")
+    Template::parse(text).expect("template is valid")
 }
 
 fn route(path: &str, action: RouteAction) -> Route {
@@ -19,7 +19,7 @@ fn route(path: &str, action: RouteAction) -> Route {
 fn restart(path: &str, regex: Option<&str>, to: &str, at: RestartAt) -> Route {
     let mut route = route(path, RouteAction::Restart(at));
     route.edits.path = Some(PathRewrite {
-        regex: regex.map(|regex| TextRegex::new(regex).expect("an expression")),
+        regex: regex.map(|regex| TextRegex::new(regex).expect("regular expression is valid")),
         to: template(to),
     });
     route
@@ -29,16 +29,18 @@ fn pool(path: &str) -> Route {
     route(path, RouteAction::Pool("p".to_owned()))
 }
 
-/// The final path, its route, and the number of rewrites.
+/// Returns the final path, its route, and the number of rewrites.
 fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
     let text = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     let head = text.as_bytes();
     let mut fields = Vec::new();
     let request = head::request(head, &HeadLimits::default(), &mut fields);
-    let request = request.expect("valid").expect("whole");
+    let request = request
+        .expect("request is valid")
+        .expect("request is complete");
     let target = RequestPath::received(request.path_in(head));
     let facts = RequestFacts {
-        client: "192.0.2.1".parse().expect("an address"),
+        client: "192.0.2.1".parse().expect("address is valid"),
         target: &target,
         head,
         request: &request,
@@ -47,10 +49,10 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
         secure: false,
     };
     let table = RouteTable::new(routes.to_vec());
-    let (mut room, mut count) = (Vec::new(), 0);
+    let (mut buffer, mut count) = (Vec::new(), 0);
     let rules = NormalizePath::default();
-    let found = table.restarted(&facts, Some(&rules), &mut room, |_, _| count += 1);
-    let target = found.expect("valid").target(target, &room);
+    let found = table.restarted(&facts, Some(&rules), &mut buffer, |_, _| count += 1);
+    let target = found.expect("new path is valid").target(target, &buffer);
     let facts = RequestFacts {
         target: &target,
         ..facts

@@ -1,4 +1,4 @@
-//! The index, compared with the definition.
+//! Compares the index with the reference.
 
 use proptest::prelude::*;
 use weir_model::{Conditions, NamedCondition, RouteAction, TextRegex};
@@ -52,7 +52,7 @@ fn any_route() -> impl Strategy<Value = Route> {
     })
 }
 
-/// Compares the table with the definition for one request.
+/// Returns the results of the table and of the reference for one request.
 fn compare(
     table: &RouteTable,
     host: &str,
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// A match begins with the prefix.
+    /// Every path that matches begins with the fixed prefix.
     #[test]
     fn fixed_prefix_begins_every_match(
         text in "\\^(/|a|b|\\\\\\.|\\.|a\\?|b\\*|\\[ab\\]|\\(a\\)|/\\+|a\\{0,1\\}|\\||\\$){0,6}",
@@ -109,7 +109,7 @@ proptest! {
 }
 
 #[test]
-fn few_of_many_routes_are_compared() {
+fn large_table_chooses_the_first_match() {
     let route = |at: usize| {
         let mut route = Route::new(RouteAction::Close);
         route.when.hosts = vec![HostPattern::Exact(format!("h{}.example", at % 10))];
@@ -128,7 +128,7 @@ fn few_of_many_routes_are_compared() {
 }
 
 #[test]
-fn many_expressions_are_searched_for_together() {
+fn many_regular_expressions_match_like_single_ones() {
     let route = |at: usize| {
         let mut route = Route::new(RouteAction::Close);
         route.when.path_regexes = vec![TextRegex::new(&format!("/{at}\\.(png|gif)$")).unwrap()];

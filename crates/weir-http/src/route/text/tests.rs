@@ -1,4 +1,4 @@
-//! Texts of requests: rewritten paths, redirects, field values.
+//! Expanded templates: rewritten paths, redirects, field values.
 
 use proptest::prelude::*;
 use weir_model::{HostPattern, RouteAction, TextRegex, TlsVersion};
@@ -82,8 +82,8 @@ fn route(pattern: Option<&str>, regex: Option<&str>) -> Route {
     route
 }
 
-/// The path and query that a route sends.
-fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
+/// Returns the path and query that the server receives.
+fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
     let edit = PathRewrite {
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
         to: parsed(to),
@@ -95,20 +95,21 @@ fn sent(regex: Option<&str>, to: &str, target: &str, route: &Route) -> String {
 }
 
 #[test]
-fn expression_of_a_rewrite_has_groups_of_its_own() {
+fn groups_are_those_of_the_rewrite_expression() {
     let route = route(None, Some("^/(.)"));
-    let path = |target: &str| sent(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
+    let path =
+        |target: &str| resulting_target(Some("^/a/([^/]*)/(.*)$"), "/b/{2}/{1}", target, &route);
     assert_eq!(path("/a/x/y/z?q=/a/"), "/b/y/z/x?q=/a/");
     assert_eq!(path("/a//"), "/b//");
     assert_eq!(path("/b/x/y"), "", "not changed");
-    assert_eq!(sent(Some("x"), "/y", "/a/x?x", &route), "/y?x");
+    assert_eq!(resulting_target(Some("x"), "/y", "/a/x?x", &route), "/y?x");
 }
 
 #[test]
 fn rewritten_path_keeps_the_query() {
     let path = |to: &str, pattern: Option<&str>, target: &str| {
         let route = route(pattern, None);
-        sent(None, to, target, &route)
+        resulting_target(None, to, target, &route)
     };
     assert_eq!(
         path("/{rest}", Some("/api/*"), "/api/v1/x?y=/z"),
@@ -122,7 +123,7 @@ fn rewritten_path_keeps_the_query() {
         "/b%2Fc%20d/192.0.2.1"
     );
     let by_regex = route(None, Some("^/u/([0-9]+)(/.*)?$"));
-    let path = |target: &str| sent(None, "/user{2}/{1}", target, &by_regex);
+    let path = |target: &str| resulting_target(None, "/user{2}/{1}", target, &by_regex);
     assert_eq!(path("/u/7/x?q=/u/8"), "/user/x/7?q=/u/8");
     assert_eq!(path("/u/7"), "/user/7");
 }
@@ -226,7 +227,7 @@ fn every_variable_has_a_value() {
 }
 
 proptest! {
-    /// Whatever a client sends, a value adds no line to a head, and no space or control character to a URL.
+    /// For any input from a client, a value adds no line to a head, and no space or control character to a URL.
     #[test]
     fn values_add_no_delimiters(
         field in "[ -~\t]{0,12}",
@@ -244,7 +245,7 @@ proptest! {
 }
 
 #[test]
-fn identifiers_of_clients_are_limited() {
+fn invalid_client_identifiers_are_rejected() {
     let id = RequestId::accepted(b"a-1_:/+=.~Z").unwrap();
     assert_eq!(id.as_bytes(), b"a-1_:/+=.~Z");
     for wrong in [&b""[..], b"a b", b"a\r\nb", b"\xff", &[b'a'; 65]] {

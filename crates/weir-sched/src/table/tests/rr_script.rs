@@ -8,22 +8,22 @@ fn rr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
 }
 
 #[test]
-fn goes_round_from_the_newest() {
+fn walk_begins_with_the_newest_server() {
     rr(&[1, 1, 1], &[(None, &[3, 2, 1, 3, 2, 1, 3])]);
 }
 
 #[test]
-fn one_server_gets_all() {
+fn one_server_gets_all_flows() {
     rr(&[1], &[(None, &[1, 1, 1])]);
 }
 
 #[test]
-fn no_server_refuses() {
+fn flows_are_rejected_without_servers() {
     rr(&[], &[(None, &[0, 0])]);
 }
 
 #[test]
-fn weights_do_not_count() {
+fn weights_are_ignored() {
     rr(&[100, 1], &[(None, &[2, 1, 2, 1])]);
 }
 
@@ -33,12 +33,12 @@ fn weight_zero_is_skipped() {
 }
 
 #[test]
-fn all_zero_refuses() {
+fn flows_are_rejected_if_all_weights_are_zero() {
     rr(&[0, 0], &[(None, &[0, 0])]);
 }
 
 #[test]
-fn overload_skips_and_comes_back() {
+fn overloaded_server_is_skipped_until_it_recovers() {
     rr(
         &[1, 1, 1],
         &[
@@ -71,7 +71,7 @@ fn removing_the_last_chosen_first_continues_after_it() {
 }
 
 #[test]
-fn removing_the_remembered_first_and_adding_begins_with_the_added() {
+fn added_server_is_next_after_removal_of_the_last_chosen_first() {
     rr(
         &[1, 1, 1],
         &[
@@ -95,7 +95,7 @@ fn removing_the_last_chosen_in_the_middle_and_adding_continues() {
 }
 
 #[test]
-fn removing_the_remembered_and_all_before_it_restarts_the_walk() {
+fn removing_the_last_chosen_and_all_before_it_restarts_the_walk() {
     let steps: &[(_, &[u32])] = &[
         (None, &[3, 2]),
         (Some(Remove(2)), &[]),
@@ -107,7 +107,7 @@ fn removing_the_remembered_and_all_before_it_restarts_the_walk() {
 }
 
 #[test]
-fn removing_those_before_the_remembered_changes_nothing() {
+fn removing_servers_before_the_last_chosen_keeps_the_position() {
     rr(
         &[1, 1, 1],
         &[
@@ -145,7 +145,7 @@ fn failed_pick_keeps_the_position() {
 }
 
 #[test]
-fn the_remembered_follows_itself_when_alone() {
+fn only_server_is_chosen_repeatedly() {
     rr(
         &[1, 1, 1],
         &[

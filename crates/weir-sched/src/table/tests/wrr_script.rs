@@ -7,8 +7,8 @@ fn wrr(weights: &[u32], steps: &[(Option<Op>, &[u32])]) {
     script(Walk::Wrr, weights, steps);
 }
 
-/// As observed on a running kernel: the lowest pass comes first, because it was the highest one when the first server
-/// came.
+/// As observed on a running kernel: the lowest pass comes first, because it was the highest pass when the first server
+/// was added.
 #[test]
 fn adding_one_by_one_begins_with_the_lowest_pass() {
     wrr(
@@ -33,17 +33,17 @@ fn equal_weights_are_plain_round_robin() {
 }
 
 #[test]
-fn one_server_gets_all() {
+fn one_server_gets_all_flows() {
     wrr(&[5], &[(None, &[1, 1, 1, 1, 1, 1, 1])]);
 }
 
 #[test]
-fn no_server_refuses() {
+fn flows_are_rejected_without_servers() {
     wrr(&[], &[(None, &[0, 0])]);
 }
 
 #[test]
-fn all_zero_refuses_until_one_has_weight() {
+fn flows_are_rejected_until_a_server_has_weight() {
     wrr(
         &[0, 0],
         &[
@@ -88,7 +88,7 @@ fn pass_below_new_maximum_continues() {
 
 #[test]
 fn pass_is_aligned_to_the_new_step() {
-    // In the pass of weight 4 the step becomes 3: the passes are now 7, 4, 1, and 4 goes on as 4.
+    // In the pass of weight 4, the step becomes 3: the passes are now 7, 4 and 1, and the pass of weight 4 continues.
     wrr(
         &[1, 5],
         &[
@@ -100,7 +100,7 @@ fn pass_is_aligned_to_the_new_step() {
 }
 
 #[test]
-fn removing_the_remembered_begins_the_pass_again() {
+fn removing_the_last_chosen_restarts_the_pass() {
     wrr(
         &[1, 2, 3],
         &[(None, &[3, 2]), (Some(Remove(2)), &[3, 1, 3, 3, 3, 1])],
@@ -113,7 +113,7 @@ fn added_server_is_next() {
 }
 
 #[test]
-fn overloaded_heavy_server_leaves_all_to_the_light_one() {
+fn light_server_gets_all_flows_while_the_heavy_one_is_overloaded() {
     wrr(
         &[1, 65_535],
         &[
