@@ -1,5 +1,4 @@
-//! `weir doctor`: finds problems on this machine and its network segments that break load balancing, and reports how to
-//! fix them.
+//! Finds what breaks load balancing on this machine or its network segments, and how to fix it (`weir doctor`).
 //!
 //! Each check is a function over the kernel's state and files. [`director()`] runs all checks of a director; the crate
 //! weir-real-server runs those of a server. This crate only reads.

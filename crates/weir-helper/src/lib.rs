@@ -1,4 +1,4 @@
-//! `weir helper`: a small privileged process that changes addresses and runs programs for the unprivileged VRRP agent.
+//! Changes addresses and runs programs for unprivileged processes (`weir helper`, a small privileged process).
 //!
 //! A request can only name what the configuration contains: a virtual router by its name, a tracked object by its
 //! index. Addresses, interfaces, programs and accounts come from the configuration file, which the helper reads itself.

@@ -1,5 +1,4 @@
-//! HTTP/1 for a proxy: strict parsing of heads, message framing, header hygiene, and a state machine without I/O for
-//! one exchange.
+//! Parses, checks and rewrites HTTP/1 messages for a proxy, and follows an exchange, without I/O.
 //!
 //! [`head`] parses requests and responses and rejects messages that two parsers could interpret differently;
 //! [`rewrite`] forwards heads by copying ranges; [`chunk`] follows the chunked coding; [`exchange`] pairs a request

@@ -1,4 +1,4 @@
-//! Imports other load balancers' configurations into `weir.toml`.
+//! Converts configurations of haproxy, keepalived, ldirectord and nginx to `weir.toml`.
 //!
 //! Each importer parses its program's language as the program does, and writes what weir.toml supports. Every line
 //! that is not supported, or that its program rejects, gets a note with its number and the reason; nothing is dropped

@@ -1,4 +1,4 @@
-//! Defines the client connections that a process hands over to another, and receives them.
+//! Describes client connections that another process takes over, and gives received ones to workers.
 //!
 //! HTTP/1 clients that are idle between requests can be handed over, and tunnels with their buffered bytes. TLS and
 //! HTTP/2 connections cannot, because their state cannot leave the process; they finish in the old process.

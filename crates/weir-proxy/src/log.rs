@@ -1,4 +1,4 @@
-//! Writes access logs. Each worker appends records to its own buffer; one thread formats and writes them.
+//! Writes access logs: workers buffer records, and one thread has weir-http format them.
 //!
 //! Logging costs a worker an uncontended lock and a copy of some bytes. If the writer is too slow, records are dropped
 //! and counted.

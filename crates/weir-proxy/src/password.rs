@@ -1,4 +1,4 @@
-//! Verifies passwords of `basic_auth`, and remembers valid ones.
+//! Reads the credentials of `basic_auth`, verifies passwords, and remembers the valid ones.
 //!
 //! A hash such as bcrypt takes tens of milliseconds by design. A valid password is remembered as a keyed hash of the
 //! password and of its entry in the list of users. Neither can be recovered from memory, and a changed entry is

@@ -1,4 +1,4 @@
-//! Serves static files (`files` of a route): selects the file, the range and the response fields for a request.
+//! Finds, opens and reads static files (`files` of a route), and selects range and response fields.
 //!
 //! Runs on separate threads ([`crate::job`]). Files are opened with openat2(2) relative to the root directory, so that
 //! neither `..` nor a symbolic link can leave it. Names that start with `.` are hidden, except `.well-known` at the top

@@ -1,5 +1,4 @@
-//! Collects traces of requests: workers append finished requests to bounded buffers, and the daemon's exporter takes
-//! them.
+//! Decides which requests are traced, and buffers the finished ones for the daemon's exporter.
 //!
 //! Without `[tracing]`, a request costs a worker one test. With it, a request that is not recorded costs its trace
 //! context; a recorded one costs a few clock reads, copies of its texts, and an uncontended lock at its end. If the

@@ -1,4 +1,4 @@
-//! Defines what a client's session and its `forward_auth` session exchange: request and verdict.
+//! Defines the verdict of `forward_auth` on a request, and which session waits for it.
 
 use std::sync::Arc;
 

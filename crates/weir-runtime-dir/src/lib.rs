@@ -1,4 +1,4 @@
-//! The runtime directory: its owner, and the names and modes of its files.
+//! Checks and sets owner and modes of the runtime directory, and names its files.
 //!
 //! A user who can write to the directory controls Weir's state and token, and the files that root writes. The directory
 //! therefore belongs to root or to the user of the process, and other users cannot access it; members of

@@ -1,4 +1,4 @@
-//! Checks HPACK field blocks (RFC 7541) field by field, without a copy of the dynamic table.
+//! Checks HPACK field blocks (RFC 7541) field by field, and replaces malformed fields.
 //!
 //! The `h2` crate stops at a malformed field in the middle of a block. Its table then differs from the client's, so it
 //! has to close the connection. Such a field is therefore replaced by a field of the same table size, and a field is

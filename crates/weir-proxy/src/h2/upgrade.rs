@@ -1,4 +1,4 @@
-//! Upgrades connections from HTTP/1.1 to HTTP/2 by `Upgrade: h2c` (RFC 7540 section 3.2).
+//! Turns a request with `Upgrade: h2c` (RFC 7540 section 3.2) into the first HEADERS frame of an HTTP/2 connection.
 //!
 //! RFC 9113 has removed this mechanism, but clients still use it.
 //!

@@ -1,4 +1,4 @@
-//! Provides live views of a service's exchanges, for `weir tap`.
+//! Shows a service's exchanges live (`weir tap`): workers record them, an API client reads them.
 //!
 //! A tap is a log that an API client reads instead of the log writer. Without taps, an exchange costs one atomic load.
 

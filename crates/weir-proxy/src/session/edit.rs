@@ -1,4 +1,4 @@
-//! Modifies heads according to services and routes, and generates their texts for a request.
+//! Changes header fields and paths as services and routes say, and gives variables their values.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Compresses the bodies of a session's responses, according to the rules of the route or service.
+//! Compresses the body of a session's response with its encoder, if weir-http has decided so.
 
 use weir_http::{Encoding, Step};
 use weir_model::Compression;

@@ -1,4 +1,4 @@
-//! Builds the TLS client configuration for servers: verification, server name, client certificate.
+//! Builds the TLS configuration of the proxy's connections to servers; health checks have their own.
 
 use std::net::IpAddr;
 use std::path::Path;

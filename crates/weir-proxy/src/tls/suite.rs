@@ -1,4 +1,4 @@
-//! Translates the cipher suites and groups of `tls` to those of rustls.
+//! Restricts rustls to the cipher suites and key exchange groups that `tls` lists.
 
 use rustls::NamedGroup;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
