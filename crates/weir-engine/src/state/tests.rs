@@ -64,20 +64,20 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
 }
 
 #[test]
-fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
+fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     let directory = fixtures("state-written");
     let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
     let mut states = ServerStates::default();
     states.adopt(saved.servers.clone(), false);
     let mut file = StateFile::new(&directory);
     file.write(&saved.memory, &states.saved_servers()).unwrap();
-    let order = (
+    let override_record = (
         "web".to_owned(),
         "10.9.0.7".to_owned(),
         Some(Override::Maint),
     );
     let record = Record {
-        overrides: vec![order],
+        overrides: vec![override_record],
         ..Record::default()
     };
     file.append(&record).unwrap();
@@ -95,7 +95,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
         serde_json::from_str(old).unwrap(),
         serde_json::from_slice(&text).unwrap(),
     );
-    for part in [
+    for key in [
         "version",
         "boot",
         "number",
@@ -104,7 +104,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
         "allocation",
         "origin",
     ] {
-        assert!(covers(&old[part], &new[part]), "{part}");
+        assert!(covers(&old[key], &new[key]), "{key}");
     }
     assert_eq!(again.memory, saved.memory);
     assert!(again.servers.is_copy);
