@@ -116,7 +116,7 @@ fn device_features_are_those_of_the_namespace() {
         assert!(Features::read("b").is_err());
         let changed = pair
             .peer
-            .inside(|| ethtool::stop_merging("b"))
+            .inside(|| ethtool::disable_merging("b"))
             .unwrap()
             .unwrap();
         let features = pair.peer.inside(|| Features::read("b")).unwrap().unwrap();
