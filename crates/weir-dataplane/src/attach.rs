@@ -194,7 +194,7 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // The qdisc may exist already; other errors show up when the filter is added.
+    // The qdisc may exist already; any other error is returned when the filter is added.
     let _ = qdisc_add_clsact(&name);
     // Pin first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);

@@ -199,8 +199,8 @@ impl Dataplane {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
     }
 
-    /// Adds this data plane's counts to the data plane that has replaced it, if that one started with zero counts,
-    /// because an older build does not copy them. Returns whether counts were added.
+    /// Adds this data plane's counts to the data plane that has replaced it, if the new one started with zero counts:
+    /// an older build does not copy them. Returns whether counts were added.
     ///
     /// # Errors
     /// A pinned map cannot be read or written.
@@ -234,7 +234,7 @@ impl Dataplane {
     }
 
     /// Attaches XDP to a device in the calling thread's network namespace, unless it is attached. Then detaches the
-    /// packet path at tc; for a moment packets pass both, XDP first.
+    /// packet path at tc. For a moment, packets pass through both, XDP first.
     ///
     /// # Errors
     /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel rejects the request.

@@ -125,7 +125,7 @@ impl Hold {
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load(&error)),
         }
-        // The qdisc may exist already; other errors show up when the filter is added.
+        // The qdisc may exist already; any other error is returned when the filter is added.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
         let stale_filter =

@@ -423,8 +423,8 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
 
 /// Waits until every packet that is currently in the data plane has left it.
 ///
-/// Programs run in an RCU read-side section, for which membarrier(2) on all CPUs waits. If it fails (nohz_full), sleeps
-/// for a second instead.
+/// Programs run in an RCU read-side section, and membarrier(2) on all CPUs waits for its end. If the call fails
+/// (nohz_full), sleeps for a second instead.
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;

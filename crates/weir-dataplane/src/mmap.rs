@@ -254,7 +254,7 @@ fn prefetch(_address: *const u8) {}
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; no borrow of it outlives self.
+        // SAFETY: this value's mapping, of this length; no borrow of it outlives self.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

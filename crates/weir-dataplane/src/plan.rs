@@ -179,8 +179,8 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     shared.chain(old_table(pins, record)).chain(own).collect()
 }
 
-/// Returns the maps of the old flow table, under the names that the programs use. Without an old table, each object
-/// gets unused private maps.
+/// Returns the maps of the old flow table, under the names that the programs use. Without an old table, each object has
+/// unused private maps.
 fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
     let directory = (record.program_old_buckets > 0)
         .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));

@@ -374,7 +374,7 @@ fn list(world: &World, macs: &[[u8; 6]]) {
     world.plane.maps().set_frame_addresses(&addresses).unwrap();
 }
 
-/// A client's first packet.
+/// Returns a client's first packet.
 fn request(world: &World) -> Vec<u8> {
     let packet = Packet::ip(world.net.client, world.net.vip).tcp(CLIENT_PORT, PORT);
     packet.flags(TcpFlags::SYN).build()

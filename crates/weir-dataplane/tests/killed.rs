@@ -26,7 +26,7 @@ fn options(pin_dir: std::path::PathBuf, round: u32) -> OpenOptions {
     }
 }
 
-/// What the child does until it is killed.
+/// Runs in the child process until it is killed.
 #[test]
 fn child() {
     let Some(pin_dir) = std::env::var_os(CHILD) else {

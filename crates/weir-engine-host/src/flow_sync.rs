@@ -201,7 +201,7 @@ impl Running {
         Ok(())
     }
 
-    /// `ipvsadm -L --daemon` Returns the text of `ipvsadm -L --daemon`.
+    /// Returns the text of `ipvsadm -L --daemon`.
     fn daemons(&self) -> String {
         let (own, port) = (self.config.listen.ip(), self.config.listen.port());
         let mut text = String::new();
@@ -333,12 +333,13 @@ impl FlowSynchronizer {
         }
     }
 
-    /// The text of `ipvsadm -L --daemon`; `None` = there is no `[sync]`.
+    /// Returns the text of `ipvsadm -L --daemon`, or `None` if there is no `[sync]`.
     pub fn daemons(&self) -> Option<String> {
         self.running.as_ref().map(Running::daemons)
     }
 
-    /// Whether a change of tables has moved flows that not every peer knows yet. Peers that do not answer do not count.
+    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Peers that do
+    /// not answer are ignored.
     pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -359,7 +360,7 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
-    /// For the status document; `None` = there is no `[sync]`.
+    /// Returns the state for the status document, or `None` if there is no `[sync]`.
     pub fn status(&self) -> Option<SyncStatus> {
         let now = self.since.elapsed();
         self.running.as_ref().map(|running| running.status(now))

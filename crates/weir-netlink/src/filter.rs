@@ -329,7 +329,7 @@ impl Attributes {
         });
     }
 
-    /// Appends a comparison of the register with `value`. If it is false, the rule ends.
+    /// Appends a comparison of the register with `value`. If the comparison is false, the rule does not match.
     fn compare(&mut self, operation: u32, value: &[u8]) {
         self.expression("cmp", |data| {
             data.number(1, REGISTER);

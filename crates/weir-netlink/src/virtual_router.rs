@@ -186,8 +186,8 @@ impl Netlink {
     }
 
     /// Creates a macvlan device with a MAC address on another device. The new device is down. The mode is `bridge`: in
-    /// the mode `private` the kernel keeps multicast frames from this MAC address, which another machine may have too,
-    /// from the other device (`macvlan_handle_frame`).
+    /// the mode `private`, the kernel does not pass multicast frames from this MAC address, which another machine may
+    /// also have, to the other device (`macvlan_handle_frame`).
     ///
     /// # Errors
     /// The kernel has no macvlan, the other device does not support macvlans, or `CAP_NET_ADMIN` is missing.

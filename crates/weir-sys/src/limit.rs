@@ -53,7 +53,7 @@ pub fn restore_nofile(command: &mut Command) {
 /// If the hard limit cannot be raised, the soft limit is raised to the hard limit.
 ///
 /// # Errors
-/// The soft limit cannot be changed either.
+/// The soft limit cannot be changed.
 pub fn raise_memlock() -> Result<()> {
     let unlimited = Rlimit {
         current: None,

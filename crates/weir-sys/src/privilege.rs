@@ -189,7 +189,7 @@ pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
 /// Creates a file in memory, which several processes can write.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the request.
 pub fn shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
     rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::call("memfd_create", name, errno))

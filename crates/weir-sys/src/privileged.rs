@@ -1,8 +1,8 @@
 //! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged one.
 //!
-//! A process without rights registers a [`PrivilegedHelper`] once. The functions of this module first try with the
-//! rights of the process, and ask the helper if the kernel denies access. Without a helper they are plain system calls.
-//! No link of another account is followed (`guarded_path`).
+//! An unprivileged process registers a [`PrivilegedHelper`] once. The functions of this module first try with the
+//! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper they are
+//! plain system calls. No link of another account is followed (`guarded_path`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -130,7 +130,7 @@ pub fn helper() -> Option<&'static dyn PrivilegedHelper> {
     HELPER.get().map(AsRef::as_ref)
 }
 
-/// Returns the helper, if the error is one that the helper may avoid: access was denied.
+/// Returns the helper if access was denied, because the helper may have access.
 fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => helper(),
@@ -236,7 +236,7 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
 
 /// Binds a nonblocking TCP socket that shares its address with other sockets of the same user (SO_REUSEPORT) and may
 /// have an address that this machine currently lacks (IP_FREEBIND). If there is a helper, it binds all sockets, so that
-/// their user is the same. If the helper rejects a request, this process tries it itself.
+/// their user is the same. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
 /// The kernel rejects the request.

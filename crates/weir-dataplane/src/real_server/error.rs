@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The object cannot be loaded.
-    #[error("cannot load the real server's programs: {source}")]
+    #[error("failed to load the real server's programs: {source}")]
     Load {
         /// The loader's error.
         source: Box<aya::EbpfError>,

@@ -43,7 +43,7 @@ pub(super) fn without_host_bits(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
-/// Canonical prefixes shorter than the IPv4-mapped part are IPv6.
+/// Decodes a key. A canonical prefix shorter than the IPv4-mapped part is IPv6.
 fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     match decode_address(bytes) {
         IpAddr::V4(v4) if len >= 96 => Prefix {

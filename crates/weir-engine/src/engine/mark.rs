@@ -144,7 +144,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether both devices are up and have their programs.
+    /// Returns whether both devices are up and have their programs.
     async fn pair_works(&self, pair: Pair) -> Result<bool> {
         let there = self.plane.attachments()?;
         let has = |ifindex, hooks: &[Hook]| {

@@ -57,7 +57,7 @@ impl Engine {
     }
 }
 
-/// Whether a flow may still carry data; `is_recent`: a packet arrived in the current tick.
+/// Returns whether a flow may still carry data. `is_recent`: a packet arrived in the current tick.
 fn is_open(state: u8, sees_replies: bool, is_recent: bool) -> bool {
     let state = State::ALL.iter().find(|known| **known as u8 == state);
     match state {

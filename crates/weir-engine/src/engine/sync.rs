@@ -38,7 +38,7 @@ const UDP: u8 = 17;
 /// Selects a counter.
 type Counter = fn(&mut SyncCounts) -> &mut u64;
 
-/// Whether a tick is later than another.
+/// Returns whether `tick` is later than `other`.
 fn is_after(tick: u32, other: u32) -> bool {
     (tick.wrapping_sub(other) as i32) > 0
 }
@@ -51,7 +51,7 @@ fn ticks_of_ms(milliseconds: u32) -> u32 {
     ticks_from(Duration::from_millis(milliseconds.into()))
 }
 
-/// Whether a TCP flow has left the handshake.
+/// Returns whether a TCP flow's handshake has ended.
 fn has_begun(meta: EntryMeta) -> bool {
     meta.kind == KIND_FORWARD
         && meta.state != State::SynRecv as u8

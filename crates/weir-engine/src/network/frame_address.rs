@@ -63,7 +63,8 @@ impl Network {
     }
 }
 
-/// Open vSwitch has one master for the ports of all its bridges, and a bridge's own device is not related to it.
+/// Returns whether the device is a port of Open vSwitch, which has one master for the ports of all its bridges. A
+/// bridge's own device is not related to that master.
 fn is_open_vswitch(link: &Link) -> bool {
     link.kind.as_deref() == Some("openvswitch")
 }

@@ -7,7 +7,7 @@ use weir_state::{Override, ServerStates};
 
 use super::*;
 
-/// A directory with the state files that 0.1.0 wrote; see weir-state's `tests/formats.rs`.
+/// Returns a directory with state files written by 0.1.0; see weir-state's `tests/formats.rs`.
 fn fixtures(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -26,7 +26,7 @@ fn fixtures(name: &str) -> PathBuf {
     directory
 }
 
-/// Whether `new` has all fields of `old`, with values of the same types.
+/// Returns whether `new` has all fields of `old`, with values of the same types.
 fn covers(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => old

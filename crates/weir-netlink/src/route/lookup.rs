@@ -142,7 +142,7 @@ impl Netlink {
     }
 
     /// Returns the groups of destinations with the same route. `None` = the groups cannot be determined, or a route has
-    /// several next hops: the one that the kernel returns does not depend on the prefix only.
+    /// several next hops: which of them the kernel returns does not depend only on the prefix.
     async fn classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable().await;
         let routes = self.routes().await.ok()?;

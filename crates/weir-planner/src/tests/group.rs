@@ -52,7 +52,7 @@ fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
     allocation.reconcile(&desired, ["one"], &facts).unwrap();
 }
 
-/// The address of each entry.
+/// Returns the address of each table entry.
 fn table(allocation: &Allocation, desired: &Desired) -> Vec<IpAddr> {
     let rows = rows_of(desired, allocation, &Surroundings::default());
     let slot = &allocation.services["one"];

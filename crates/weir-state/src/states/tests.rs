@@ -18,7 +18,7 @@ fn server(name: &str, weight: u32) -> Server {
     }
 }
 
-/// Two servers with weights 4 and 2 and a check.
+/// Returns a pool of two servers with weights 4 and 2, and a check.
 fn pool() -> Pool {
     let mut pool = Pool::new("p");
     pool.servers = vec![server(FIRST, 4), server(SECOND, 2)];

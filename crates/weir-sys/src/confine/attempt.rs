@@ -79,6 +79,6 @@ fn trace(other: u32) -> io::Result<()> {
 }
 
 fn new_namespace() -> io::Result<()> {
-    // SAFETY: unshare(2) takes flags alone.
+    // SAFETY: unshare(2) takes only flags.
     result(unsafe { libc::unshare(libc::CLONE_NEWUSER) }.into())
 }
