@@ -1,4 +1,4 @@
-//! Appends changes to `state.journal` and reads them back: persisting one server must not rewrite the state file.
+//! Appends changes to `state.journal` and reads them back, so that the state file is not rewritten.
 //!
 //! The journal names the state file that it continues; a journal of another state file is not read. Reading stops at a
 //! partial line, which a crash may leave.

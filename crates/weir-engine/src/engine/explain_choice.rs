@@ -1,4 +1,4 @@
-//! Predicts the server that a scheduler would choose now, from the counters and cursors that packets use.
+//! Predicts the server that a scheduler would choose now, from the counters and cursors of packets.
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, SchedulerKind};

@@ -1,4 +1,4 @@
-//! Describes a foreign program that blocks an interface: another XDP program, or another director's program at tc.
+//! Describes a foreign program that blocks an interface: XDP, or another director's program at tc.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Computes weights for pools with `adapt`, and samples for ejection by `max_latency`, from servers' latency.
+//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from the servers' latency.
 
 use std::collections::BTreeMap;
 

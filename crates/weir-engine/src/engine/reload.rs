@@ -1,4 +1,4 @@
-//! Replaces the active configuration: plans it completely, then writes it, and rolls back if writing fails.
+//! Replaces the active configuration: plans it, then writes it, and rolls back if writing fails.
 //!
 //! The cost depends only on the changes. Services whose configuration, pool and servers are unchanged are not
 //! replanned: none of their rows is compared, and no route to their servers is looked up.
