@@ -1,4 +1,4 @@
-//! The units of the package: keeper and daemon without rights, and a service that has them.
+//! The units of the package: keeper and unprivileged daemon, and a service that has them.
 
 #[path = "world/attempts.rs"]
 mod attempts;
