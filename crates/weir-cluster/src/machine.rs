@@ -114,7 +114,7 @@ impl Machine {
             guard_ms: 0,
         });
         let shared = SharedEntries::new(shared);
-        // The daemon may have died after it recorded a change and before this state was saved.
+        // The daemon may have died after it recorded a change and before this state was saved: repeat the overrides.
         let outputs = shared.overrides().map(|(key, value)| Output::Shared {
             key: key.clone(),
             value: value.clone(),

@@ -20,7 +20,7 @@ pub enum RolloutState {
     Complete,
     /// Members are still applying the configuration.
     Running {
-        /// Name of the member that currently applies it, if directors take turns.
+        /// Name of the member that has the turn to apply the configuration, if any.
         turn: Option<String>,
     },
     /// A member failed to apply the configuration.

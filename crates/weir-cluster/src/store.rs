@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 pub struct Entry {
     /// The whole key.
     pub key: String,
-    /// Its value.
+    /// Value of the key.
     pub value: Vec<u8>,
     /// The store's revision of the last write to the key, at least 1.
     pub revision: i64,
@@ -62,7 +62,7 @@ impl Compare {
 pub struct Put {
     /// The whole key.
     pub key: String,
-    /// Its value.
+    /// Value of the key.
     pub value: Vec<u8>,
     /// Whether the key is attached to this member's lease.
     pub leased: bool,
