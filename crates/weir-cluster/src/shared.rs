@@ -1,7 +1,7 @@
-//! Overrides of servers and servers that the API added, shared by all members.
+//! Entries that all members share: overrides of servers, and servers that the API added.
 //!
-//! Each entry has the revision that it is based on. A change is written only if no other director has changed the
-//! entry since that revision; otherwise the other change wins, so that an order which waited through a partition never
+//! Each entry records the revision that it is based on. A change is written only if no other director has changed the
+//! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never
 //! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
 //! written again.
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// Maximum number of entries; further keys of etcd are ignored.
+/// Maximum number of entries; further keys in etcd are ignored.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What is shared.
+/// Kind of a shared entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -26,19 +26,19 @@ pub enum Kind {
     Server,
 }
 
-/// An entry's name.
+/// Identifies an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SharedKey {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: Kind,
     /// Name of the pool.
     pub pool: String,
-    /// Address as in the configuration.
+    /// Address of the server, as in the configuration.
     pub server: String,
 }
 
 impl SharedKey {
-    fn of(key: Key) -> Option<Self> {
+    fn from_key(key: Key) -> Option<Self> {
         let (kind, pool, server) = match key {
             Key::Override(pool, server) => (Kind::Override, pool, server),
             Key::Server(pool, server) => (Kind::Server, pool, server),
@@ -55,10 +55,10 @@ impl SharedKey {
         Some(Self { kind, pool, server })
     }
 
-    /// The entry that a request writes.
-    pub(crate) fn of_write(keys: &Keys, write: &Write) -> Option<Self> {
+    /// Returns the entry that a write changes; `None` if it changes no shared entry.
+    pub(crate) fn from_write(keys: &Keys, write: &Write) -> Option<Self> {
         match write {
-            Write::Put(put) => keys.parse(&put.key).and_then(Self::of),
+            Write::Put(put) => keys.parse(&put.key).and_then(Self::from_key),
             Write::Delete(_) => None,
         }
     }
@@ -76,13 +76,13 @@ impl SharedKey {
 struct Shared {
     key: SharedKey,
     value: Value,
-    /// The revision that the value has, or that the change is based on; 0 = the key does not exist.
+    /// The revision of the value, or the one that the change is based on; 0 = the key does not exist.
     base: i64,
-    /// Whether it must still be written.
+    /// Whether the entry must still be written.
     dirty: bool,
 }
 
-/// All entries, as the daemon keeps them on disk.
+/// All entries, as the daemon saves them to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedState {
     entries: Vec<Shared>,
@@ -104,18 +104,18 @@ impl SharedEntries {
         }
     }
 
-    /// All overrides.
+    /// Returns all overrides.
     pub(crate) fn overrides(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
         let overrides = self.0.values().filter(|it| it.key.kind == Kind::Override);
         overrides.map(|it| (&it.key, &it.value))
     }
 
-    /// How many must still be written.
+    /// Returns the number of entries that must still be written.
     pub(crate) fn pending(&self) -> usize {
         self.0.values().filter(|it| it.dirty).count()
     }
 
-    /// A change by an operator of this director.
+    /// Records a change by an operator of this director.
     pub(crate) fn change(&mut self, key: SharedKey, value: Value, keys: &Keys, mirror: &Mirror) {
         let base = mirror.revision_of(&keys.name(&key.key()));
         let known = self.0.get(&key).map_or(0, |it| it.base);
@@ -128,25 +128,25 @@ impl SharedEntries {
         self.0.insert(key, shared);
     }
 
-    /// Adopts what others have changed, in a mirror that is complete. Returns the changes for this director,
-    /// with their revisions.
+    /// Adopts other members' changes from a complete mirror. Returns the changes that this director must apply, with
+    /// their revisions.
     pub(crate) fn reconcile(
         &mut self,
         keys: &Keys,
         mirror: &Mirror,
     ) -> Vec<(SharedKey, Value, i64)> {
-        let mut news = Vec::new();
-        let mut found = std::collections::BTreeSet::new();
+        let mut changes = Vec::new();
+        let mut present = std::collections::BTreeSet::new();
         for (name, stored) in mirror.iter() {
-            let Some(key) = keys.parse(name).and_then(SharedKey::of) else {
+            let Some(key) = keys.parse(name).and_then(SharedKey::from_key) else {
                 continue;
             };
             let Ok(value) = serde_json::from_slice::<Value>(&stored.value) else {
                 continue;
             };
-            found.insert(key.clone());
+            present.insert(key.clone());
             let own = self.0.get(&key);
-            // A lower revision is that of another store, whose data others have restored.
+            // A lower revision belongs to a new store, whose data other members have restored.
             let is_pending = own.is_some_and(|own| own.dirty && stored.revision == own.base);
             if (is_pending && own.is_some_and(|own| own.value != value))
                 || (own.is_none() && self.0.len() >= ENTRIES_MAX)
@@ -154,7 +154,7 @@ impl SharedEntries {
                 continue;
             }
             if own.is_none_or(|own| own.value != value) {
-                news.push((key.clone(), value.clone(), stored.revision));
+                changes.push((key.clone(), value.clone(), stored.revision));
             }
             let shared = Shared {
                 key: key.clone(),
@@ -164,13 +164,13 @@ impl SharedEntries {
             };
             self.0.insert(key, shared);
         }
-        for shared in self.0.values_mut().filter(|it| !found.contains(&it.key)) {
+        for shared in self.0.values_mut().filter(|it| !present.contains(&it.key)) {
             (shared.base, shared.dirty) = (0, true);
         }
-        news
+        changes
     }
 
-    /// The next change to write.
+    /// Returns the transaction for the next entry to write.
     pub(crate) fn next_write(&self, keys: &Keys) -> Option<Txn> {
         let shared = self.0.values().find(|it| it.dirty)?;
         let key = keys.name(&shared.key.key());
@@ -226,10 +226,10 @@ mod tests {
             txn.compares,
             [Compare::Revision(keys.name(&key().key()), 5)]
         );
-        // Still pending.
+        // The change is still pending.
         assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 5)), []);
         assert_eq!(entries.pending(), 1);
-        // Another director was faster.
+        // Another director has changed the entry first.
         let news = entries.reconcile(&keys, &mirror(Some("ready"), 7));
         assert_eq!(news, [(key(), state("ready"), 7)]);
         assert_eq!(entries.pending(), 0);
@@ -247,7 +247,7 @@ mod tests {
             txn.compares,
             [Compare::Revision(keys.name(&key().key()), 0)]
         );
-        // The answer was lost, but the write was executed.
+        // The response was lost, but the write was executed.
         assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 3)), []);
         assert_eq!(entries.next_write(&keys), None);
     }
