@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_http::Exchange;
 use weir_http::route::RequestId;
+use weir_http::{Exchange, TrailerFilter};
 use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
@@ -204,6 +204,8 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The file that is looked for before it is sent to a server.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
+    /// Which of its trailers the server gets; `None` = it has none.
+    pub(super) trailer_filter: Option<Box<TrailerFilter>>,
     /// Its copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
     /// Its trace, if there is one.
@@ -263,6 +265,7 @@ impl Request {
             deadline_ms: u64::MAX,
             accepts: None,
             encoder: None,
+            trailer_filter: None,
             response_values: Vec::new(),
             id: None,
             lookup: None,
