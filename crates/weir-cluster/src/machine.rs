@@ -256,7 +256,7 @@ impl Machine {
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
         self.lag = Lag::default();
-        self.connection.fail(reason, now);
+        self.connection.fail(&reason, now);
     }
 
     /// Ends a publication for which etcd did not answer long enough.

@@ -82,7 +82,7 @@ pub struct MemberRecord {
     pub settled: Option<i64>,
 }
 
-/// A text of another director for a terminal or the log: one line, without control characters.
+/// A text of another director or of etcd for a terminal or the log: one line, without control characters.
 pub(crate) fn line(text: &str) -> String {
     let shown = text.chars().take(LINE_MAX);
     shown

@@ -1,6 +1,7 @@
 //! DNS messages: builds a query and parses a response (RFC 1035, RFC 3596, RFC 2782).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -124,7 +125,7 @@ fn records(packet: &Packet<'_>) -> Records {
                 priority: target.priority,
                 weight: target.weight,
                 port: target.port,
-                name: target.target.to_string(),
+                name: text_of(&target.target),
             }),
             other => records.addresses.extend(address(other)),
         }
@@ -133,14 +134,25 @@ fn records(packet: &Packet<'_>) -> Records {
         if let Some(address) = address(&record.rdata) {
             let ttl = Duration::from_secs(record.ttl.into());
             records.ttl = records.ttl.into_iter().chain([ttl]).min();
-            let addresses = records
-                .additional
-                .entry(record.name.to_string())
-                .or_default();
+            let addresses = records.additional.entry(text_of(&record.name)).or_default();
             addresses.push(address);
         }
     }
     records
+}
+
+/// A name of a response for messages and queries: bytes without a visible character are escaped as in a zone file (RFC
+/// 1035 section 5.1), because the writer of a zone must not control terminals.
+fn text_of(name: &Name<'_>) -> String {
+    let mut text = String::new();
+    for byte in name.to_string().bytes() {
+        if byte.is_ascii_graphic() {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "\\{byte:03}");
+        }
+    }
+    text
 }
 
 fn address(data: &RData<'_>) -> Option<IpAddr> {
@@ -213,6 +225,31 @@ mod tests {
             records.additional[&records.services[0].name],
             [IpAddr::from([10, 0, 0, 5])]
         );
+    }
+
+    #[test]
+    fn names_of_targets_have_no_control_characters() {
+        let target = Name::new_unchecked("\u{1b}]0;x\u{7}\u{9b}\r\nok.example");
+        let message = reply(|packet| {
+            let data = SRV {
+                priority: 1,
+                weight: 1,
+                port: 80,
+                target: target.clone(),
+            };
+            packet.answers.push(record(NAME, 30, RData::SRV(data)));
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            let data = RData::A(A { address });
+            let additional = ResourceRecord::new(target.clone(), CLASS::IN, 20, data);
+            packet.additional_records.push(additional);
+        });
+        let records = parse_response(&message, NAME, TYPE::SRV, 7)
+            .expect("a response to the query")
+            .expect("no error")
+            .expect("not truncated");
+        let name = &records.services[0].name;
+        assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
+        assert!(records.additional.contains_key(name));
     }
 
     #[test]
