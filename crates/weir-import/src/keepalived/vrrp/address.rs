@@ -121,7 +121,9 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
     while let Some(word) = words.next() {
         if FLAGS.contains(&word) {
             match word {
-                "home" | "-nodad" | "no_track" => shown.push(word),
+                // Imported as the interfaces of `track`.
+                "no_track" => {}
+                "home" | "-nodad" => shown.push(word),
                 _ => lost.push(word.to_owned()),
             }
             continue;
@@ -135,6 +137,10 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
             | ("preferred_lft", "forever") => shown.push(word),
             _ => lost.push(format!("{word} {value}")),
         }
+    }
+    if device.is_none() && line.words.iter().any(|word| word == "no_track") {
+        let why = "no_track has no effect: it is the interface of the instance";
+        notes.remark(line.position, why);
     }
     if !lost.is_empty() {
         let why = format!("not imported: {}", lost.join(", "));
