@@ -21,7 +21,7 @@ pub trait Environment {
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
     /// Returns the machine's host name.
     fn host_name(&self) -> String;
-    /// Returns an environment variable.
+    /// Returns an environment variable; `None` = it is not set, or unknown.
     fn variable(&self, name: &str) -> Option<String>;
 }
 
