@@ -72,7 +72,7 @@ pub(crate) fn parse_response(
         return is_truncated(message, id).then_some(Ok(None));
     };
     let question = packet.questions.first()?;
-    let same_name = question.qname.to_string().eq_ignore_ascii_case(name);
+    let same_name = text_of(&question.qname).eq_ignore_ascii_case(name);
     if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
         || !same_name
@@ -145,11 +145,18 @@ fn records(packet: &Packet<'_>) -> Records {
 /// 1035 section 5.1), because the writer of a zone must not control terminals.
 fn text_of(name: &Name<'_>) -> String {
     let mut text = String::new();
-    for byte in name.to_string().bytes() {
-        if byte.is_ascii_graphic() {
-            text.push(char::from(byte));
-        } else {
-            let _ = write!(text, "\\{byte:03}");
+    for (at, label) in name.get_labels().iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        for byte in label.as_ref() {
+            match byte {
+                b'.' | b'\\' => text.extend(['\\', char::from(*byte)]),
+                byte if byte.is_ascii_graphic() => text.push(char::from(*byte)),
+                byte => {
+                    let _ = write!(text, "\\{byte:03}");
+                }
+            }
         }
     }
     text
@@ -250,6 +257,12 @@ mod tests {
         let name = &records.services[0].name;
         assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
         assert!(records.additional.contains_key(name));
+        // A query with this text is for the same name.
+        let mut message = build_query(name, TYPE::A, 7).expect("a query");
+        message[2] |= 0x80;
+        let label = b"\x1b]0;x\x07\xc2\x9b\r\nok\x07example\0";
+        assert!(message.windows(label.len()).any(|it| it == label));
+        assert!(parse_response(&message, name, TYPE::A, 7).is_some());
     }
 
     #[test]
