@@ -258,7 +258,7 @@ impl Machine {
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
         self.lag = Lag::default();
-        self.connection.fail(reason, now);
+        self.connection.fail(&reason, now);
     }
 
     /// Fails a publication if etcd has not responded within its time limit.

@@ -82,8 +82,8 @@ pub struct MemberRecord {
     pub settled: Option<i64>,
 }
 
-/// Sanitizes another director's text for a terminal or the log: truncates it, and replaces control characters with
-/// spaces.
+/// Sanitizes a text of another director or of etcd for a terminal or the log: truncates it, and replaces control
+/// characters with spaces.
 pub(crate) fn line(text: &str) -> String {
     let shown = text.chars().take(LINE_MAX_CHARS);
     shown

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Entry, Event, GroupKey, Input, Machine, Output, RolloutState, Settings, SharedState, TxnResult,
-    Write, digest,
+    Entry, Event, GroupKey, Input, Link, Machine, Output, RolloutState, Settings, SharedState,
+    TxnResult, Write, digest,
 };
 
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
@@ -162,6 +162,26 @@ fn control_characters_in_other_directors_texts_are_removed() {
     assert!(
         !shown.iter().any(|it| it.chars().any(char::is_control)),
         "{shown:?}"
+    );
+}
+
+#[test]
+fn errors_of_etcd_have_no_control_characters() {
+    let (mut machine, now) = member(None, &[]);
+    let reason = "a:2379: \u{1b}]0;x\u{7}\u{1b}[2J\nfake line\u{9b}".to_owned();
+    machine.handle(
+        Input::WatchEnded {
+            is_compacted: false,
+            reason,
+        },
+        now,
+    );
+    let Link::Away { error, .. } = machine.status(now).link else {
+        panic!("{:?}", machine.status(now));
+    };
+    assert!(
+        error.contains("fake line") && !error.chars().any(char::is_control),
+        "{error:?}"
     );
 }
 

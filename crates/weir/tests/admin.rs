@@ -245,7 +245,9 @@ fn endpoints_require_their_role() {
     for token in &tokens {
         assert!(!log.contains(token.as_str()), "a token is in the log");
     }
-    let refusals = log.matches("rejected a client of the admin listener").count();
+    let refusals = log
+        .matches("rejected a client of the admin listener")
+        .count();
     assert!((1..10).contains(&refusals), "{refusals} lines: {log}");
 }
 

@@ -225,7 +225,10 @@ fn missing_proxy_vip_is_reported() {
         text.contains(&format!("{V4} of service www is on no interface")),
         "{text}"
     );
-    assert!(text.contains("connections cannot reach the service"), "{text}");
+    assert!(
+        text.contains("connections cannot reach the service"),
+        "{text}"
+    );
     world.start_director(&without);
     assert_eq!(vip_state(&world, "www"), "absent");
     let doctor = world

@@ -101,7 +101,8 @@ fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
     } else {
         right
     };
-    packet[at + 6..at + 8].copy_from_slice(&weir_wire::checksum::udp_checksum_field(sum).to_be_bytes());
+    packet[at + 6..at + 8]
+        .copy_from_slice(&weir_wire::checksum::udp_checksum_field(sum).to_be_bytes());
 }
 
 pub(crate) fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::headers::received_trailers;
 use super::keeper::until;
 use super::{Client, Origin, Proxy, free_address, fs};
 
@@ -308,6 +309,29 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
     assert_eq!(curl("good"), "200 2");
     assert_eq!(curl("bad"), "401 2");
     assert_eq!(curl("close"), "503 2");
+}
+
+#[test]
+fn cookies_and_trailers_do_not_pass_as_copied_fields() {
+    let (proxy, origin, judge) = start(AUTH, "");
+    let auth = "copy_header = [\"Cookie: X-User\", \"X-User\"]";
+    let of = |address: SocketAddr| {
+        let plain = text(&proxy, address, judge.address, auth, "");
+        plain.replacen("\n\n", "\nsticky = { cookie = \"SRV\" }\n\n", 1)
+    };
+    proxy.reload(&of(origin.address()));
+    let mut client = Client::connect(proxy.listen);
+    let (head, seen) = fetch(&mut client, "good", "Cookie: SRV=x; admin=1\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    has(&seen, &["\r\nCookie: alice\r\n"]);
+    lacks(&seen, &["admin"]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    proxy.reload(&of(listener.local_addr().expect("its address")));
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx-user: \
+         root\r\nSum: 1\r\n\r\n",
+    );
+    assert_eq!(received_trailers(&listener), "Sum: 1\r\n\r\n");
 }
 
 #[test]

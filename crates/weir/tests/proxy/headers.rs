@@ -128,6 +128,64 @@ fn trailers_with_underscores_are_dropped() {
     }
 }
 
+/// Accepts a connection, reads a chunked request and answers it. Returns the text after its last chunk.
+pub(super) fn received_trailers(listener: &TcpListener) -> String {
+    let (mut server, _) = listener.accept().expect("a connection");
+    let patience = Some(Duration::from_secs(10));
+    server.set_read_timeout(patience).expect("set");
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    let last = |text: &[u8]| text.windows(5).position(|it| it == b"\r\n0\r\n");
+    while last(&text).is_none() || !text.ends_with(b"\r\n\r\n") {
+        server.read_exact(&mut byte).expect("it goes on");
+        text.push(byte[0]);
+    }
+    server
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .expect("taken");
+    let trailers = &text[last(&text).expect("a last chunk") + 5..];
+    String::from_utf8_lossy(trailers).into_owned()
+}
+
+#[test]
+fn trailers_that_rules_remove_or_replace_are_dropped() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let rules = "remove_header = [\"X-User\"]\nset_header = [\"X-Group: none\"]";
+    let route =
+        "[[route]]\nservice = \"s\"\npath = \"/route\"\npool = \"p\"\nremove_header = [\"X-Role\"]";
+    let with = |proxy: &Proxy, more: &str| configuration(proxy.listen, "http", &[address], more);
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let sent = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nForwarded: \
+        for=6.6.6.6\r\nSum: 1\r\n\r\n";
+    let seen = |path: &str, at_once: bool| {
+        let body = format!("1\r\nx\r\n0\r\n{sent}");
+        let (first, second) = body.split_at(if at_once { body.len() } else { 0 });
+        let mut client = Client::connect(proxy.listen);
+        client.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
+        ));
+        if !at_once {
+            std::thread::sleep(Duration::from_millis(50));
+            client.send(second);
+        }
+        let trailers = received_trailers(&listener);
+        let (head, _) = client.response().expect("whole").expect("a response");
+        assert!(head.starts_with(OK), "{head}");
+        trailers
+    };
+    for underscores in ["drop", "keep"] {
+        let underscores = format!("underscores = \"{underscores}\"");
+        for at_once in [true, false] {
+            proxy.reload(&with(&proxy, &format!("{underscores}\n{rules}\n{route}")));
+            assert_eq!(seen("/", at_once), "X-Role: c\r\nSum: 1\r\n\r\n");
+            assert_eq!(seen("/route", at_once), "Sum: 1\r\n\r\n");
+            let off = format!("{underscores}\nforwarded = false");
+            proxy.reload(&with(&proxy, &off));
+            assert_eq!(seen("/", at_once), sent, "there are no rules");
+        }
+    }
+}
+
 #[test]
 fn invalid_host_authority_is_rejected() {
     let origin = Origin::start("o");

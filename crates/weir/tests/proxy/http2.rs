@@ -7,6 +7,7 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream, client, server};
 use http::{HeaderMap, Request, Response};
 
+use super::headers::received_trailers;
 use super::tls::Authority;
 use super::*;
 
@@ -581,6 +582,39 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
             got += data.len();
         }
     });
+}
+
+#[test]
+fn trailers_of_a_stream_have_the_rules_of_its_header() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let proxy = Proxy::start("http", &[address], "remove_header = [\"X-User\"]");
+    let trailers = run(async {
+        let stream = tokio::net::TcpStream::connect(proxy.listen)
+            .await
+            .expect("a connection");
+        let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let mut send = send.ready().await.expect("streams");
+        let request = Request::post("http://a.example/")
+            .body(())
+            .expect("a request");
+        let (response, mut body) = send.send_request(request, false).expect("a stream");
+        body.send_data("x".into(), false).expect("taken");
+        let mut trailers = HeaderMap::new();
+        for (name, value) in [
+            ("x-user", "root"),
+            ("x-forwarded-for", "6.6.6.6"),
+            ("sum", "1"),
+        ] {
+            trailers.insert(name, value.parse().expect("a value"));
+        }
+        body.send_trailers(trailers).expect("taken");
+        let seen = tokio::task::spawn_blocking(move || received_trailers(&listener));
+        assert_eq!(response.await.expect("an answer").status(), 200);
+        seen.await.expect("no panic")
+    });
+    assert_eq!(trailers, "sum: 1\r\n\r\n");
 }
 
 #[test]

@@ -156,6 +156,17 @@ fn proxy_protocol_is_sent_to_servers() {
         seen.contains("PROXY TCP4 192.0.2.1"),
         "each connection has the header: {seen}"
     );
+    // Rules for IPv4 networks apply to an address that is written as an IPv6 address.
+    let route = "[[route]]\nservice = \"s\"\nsource = \"192.0.2.0/24\"\nstatus = 403";
+    let with_route = format!("proxy_protocol = true\n{route}");
+    proxy.reload(&text(proxy.listen, "http", &pool, &with_route));
+    for (family, prefix) in [("TCP4", ""), ("TCP6", "::ffff:")] {
+        let (head, _) = Client::connect(proxy.listen).fetch(&format!(
+            "PROXY {family} {prefix}192.0.2.1 {prefix}198.51.100.2 4711 80\r\n{GET}"
+        ));
+        assert!(head.starts_with("HTTP/1.1 403 "), "{family}: {head}");
+    }
+    proxy.reload(&text(proxy.listen, "http", &pool, "proxy_protocol = true"));
     // A client that must send the header and does not is rejected.
     let mut silent = Client::connect(proxy.listen);
     silent.send(GET);

@@ -79,6 +79,30 @@ fn cookie_defaults_are_lax_and_secure_under_tls() {
 }
 
 #[test]
+fn cookies_that_are_removed_do_not_return() {
+    let origin = Origin::start("o");
+    let proxy = Proxy::start("http", &[origin.address()], "");
+    for mode in ["insert", "prefix"] {
+        let sticky = format!("cookie = \"SRV\", mode = \"{mode}\"");
+        let seen = |service: &str| {
+            proxy.reload(&text(&proxy, &[&origin], &sticky, service));
+            let (_, body) = Client::connect(proxy.listen)
+                .fetch("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV=x~y; admin=1\r\n\r\n");
+            String::from_utf8_lossy(&body).into_owned()
+        };
+        assert!(seen("").contains("admin=1\r\n"), "{mode}");
+        assert!(!seen("remove_header = [\"cookie\"]").contains("admin"));
+        let set = seen("set_header = [\"Cookie: a=b\"]");
+        assert!(
+            set.contains("Cookie: a=b\r\n") && !set.contains("admin"),
+            "{set}"
+        );
+        let route = "[[route]]\nservice = \"s\"\npool = \"p\"\nremove_header = [\"Cookie\"]";
+        assert!(!seen(route).contains("admin"));
+    }
+}
+
+#[test]
 fn missing_secret_key_is_generated_and_kept() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let start = || {
