@@ -14,7 +14,7 @@ use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
-use crate::shared::{SharedEntries, SharedKey, SharedState};
+use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_much};
 
 /// Pause after a refused registration.
@@ -110,6 +110,7 @@ impl Machine {
             digest: crate::chunk::of_text(&text, settings.key.as_ref()),
             text,
             guard_ms: 0,
+            mac: String::new(),
         });
         let shared = SharedEntries::new(shared);
         // The daemon may have died after it recorded an order, and before this record was written.
@@ -418,8 +419,8 @@ impl Machine {
                 self.fail(lag::reason(), now);
             }
             State::Watching { .. } => {
-                self.adopt_shared();
                 let members = self.context(now).members();
+                self.adopt_shared(&members);
                 let settled = self.settling.take_settled(&members).into_iter();
                 self.outputs
                     .extend(settled.map(|key| Output::Settled { key }));
@@ -443,9 +444,18 @@ impl Machine {
         self.seen.retain(|_, (_, seen)| now < *seen + ABSENT_SHOWN);
     }
 
-    fn adopt_shared(&mut self) {
+    fn adopt_shared(&mut self, members: &[(String, MemberRecord)]) {
         let before = self.shared.pending();
-        let news = self.shared.reconcile(&self.keys, &self.mirror);
+        let (keys, key) = (&self.keys, self.settings.key.as_ref());
+        // While one has another key, the two would replace each other's codes.
+        let mut members = members.iter();
+        let store = SharedStore {
+            keys,
+            mirror: &self.mirror,
+            key,
+            is_common: members.all(|(name, it)| it.is_authentic(keys, name, key)),
+        };
+        let news = self.shared.reconcile(&store);
         let newest = news.iter().map(|(.., revision)| *revision).max();
         let has_news = newest.is_some();
         for (key, value, _) in news {
@@ -515,6 +525,7 @@ impl Machine {
                 digest,
                 text,
                 guard_ms,
+                mac: _,
             }) => self.outputs.push_back(Output::Apply {
                 version,
                 digest,
@@ -523,7 +534,10 @@ impl Machine {
             }),
             Step::Nothing => {}
         }
-        if let Some(txn) = self.shared.next_write(&self.keys) {
+        if let Some(txn) = self
+            .shared
+            .next_write(&self.keys, self.settings.key.as_ref())
+        {
             return self.start(txn, Purpose::Shared, now);
         }
         let health = self.put(&Key::Health(me), &self.facts.health);
@@ -629,14 +643,16 @@ impl Machine {
     }
 
     pub(crate) fn own_record(&self) -> MemberRecord {
-        MemberRecord {
+        let record = MemberRecord {
             version: self.rollout.applied.version,
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
             settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
             ..self.facts.record.clone()
-        }
+        };
+        let Settings { member, key, .. } = &self.settings;
+        record.sign(&self.keys, member, key.as_ref())
     }
 
     pub(crate) fn link(&self) -> Link {

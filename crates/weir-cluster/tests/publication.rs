@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, Input, Machine, Output, Settings, SharedState,
-    Txn, TxnResult, Write,
+    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine, Output, Settings,
+    SharedState, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -14,6 +14,22 @@ const CHUNKS: &str = "/weir/edge/config/chunk/";
 /// etcd's defaults: `--max-txn-ops` and `--max-request-bytes`.
 const OPERATIONS_MAX: usize = 128;
 const REQUEST_BYTES_MAX: usize = 3 << 19;
+
+fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
+    Settings {
+        group: "edge".to_owned(),
+        member: member.to_owned(),
+        identity: 1,
+        instance: 1,
+        ttl: TTL,
+        key: key.cloned(),
+        agreement: false,
+    }
+}
+
+fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
+    Machine::new(settings(member, key), None, SharedState::default(), now)
+}
 
 /// A store, and a machine that is connected to it.
 struct Rig {
@@ -29,18 +45,13 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let settings = Settings {
-            group: "edge".to_owned(),
-            member: "lb1".to_owned(),
-            identity: 1,
-            instance: 1,
-            ttl: TTL,
-            key: None,
-            agreement: false,
-        };
+        Self::with(None)
+    }
+
+    fn with(key: Option<&GroupKey>) -> Self {
         let now = Duration::from_secs(1);
         let mut rig = Self {
-            machine: Machine::new(settings, None, SharedState::default(), now),
+            machine: machine("lb1", key, now),
             now,
             keys: BTreeMap::new(),
             revision: 1,
@@ -157,6 +168,121 @@ impl Rig {
         self.now += time;
         self.machine.handle_time(self.now);
     }
+}
+
+/// With a group key, who can write to etcd neither returns to a former configuration nor uses up the versions.
+#[test]
+fn pointer_that_was_changed_in_etcd_is_not_used() {
+    const COMPLETE: &str = "/weir/edge/config/complete";
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut rig = Rig::with(Some(&key));
+    rig.publish(1, "# first\n");
+    rig.run(|_| true);
+    let first: serde_json::Value = serde_json::from_slice(&rig.keys[CURRENT].0).expect("a pointer");
+    let chunks = rig.keys.clone();
+    rig.publish(2, "# second\n");
+    rig.run(|_| true);
+    let second: serde_json::Value =
+        serde_json::from_slice(&rig.keys[CURRENT].0).expect("a pointer");
+    assert_eq!(rig.published, [(1, Ok(1)), (2, Ok(2))]);
+    rig.keys.extend(
+        chunks
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(CHUNKS)),
+    );
+    for (from, version, guard_ms) in [
+        (&first, 3, 0),
+        (&second, 3, 0),
+        (&second, u64::MAX, 0),
+        (&second, 3, 1),
+    ] {
+        let mut forged = from.clone();
+        (forged["version"], forged["guard_ms"]) = (version.into(), guard_ms.into());
+        rig.put(CURRENT, &forged);
+        rig.put(COMPLETE, &forged);
+        rig.machine.handle(rig.watched(), rig.now);
+        rig.run(|_| true);
+        assert_eq!(rig.machine.status(rig.now).version, 2, "{forged}");
+    }
+    // A made-up member has the highest version.
+    let lb9 =
+        serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
+    rig.put("/weir/edge/member/lb9", &lb9);
+    rig.machine.handle(rig.watched(), rig.now);
+    rig.publish(3, "# third\n");
+    rig.run(|_| true);
+    assert_eq!(rig.published.last(), Some(&(3, Ok(3))));
+    assert_eq!(rig.machine.status(rig.now).version, 3);
+    // The number of a version is not used again, although the pointer is gone.
+    rig.publish(4, "# fourth\n");
+    rig.run(|txn| !writes(txn, "/weir/edge/config/turn"));
+    rig.keys.remove(CURRENT);
+    rig.wait(Duration::from_secs(1));
+    rig.run(|_| true);
+    assert_eq!(rig.machine.status(rig.now).version, 3);
+    rig.publish(5, "# fifth\n");
+    rig.run(|_| true);
+    assert_eq!(rig.published[3..], [(4, Ok(4)), (5, Ok(5))]);
+}
+
+/// While the group key is replaced on one director after the other, none replaces the pointer of the others.
+#[test]
+fn pointer_of_another_group_key_stays_until_the_next_publication() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let new_key = GroupKey::new(b"the next key of the group").expect("a key");
+    let mut rig = Rig::with(Some(&key));
+    rig.publish(1, "# first\n");
+    rig.run(|_| true);
+    rig.wait(TTL);
+    rig.run(|_| true);
+    let stored = rig.keys[CURRENT].clone();
+    let settings = settings("lb1", Some(&new_key));
+    let applied = Some((1, "# first\n".to_owned()));
+    rig.machine = Machine::new(settings, applied, SharedState::default(), rig.now);
+    rig.machine.handle_time(rig.now);
+    for _ in 0..30 {
+        rig.wait(Duration::from_secs(1));
+        rig.run(|_| true);
+    }
+    assert_eq!(rig.keys[CURRENT], stored);
+    rig.publish(2, "# second\n");
+    rig.run(|_| true);
+    assert_eq!(rig.published, [(1, Ok(1)), (2, Ok(2))]);
+    assert_eq!(rig.machine.status(rig.now).version, 2);
+}
+
+/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others apply
+/// it then.
+#[test]
+fn pointer_of_an_earlier_version_gets_a_code() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut rig = Rig::with(Some(&key));
+    rig.publish(1, "# first\n");
+    rig.run(|_| true);
+    rig.wait(TTL);
+    rig.run(|_| true);
+    assert!(rig.keys.contains_key("/weir/edge/config/complete"));
+    let signed: serde_json::Value =
+        serde_json::from_slice(&rig.keys[CURRENT].0).expect("a pointer");
+    let mut unsigned = signed.clone();
+    unsigned.as_object_mut().expect("an object").remove("mac");
+    assert_ne!(signed, unsigned);
+    let stored = rig.keys.clone();
+    rig.put(CURRENT, &unsigned);
+    rig.machine.handle(rig.watched(), rig.now);
+    rig.run(|_| true);
+    assert_eq!(rig.keys[CURRENT].0, stored[CURRENT].0);
+
+    rig.put(CURRENT, &unsigned);
+    rig.keys.remove("/weir/edge/member/lb1");
+    rig.machine = machine("lb2", Some(&key), rig.now);
+    rig.machine.handle_time(rig.now);
+    rig.run(|_| true);
+    assert_eq!(rig.machine.status(rig.now).version, 0);
+    rig.put(CURRENT, &signed);
+    rig.machine.handle(rig.watched(), rig.now);
+    rig.run(|_| true);
+    assert_eq!(rig.machine.status(rig.now).version, 1);
 }
 
 fn assert_within_limits(txn: &Txn) {

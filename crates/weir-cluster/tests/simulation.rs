@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
+    Compare, Event, Facts, GroupKey, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
     RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
@@ -91,6 +91,7 @@ struct World {
     bad_is_down: bool,
     /// A director that sees the good server down, and since when; or since when there is none.
     blind: (Option<usize>, Duration),
+    key: Option<GroupKey>,
 }
 
 fn key(number: u64) -> SharedKey {
@@ -136,6 +137,8 @@ impl World {
             texts: BTreeMap::new(),
             bad_is_down: false,
             blind: (None, Duration::ZERO),
+            // Every fourth group has a key.
+            key: (seed % 4 == 0).then(|| GroupKey::new(b"sixteen bytes or more").expect("a key")),
         };
         (0..DIRECTORS).for_each(|n| world.start(n));
         world
@@ -154,7 +157,7 @@ impl World {
             identity: n as u64 + 1,
             instance,
             ttl: TTL,
-            key: None,
+            key: self.key.clone(),
             agreement: true,
         };
         let (applied, saved) = (director.applied.clone(), director.saved.clone());
