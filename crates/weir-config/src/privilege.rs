@@ -17,6 +17,7 @@ use crate::catalog;
 use crate::code::Code;
 use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
+use crate::environment;
 use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
@@ -32,10 +33,15 @@ enum Privilege {
     Program,
     /// Reads a file. A file that the active configuration uses with the same key is allowed anywhere.
     Read,
+    /// Reads certificates, or keys of TLS, which no client gets to see. The same rule applies; a published configuration
+    /// may also name the files of `[cluster] files`.
+    Certificates,
     /// Writes a file; the same rule applies.
     Write,
     /// Controls access to the daemon. It must not change.
     Control,
+    /// Reads an environment variable of the daemon. One that the active configuration uses is allowed in any address.
+    Environment,
     /// Connects to a unix socket. One that the active configuration uses is allowed in any pool.
     Connect,
 }
@@ -52,16 +58,16 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("node-admin", "read_requires_token", Privilege::Control),
     ("check", "command", Privilege::Program),
     ("check", "user", Privilege::Program),
-    ("check", "ca", Privilege::Read),
+    ("check", "ca", Privilege::Certificates),
     ("check", "file", Privilege::Read),
     ("pool", "notify", Privilege::Program),
     ("pool", "servers_file", Privilege::Read),
-    ("pool-tls", "ca", Privilege::Read),
-    ("pool-tls", "certificate", Privilege::Read),
+    ("pool-tls", "ca", Privilege::Certificates),
+    ("pool-tls", "certificate", Privilege::Certificates),
     ("service", "cgroup", Privilege::Read),
-    ("service-tls", "certificates", Privilege::Read),
-    ("service-tls", "client_ca", Privilege::Read),
-    ("service-tls", "client_crl", Privilege::Read),
+    ("service-tls", "certificates", Privilege::Certificates),
+    ("service-tls", "client_ca", Privilege::Certificates),
+    ("service-tls", "client_crl", Privilege::Certificates),
     ("address-file", "file", Privilege::Read),
     ("host-file", "file", Privilege::Read),
     ("basic-auth", "file", Privilege::Read),
@@ -119,7 +125,7 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// The same; `files` and what they contain may be read with any key.
+/// The same; `files` and what they contain may be read as certificates.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut had: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
@@ -186,7 +192,8 @@ impl Use {
         (one.page, one.key, &one.location) == (other.page, other.key, &other.location)
     }
 
-    /// Whether it reads only these files, or files in these directories.
+    /// Whether it reads only these files, or files in these directories, as certificates. With another key, such as an
+    /// error page, a client could get a private key.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());
@@ -200,7 +207,7 @@ impl Use {
         };
         let value = self.identity.value.as_str();
         let value = value.trim_start_matches('[').trim_end_matches(']');
-        self.privilege == Privilege::Read && value.split(',').all(is_allowed)
+        self.privilege == Privilege::Certificates && value.split(',').all(is_allowed)
     }
 
     fn diagnostic(&self, lines: &Lines<'_>) -> Diagnostic {
@@ -210,13 +217,17 @@ impl Use {
                 "would run a program that the active configuration does not run there",
                 "programs run with the rights of the daemon, or as an account given in the configuration",
             ),
-            Privilege::Read => (
+            Privilege::Read | Privilege::Certificates => (
                 "specifies a file that the active configuration does not read with this key",
                 "files are read with the rights of the daemon",
             ),
             Privilege::Write => (
                 "specifies a file that the active configuration does not write with this key",
                 "files are written with the rights of the daemon",
+            ),
+            Privilege::Environment => (
+                "names an environment variable that the active configuration does not use in an address",
+                "variables are those of the daemon, and may contain secrets",
             ),
             Privilege::Connect => (
                 "is a unix socket that the active configuration does not use",
@@ -243,9 +254,12 @@ fn uses(text: &str) -> Vec<Use> {
 
 fn walk(text: &str) -> Walk {
     let root = include::any_tree(text);
+    let mut walk = Walk::default();
+    if text.contains("${") {
+        walk.variables(&root);
+    }
     // A check may run a program that only `[defaults]` names.
     let root = defaults::applied(&mut Sink::new(text), &root).unwrap_or(root);
-    let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
     walk
 }
@@ -266,7 +280,7 @@ impl Walk {
             let inner = join(location, key.name);
             match privilege(section, key.name) {
                 // In table form, one of its keys names the file.
-                Some(Privilege::Write | Privilege::Read)
+                Some(Privilege::Write | Privilege::Read | Privilege::Certificates)
                     if matches!(entry.item.value, Value::Table(_)) => {}
                 Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
                 // Includes all nested keys.
@@ -351,6 +365,24 @@ impl Walk {
             key,
             location: heading(location),
         });
+    }
+
+    /// The environment variables in addresses.
+    fn variables(&mut self, root: &Table<'_>) {
+        for variable in environment::variables(root) {
+            self.uses.push(Use {
+                identity: Identity {
+                    page: "",
+                    location: String::new(),
+                    key: "",
+                    value: variable.name,
+                },
+                privilege: Privilege::Environment,
+                span: variable.span,
+                key: variable.key,
+                location: heading(&variable.location),
+            });
+        }
     }
 
     /// A server on a unix socket.
