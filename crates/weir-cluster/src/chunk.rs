@@ -14,8 +14,8 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 pub const CHUNKS_MAX: usize = 100;
 
 /// Why a pointer is not used.
-pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with another group key or by an earlier version, or was changed in etcd; publish \
-     it again";
+pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with another group key or by an earlier \
+     version, or was changed in etcd; publish it again";
 
 /// SHA-256 in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {

@@ -29,8 +29,8 @@ pub struct Pointer {
     /// How long each director watches the new configuration, in milliseconds; 0 = not at all.
     #[serde(default)]
     pub guard_ms: u64,
-    /// With a group key: the code of all other fields, and of the group. Without it, who can write to etcd could use the
-    /// chunks of an older configuration with a new version. Empty = written by a version that had none.
+    /// With a group key: the code of all other fields, and of the group. Without it, who can write to etcd could use
+    /// the chunks of an older configuration with a new version. Empty = written by a version that had none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }
@@ -117,8 +117,8 @@ pub struct MemberRecord {
     /// the flows that the change has moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
-    /// With a group key: the code of the name of the member, its version and its digest. Otherwise a made-up member could
-    /// decide the number of the next version.
+    /// With a group key: the code of the name of the member, its version and its digest. Otherwise a made-up member
+    /// could decide the number of the next version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
 }

@@ -148,8 +148,8 @@ pub(crate) struct Rollout {
     outcome: Option<(Applied, Result<(), String>)>,
     /// A configuration that failed here.
     failed: Option<Applied>,
-    /// With a group key: the newest version that the store had. Another configuration never gets its number, even if the
-    /// pointer is removed.
+    /// With a group key: the newest version that the store had. Another configuration never gets its number, even if
+    /// the pointer is removed.
     newest: u64,
     publication: Option<Publication>,
     /// Directors that ended while they applied the configuration, and since when they are absent.

@@ -251,8 +251,8 @@ fn pointer_of_another_group_key_stays_until_the_next_publication() {
     assert_eq!(rig.machine.status(rig.now).version, 2);
 }
 
-/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others apply
-/// it then.
+/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others
+/// apply it then.
 #[test]
 fn pointer_of_an_earlier_version_gets_a_code() {
     let key = GroupKey::new(b"sixteen bytes or more").expect("a key");

@@ -138,7 +138,9 @@ impl World {
             bad_is_down: false,
             blind: (None, Duration::ZERO),
             // Every fourth group has a key.
-            key: (seed % 4 == 0).then(|| GroupKey::new(b"sixteen bytes or more").expect("a key")),
+            key: seed
+                .is_multiple_of(4)
+                .then(|| GroupKey::new(b"sixteen bytes or more").expect("a key")),
         };
         (0..DIRECTORS).for_each(|n| world.start(n));
         world

@@ -33,8 +33,8 @@ enum Privilege {
     Program,
     /// Reads a file. A file that the active configuration uses with the same key is allowed anywhere.
     Read,
-    /// Reads certificates, or keys of TLS, which no client gets to see. The same rule applies; a published configuration
-    /// may also name the files of `[cluster] files`.
+    /// Reads certificates, or keys of TLS, which no client gets to see. The same rule applies; a published
+    /// configuration may also name the files of `[cluster] files`.
     Certificates,
     /// Writes a file; the same rule applies.
     Write,

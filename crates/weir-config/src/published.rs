@@ -478,7 +478,8 @@ mod tests {
 
     #[test]
     fn files_of_the_cluster_are_only_read_as_certificates() {
-        let service = "[service.s]\nlisten = [\"192.0.2.1:443\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n";
+        let service = "[service.s]\nlisten = [\"192.0.2.1:443\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
+            pool = \"p\"\n";
         let pool = "[pool.p]\nservers = [\"10.0.0.5\"]\n";
         for published in [
             format!(

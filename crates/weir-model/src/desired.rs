@@ -96,9 +96,9 @@ impl Desired {
             .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
     }
 
-    /// Why a server that another director of the group has added, with its address if it has one, is not added to a pool
-    /// here; `None` = it is. `[cluster.publish]` limits what the group adds to any pool, also to the director's own
-    /// ones. Without it the group can only add servers to pools of proxy services.
+    /// Why a server that another director of the group has added, with its address if it has one, is not added to a
+    /// pool here; `None` = it is. `[cluster.publish]` limits what the group adds to any pool, also to the director's
+    /// own ones. Without it the group can only add servers to pools of proxy services.
     pub fn unshareable(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
         let is_permitted = match publish {

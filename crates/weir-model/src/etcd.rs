@@ -70,7 +70,7 @@ impl EtcdEndpoint {
 }
 
 impl EtcdEndpoint {
-    /// Whether it is on this machine, so that nobody else sees the packets.
+    /// Whether it is on this machine, so that the packets do not leave it.
     pub fn is_local(&self) -> bool {
         let address = self.host.parse::<std::net::IpAddr>();
         address.map_or_else(|_| self.host == "localhost", |it| it.is_loopback())
