@@ -113,7 +113,8 @@ pub(crate) static CLUSTER: Section = Section {
             Kind::List(&PATH),
             Absent("those that this file refers to"),
             "Files and directories with certificates, keys and revocation lists that a published configuration may \
-             refer to in `tls` of services and pools and in `ca` of checks, in addition to those that this file refers to.",
+             refer to in `tls` of services and pools and in `ca` of checks, in addition to those that this file refers \
+             to.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(
