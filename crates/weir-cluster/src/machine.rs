@@ -14,7 +14,7 @@ use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
-use crate::shared::{SharedEntries, SharedKey, SharedState};
+use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
 use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large};
 
 /// Minimum time between a rejected registration and the next attempt.
@@ -112,6 +112,7 @@ impl Machine {
             digest: crate::chunk::of_text(&text, settings.key.as_ref()),
             text,
             guard_ms: 0,
+            mac: String::new(),
         });
         let shared = SharedEntries::new(shared);
         // The daemon may have died after it recorded a change and before this state was saved: repeat the overrides.
@@ -421,8 +422,8 @@ impl Machine {
                 self.fail(lag::reason(), now);
             }
             State::Watching { .. } => {
-                self.adopt_shared();
                 let members = self.context(now).members();
+                self.adopt_shared(&members);
                 let settled = self.settling.take_settled(&members).into_iter();
                 self.outputs
                     .extend(settled.map(|key| Output::Settled { key }));
@@ -447,9 +448,18 @@ impl Machine {
             .retain(|_, (_, seen)| now < *seen + ABSENT_RETENTION);
     }
 
-    fn adopt_shared(&mut self) {
+    fn adopt_shared(&mut self, members: &[(String, MemberRecord)]) {
         let before = self.shared.pending();
-        let changes = self.shared.reconcile(&self.keys, &self.mirror);
+        let (keys, key) = (&self.keys, self.settings.key.as_ref());
+        // While members have different keys, they would replace each other's codes.
+        let mut members = members.iter();
+        let store = SharedStore {
+            keys,
+            mirror: &self.mirror,
+            key,
+            is_common: members.all(|(name, it)| it.is_authentic(keys, name, key)),
+        };
+        let changes = self.shared.reconcile(&store);
         let newest = changes.iter().map(|(.., revision)| *revision).max();
         let has_changes = newest.is_some();
         for (key, value, _) in changes {
@@ -519,6 +529,7 @@ impl Machine {
                 digest,
                 text,
                 guard_ms,
+                mac: _,
             }) => self.outputs.push_back(Output::Apply {
                 version,
                 digest,
@@ -527,7 +538,10 @@ impl Machine {
             }),
             Step::Nothing => {}
         }
-        if let Some(txn) = self.shared.next_write(&self.keys) {
+        if let Some(txn) = self
+            .shared
+            .next_write(&self.keys, self.settings.key.as_ref())
+        {
             return self.start_txn(txn, Purpose::Shared, now);
         }
         let health = self.put(&Key::Health(me), &self.facts.health);
@@ -634,14 +648,16 @@ impl Machine {
 
     /// Returns this member's record.
     pub(crate) fn own_record(&self) -> MemberRecord {
-        MemberRecord {
+        let record = MemberRecord {
             version: self.rollout.applied.version,
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
             settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
             ..self.facts.record.clone()
-        }
+        };
+        let Settings { member, key, .. } = &self.settings;
+        record.sign(&self.keys, member, key.as_ref())
     }
 
     pub(crate) fn link(&self) -> Link {

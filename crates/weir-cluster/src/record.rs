@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::Keys;
+use crate::seal::GroupKey;
+
 /// Maximum number of characters of another director's text in the status and the log.
 const LINE_MAX_CHARS: usize = 500;
 
@@ -26,6 +29,40 @@ pub struct Pointer {
     /// How long each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
+    /// With a group key: the code of all other fields, and of the group. Without it, who can write to etcd could use
+    /// the chunks of an older configuration with a new version. Empty = written by a version that had none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mac: String,
+}
+
+impl Pointer {
+    fn signed<'a>(&'a self, keys: &'a Keys) -> impl Serialize + 'a {
+        (
+            "pointer",
+            keys.prefix(),
+            self.version,
+            &self.digest,
+            self.bytes,
+            &self.chunks,
+            self.sealed,
+            &self.by,
+            self.guard_ms,
+        )
+    }
+
+    /// With its code.
+    pub(crate) fn sign(mut self, keys: &Keys, key: Option<&GroupKey>) -> Self {
+        if let Some(key) = key {
+            let mac = key.mac(&self.signed(keys));
+            self.mac = mac;
+        }
+        self
+    }
+
+    /// Whether a director of the group has written it, as far as that can be known: without a key everything is.
+    pub(crate) fn is_authentic(&self, keys: &Keys, key: Option<&GroupKey>) -> bool {
+        key.is_none_or(|key| key.is_mac(&self.signed(keys), &self.mac))
+    }
 }
 
 /// The director that currently applies the configuration.
@@ -80,6 +117,30 @@ pub struct MemberRecord {
     /// flows its peers have received. `None` without flow synchronization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
+    /// With a group key: the code of the name of the member, its version and its digest. Otherwise a made-up member
+    /// could decide the number of the next version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mac: String,
+}
+
+impl MemberRecord {
+    fn signed<'a>(&'a self, keys: &'a Keys, name: &'a str) -> impl Serialize + 'a {
+        ("member", keys.prefix(), name, self.version, &self.digest)
+    }
+
+    /// With its code.
+    pub(crate) fn sign(mut self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> Self {
+        if let Some(key) = key {
+            let mac = key.mac(&self.signed(keys, name));
+            self.mac = mac;
+        }
+        self
+    }
+
+    /// As [`Pointer::is_authentic`].
+    pub(crate) fn is_authentic(&self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> bool {
+        key.is_none_or(|key| key.is_mac(&self.signed(keys, name), &self.mac))
+    }
 }
 
 /// Sanitizes a text of another director or of etcd for a terminal or the log: truncates it, and replaces control

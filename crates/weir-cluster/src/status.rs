@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agreement::Verdicts;
+use crate::chunk;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
@@ -141,6 +142,12 @@ impl Machine {
                 RolloutState::Stopped {
                     member: line(&stopped.member),
                     reason: line(&stopped.reason),
+                }
+            }
+            (Some(current), _) if !current.is_authentic(keys, context.key) => {
+                RolloutState::Stopped {
+                    member: context.me.to_owned(),
+                    reason: chunk::NOT_AUTHENTIC.to_owned(),
                 }
             }
             (Some(_), _) if complete == current => RolloutState::Complete,

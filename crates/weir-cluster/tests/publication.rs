@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, Input, Machine, Output, Settings, SharedState,
-    Txn, TxnResult, Write,
+    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine, Output, Settings,
+    SharedState, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -15,6 +15,22 @@ const CHUNKS: &str = "/weir/edge/config/chunk/";
 /// etcd's defaults: `--max-txn-ops` and `--max-request-bytes`.
 const OPERATIONS_MAX: usize = 128;
 const REQUEST_BYTES_MAX: usize = 3 << 19;
+
+fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
+    Settings {
+        group: "edge".to_owned(),
+        member: member.to_owned(),
+        identity: 1,
+        instance: 1,
+        ttl: TTL,
+        key: key.cloned(),
+        agreement: false,
+    }
+}
+
+fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
+    Machine::new(settings(member, key), None, SharedState::default(), now)
+}
 
 /// A store, and a state machine that is connected to it.
 struct Fixture {
@@ -30,18 +46,13 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let settings = Settings {
-            group: "edge".to_owned(),
-            member: "lb1".to_owned(),
-            identity: 1,
-            instance: 1,
-            ttl: TTL,
-            key: None,
-            agreement: false,
-        };
+        Self::with(None)
+    }
+
+    fn with(key: Option<&GroupKey>) -> Self {
         let now = Duration::from_secs(1);
         let mut fixture = Self {
-            machine: Machine::new(settings, None, SharedState::default(), now),
+            machine: machine("lb1", key, now),
             now,
             keys: BTreeMap::new(),
             revision: 1,
@@ -159,6 +170,122 @@ impl Fixture {
         self.now += time;
         self.machine.handle_time(self.now);
     }
+}
+
+/// With a group key, who can write to etcd neither returns to a former configuration nor uses up the versions.
+#[test]
+fn pointer_that_was_changed_in_etcd_is_not_used() {
+    const COMPLETE: &str = "/weir/edge/config/complete";
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    let first: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    let chunks = fixture.keys.clone();
+    fixture.publish(2, "# second\n");
+    fixture.run(|_| true);
+    let second: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    assert_eq!(fixture.published, [(1, Ok(1)), (2, Ok(2))]);
+    fixture.keys.extend(
+        chunks
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(CHUNKS)),
+    );
+    for (from, version, guard_ms) in [
+        (&first, 3, 0),
+        (&second, 3, 0),
+        (&second, u64::MAX, 0),
+        (&second, 3, 1),
+    ] {
+        let mut forged = from.clone();
+        (forged["version"], forged["guard_ms"]) = (version.into(), guard_ms.into());
+        fixture.put(CURRENT, &forged);
+        fixture.put(COMPLETE, &forged);
+        fixture.machine.handle(fixture.watched(), fixture.now);
+        fixture.run(|_| true);
+        assert_eq!(fixture.machine.status(fixture.now).version, 2, "{forged}");
+    }
+    // A made-up member has the highest version.
+    let lb9 =
+        serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
+    fixture.put("/weir/edge/member/lb9", &lb9);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.publish(3, "# third\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published.last(), Some(&(3, Ok(3))));
+    assert_eq!(fixture.machine.status(fixture.now).version, 3);
+    // The number of a version is not used again, although the pointer is gone.
+    fixture.publish(4, "# fourth\n");
+    fixture.run(|txn| !writes(txn, "/weir/edge/config/turn"));
+    fixture.keys.remove(CURRENT);
+    fixture.wait(Duration::from_secs(1));
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 3);
+    fixture.publish(5, "# fifth\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published[3..], [(4, Ok(4)), (5, Ok(5))]);
+}
+
+/// While the group key is replaced on one director after the other, none replaces the pointer of the others.
+#[test]
+fn pointer_of_another_group_key_stays_until_the_next_publication() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let new_key = GroupKey::new(b"the next key of the group").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    fixture.wait(TTL);
+    fixture.run(|_| true);
+    let stored = fixture.keys[CURRENT].clone();
+    let settings = settings("lb1", Some(&new_key));
+    let applied = Some((1, "# first\n".to_owned()));
+    fixture.machine = Machine::new(settings, applied, SharedState::default(), fixture.now);
+    fixture.machine.handle_time(fixture.now);
+    for _ in 0..30 {
+        fixture.wait(Duration::from_secs(1));
+        fixture.run(|_| true);
+    }
+    assert_eq!(fixture.keys[CURRENT], stored);
+    fixture.publish(2, "# second\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published, [(1, Ok(1)), (2, Ok(2))]);
+    assert_eq!(fixture.machine.status(fixture.now).version, 2);
+}
+
+/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others
+/// apply it then.
+#[test]
+fn pointer_of_an_earlier_version_gets_a_code() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    fixture.wait(TTL);
+    fixture.run(|_| true);
+    assert!(fixture.keys.contains_key("/weir/edge/config/complete"));
+    let signed: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    let mut unsigned = signed.clone();
+    unsigned.as_object_mut().expect("an object").remove("mac");
+    assert_ne!(signed, unsigned);
+    let stored = fixture.keys.clone();
+    fixture.put(CURRENT, &unsigned);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.keys[CURRENT].0, stored[CURRENT].0);
+
+    fixture.put(CURRENT, &unsigned);
+    fixture.keys.remove("/weir/edge/member/lb1");
+    fixture.machine = machine("lb2", Some(&key), fixture.now);
+    fixture.machine.handle_time(fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 0);
+    fixture.put(CURRENT, &signed);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 1);
 }
 
 fn assert_within_limits(txn: &Txn) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
+    Compare, Event, Facts, GroupKey, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
     RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
@@ -91,6 +91,7 @@ struct Simulation {
     bad_is_down: bool,
     /// The director that sees the good server down, if any, and since when this has been so.
     blind: (Option<usize>, Duration),
+    key: Option<GroupKey>,
 }
 
 fn key(number: u64) -> SharedKey {
@@ -136,6 +137,10 @@ impl Simulation {
             texts: BTreeMap::new(),
             bad_is_down: false,
             blind: (None, Duration::ZERO),
+            // Every fourth group has a key.
+            key: seed
+                .is_multiple_of(4)
+                .then(|| GroupKey::new(b"sixteen bytes or more").expect("a key")),
         };
         (0..DIRECTORS).for_each(|n| simulation.start(n));
         simulation
@@ -154,7 +159,7 @@ impl Simulation {
             identity: n as u64 + 1,
             instance,
             ttl: TTL,
-            key: None,
+            key: self.key.clone(),
             agreement: true,
         };
         let (applied, saved) = (director.applied.clone(), director.saved.clone());

@@ -195,7 +195,9 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         vrrp,
     )
         .hash(hasher);
-    (announce, sync, cluster.is_some()).hash(hasher);
+    // They decide which servers may be added to which pools.
+    let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
+    (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {
         let mut added: Vec<_> = desired.proxied_addresses().collect();
         added.sort_unstable();
@@ -203,7 +205,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     }
     for pool in pools {
         if services.iter().any(|service| service.pool == pool.name) {
-            pool.hash(hasher);
+            (pool, desired.is_published(pool.source)).hash(hasher);
         }
     }
 }
@@ -440,6 +442,36 @@ pool = "p"
         let refused = accepts(&mut restarted, &with(&own, "edge", &published("192.0.2.2")));
         let refused = refused.unwrap_err();
         assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
+    }
+
+    /// The limits on added servers are those of root's file, also with a text that is otherwise the same.
+    #[test]
+    fn limits_of_the_group_are_those_of_root() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = directory("limits");
+        let layer_4 = TEXT.split("[service.w]").next().unwrap();
+        let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
+        let own = format!("{GROUP}{own}");
+        write(&file, &own);
+        let mut policy = Policy::new(&file, &directory.0);
+        let published = published("192.0.2.1");
+        let good = weir_config::with_published(&own, "edge", &published);
+        let accepted = policy.accept(good.clone().into_bytes()).unwrap();
+        policy.set_active(accepted);
+        for other in [
+            good.replace("servers = [\"10.0.0.0/8\"]", "servers = [\"0.0.0.0/0\"]"),
+            good.replace("name = \"edge\"", "name = \"other\""),
+            format!("{own}{published}"),
+        ] {
+            assert_ne!(other, good);
+            let refused = policy.accept(other.clone().into_bytes()).unwrap_err();
+            assert!(
+                refused.contains("does not permit the daemon"),
+                "{other}: {refused}"
+            );
+        }
     }
 
     #[test]
