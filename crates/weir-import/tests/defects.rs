@@ -75,6 +75,15 @@ fn addresses_without_tracking_are_imported_as_such() {
     );
 }
 
+#[test]
+fn variables_that_are_not_set_are_reported() {
+    let text = "vrrp_instance v {\n interface eth0\n virtual_router_id 5\n priority ${_ENV WEIR_NOT_SET}\n \
+        virtual_ipaddress {\n 192.0.2.1/24\n }\n}\n";
+    let imported = checked(keepalived("keepalived.conf", text, &EmptyEnvironment));
+    let is_lost = |it: &String| it.contains("${_ENV WEIR_NOT_SET} is not set");
+    assert!(imported.losses.iter().any(is_lost), "{:?}", imported.losses);
+}
+
 fn checked(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);
