@@ -98,7 +98,7 @@ fn passes(command: &[String]) -> bool {
 }
 
 /// A module that fails unless the command line of its process lacks the password.
-const MODULE: &str = "open(my $in, '<', '/proc/self/cmdline') or exit 3; my $line = <$in>;\n\
+const MODULE: &str = "open(my $in, '<', '/proc/self/cmdline') or exit 3; local $/; my $line = <$in>;\n\
     exit(index($line, 'hunter2') < 0 ? 0 : 4);\n";
 
 #[test]
