@@ -1,4 +1,4 @@
-//! The OCF agent `ocf:weir:weir` for Pacemaker.
+//! Tests of the OCF agent `ocf:weir:weir` for Pacemaker.
 
 mod world;
 
@@ -33,7 +33,7 @@ impl Director {
     }
 
     fn parameters(&self) -> [(&'static str, String); 4] {
-        let text = |path: PathBuf| path.to_str().expect("plain").to_owned();
+        let text = |path: PathBuf| path.to_str().expect("path is valid UTF-8").to_owned();
         [
             ("binary", env!("CARGO_BIN_EXE_weir").to_owned()),
             ("config", text(self.config.clone())),
@@ -45,7 +45,7 @@ impl Director {
     fn act(&self, action: &str, level: &str) -> Output {
         let mut command = self
             .world
-            .command("director", agent().to_str().expect("plain"));
+            .command("director", agent().to_str().expect("path is valid UTF-8"));
         for (name, value) in self.parameters() {
             command.env(format!("OCF_RESKEY_{name}"), value);
         }
@@ -53,7 +53,7 @@ impl Director {
         command
             .env("OCF_CHECK_LEVEL", level)
             .output()
-            .expect("the agent runs")
+            .expect("run the agent")
     }
 
     fn expect(&self, action: &str, level: &str, code: i32) {
@@ -72,7 +72,7 @@ impl Director {
             .args(["--runtime-dir", &runtime_dir, "--pin-dir", &pin_dir])
             .args(arguments)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         assert!(output.status.success(), "{output:?}");
     }
 }
@@ -84,7 +84,7 @@ impl Drop for Director {
 }
 
 #[test]
-fn tester_finds_no_defect() {
+fn ocf_tester_reports_no_error() {
     if !privileged() {
         return;
     }
@@ -94,7 +94,7 @@ fn tester_finds_no_defect() {
     for (name, value) in director.parameters() {
         command.args(["-o", &format!("{name}={value}")]);
     }
-    let output = command.arg(agent()).output().expect("ocf-tester runs");
+    let output = command.arg(agent()).output().expect("run ocf-tester");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && text.contains("passed all tests"),
@@ -103,7 +103,7 @@ fn tester_finds_no_defect() {
 }
 
 #[test]
-fn states_have_the_codes_of_the_standard() {
+fn actions_return_exit_codes_of_the_standard() {
     if !privileged() {
         return;
     }
@@ -122,25 +122,29 @@ fn states_have_the_codes_of_the_standard() {
     director.expect("monitor", "20", SUCCESS);
     director.expect("reload", "0", SUCCESS);
     director.expect("reload-agent", "0", SUCCESS);
-    // A broken file changes nothing.
-    let valid = std::fs::read_to_string(&director.config).expect("the file");
-    std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("written");
+    // An invalid file changes nothing.
+    let valid = std::fs::read_to_string(&director.config).expect("read the file");
+    std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
     director.expect("validate-all", "0", CONFIGURED);
     director.expect("reload", "0", CONFIGURED);
     director.expect("monitor", "10", SUCCESS);
-    std::fs::write(&director.config, valid).expect("written");
+    std::fs::write(&director.config, valid).expect("write the file");
     director.expect("stop", "0", SUCCESS);
     director.expect("monitor", "0", NOT_RUNNING);
     let left = std::fs::read_dir(director.world.pin_dir("director"));
-    assert!(left.map_or(0, Iterator::count) == 0, "programs are left");
+    assert!(
+        left.map_or(0, Iterator::count) == 0,
+        "BPF programs must be removed"
+    );
 }
 
 #[test]
-fn metadata_names_what_the_version_of_the_standard_has() {
+fn metadata_contains_only_actions_of_the_standards_version() {
     let metadata = |minor: &str| {
         let mut command = Command::new(agent());
         let command = command.arg("meta-data").env("OCF_RA_VERSION_MINOR", minor);
-        String::from_utf8(command.output().expect("the agent runs").stdout).expect("text")
+        String::from_utf8(command.output().expect("run the agent").stdout)
+            .expect("text is valid UTF-8")
     };
     assert!(!metadata("0").contains("reload-agent"));
     let new = metadata("1");
