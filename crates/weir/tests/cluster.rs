@@ -197,6 +197,7 @@ impl Group {
         self.world.path(&format!("state-{}", DIRECTORS[n]))
     }
 
+    /// Starts all directors and waits until each of them reports all others as present.
     fn start_all(&mut self) {
         for n in 0..self.directors.len() {
             self.start(n);
@@ -207,6 +208,7 @@ impl Group {
         }
     }
 
+    /// Stops a director with SIGTERM.
     fn stop(&mut self, n: usize) {
         if let Some(mut child) = self.directors[n].take() {
             let pid = rustix::process::Pid::from_child(&child);
@@ -221,6 +223,7 @@ impl Group {
         command.args(arguments).output().expect("run weir")
     }
 
+    /// Runs `weir ARGUMENTS` on a director and asserts that it succeeds. Returns its output.
     fn succeed(&self, n: usize, arguments: &[&str]) -> String {
         let output = self.weir(n, arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -233,16 +236,19 @@ impl Group {
         serde_json::from_slice(&self.weir(n, &["status", "--json"]).stdout).unwrap_or_default()
     }
 
+    /// Returns the part about the group from a director's status.
     fn group(&self, n: usize) -> Value {
         self.status(n)["cluster"].clone()
     }
 
+    /// Returns the number of members that a director reports as present.
     fn present(&self, n: usize) -> usize {
         let group = self.group(n);
         let members = group["members"].as_array().cloned().unwrap_or_default();
         members.iter().filter(|it| it["state"] == "present").count()
     }
 
+    /// Publishes a configuration from a director.
     fn publish(&self, n: usize, text: &str, guard: &str) -> Output {
         let path = self.world.path("published.toml");
         fs::write(&path, text).expect("write the file");
@@ -250,6 +256,7 @@ impl Group {
         self.weir(n, &["cluster", "publish", &path, "--guard", guard])
     }
 
+    /// Sends a request to a port of a director. Returns whether it succeeds.
     fn get(&self, n: usize, port: u16) -> bool {
         let address = format!("http://10.71.0.{}:{port}/name", host_number(n));
         self.world.get(&address).is_ok()

@@ -20,12 +20,12 @@ fn config() -> String {
 
 const VIP: &str = "10.71.0.99";
 
-fn reaches(world: &World) -> bool {
+fn is_reachable(world: &World) -> bool {
     let line = format!("curl -s -o /dev/null -m 1 http://{VIP}/name");
     world.output("client", &line).status.success()
 }
 
-fn repaired(world: &World, what: &str) -> u64 {
+fn repair_count(world: &World, what: &str) -> u64 {
     let label = format!("weir_drift_repaired_total{{what=\"{what}\"}} ");
     let metrics = world.metrics();
     let line = metrics.lines().find_map(|line| line.strip_prefix(&label));
@@ -36,19 +36,22 @@ fn repaired(world: &World, what: &str) -> u64 {
 /// Changes an object and waits until it is restored. Asserts that clients are served, and that the repair is counted
 /// and logged once.
 fn assert_restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
-    assert!(reaches(world), "before {words}");
-    let (before, printed) = (repaired(world, what), world.log().matches(words).count());
+    assert!(is_reachable(world), "before {words}");
+    let (before, printed) = (
+        repair_count(world, what),
+        world.log().matches(words).count(),
+    );
     break_it();
     let began = Instant::now();
-    wait_for(words, TIMEOUT, || repaired(world, what) > before);
+    wait_for(words, TIMEOUT, || repair_count(world, what) > before);
     wait_for(
         &format!("clients are served after {words}"),
         TIMEOUT,
-        || reaches(world),
+        || is_reachable(world),
     );
     println!("{words}: restored within {:?}", began.elapsed());
     assert_eq!(
-        repaired(world, what),
+        repair_count(world, what),
         before + 1,
         "{words}: {}",
         world.log()
@@ -121,7 +124,7 @@ fn drifted_objects_are_restored() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let mut load = Load::on(&world);
 
     assert_restored(&world, "program", "restored a program", || {
@@ -185,7 +188,7 @@ fn large_table_elements_are_restored() {
         config(),
         listen.join(", ")
     ));
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let mut load = Load::on(&world);
     let map = pin(&world, "weir_listeners");
     let key = |port: u16| {
@@ -296,7 +299,7 @@ fn replaced_program_is_restored() {
     let mut world = World::with_mode(1, Some("xdp"));
     world.start_nginx(64);
     let keeper = world.start_director(&config());
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let source = world.path("other.c");
     std::fs::write(
         &source,

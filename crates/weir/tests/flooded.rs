@@ -129,7 +129,7 @@ impl Drop for Hub {
     }
 }
 
-fn only_the_addressed_director_forwards(attach: &str) {
+fn assert_only_addressed_director_forwards(attach: &str) {
     if !privileged() {
         return;
     }
@@ -152,10 +152,10 @@ fn only_the_addressed_director_forwards(attach: &str) {
 
 #[test]
 fn only_the_addressed_director_forwards_at_tc() {
-    only_the_addressed_director_forwards("tc");
+    assert_only_addressed_director_forwards("tc");
 }
 
 #[test]
 fn only_the_addressed_director_forwards_in_xdp() {
-    only_the_addressed_director_forwards("xdp");
+    assert_only_addressed_director_forwards("xdp");
 }

@@ -32,7 +32,7 @@ fn config(order: &[usize], pool: &str, check: &str) -> String {
 const HTTP: &str =
     "kind = \"http\"\npath = \"/name\"\nexpect = { status = 200, body = \"server\" }";
 
-fn prepared(servers: usize) -> World {
+fn prepared_world(servers: usize) -> World {
     let mut world = World::new(servers);
     world.start_nginx(32 << 20);
     let vip = Family::V4.vip().to_string();
@@ -94,7 +94,7 @@ fn dead_server_is_removed_and_returns_under_load() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(3);
+    let mut world = prepared_world(3);
     let notified = world.path("notified");
     let notify = format!(
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
@@ -166,7 +166,7 @@ fn restart_and_reload_keep_dead_server_out() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(3);
+    let mut world = prepared_world(3);
     // `start = "up"` would make the server usable until two probes have failed.
     let check = format!("{HTTP}\nstart = \"up\"");
     let mut pid = world.start_director(&config(&[0, 1, 2], "", &check));
@@ -201,7 +201,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     world.start_director(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
     let server = format!("web/{}", Family::V4.server(0));
@@ -225,7 +225,7 @@ fn failed_check_applies_on_remove() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     world.start_nginx_on("server0", 7, ":8081");
     let check = "kind = \"http\"\nport = 8081\npath = \"/name\"\non_failure = \"remove\"";
     world.start_director(&config(&[0], "on_remove = \"reset\"", check));
@@ -268,7 +268,7 @@ fn notify_programs_run_for_pools_and_services() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     let notified = world.path("notified");
     let program = world.path("tell");
     let script = format!(

@@ -70,6 +70,7 @@ impl Fixture {
         Client::start(&self.world, &self.cgroup)
     }
 
+    /// Returns the active connections of each server of a service.
     fn active(&self, service: &str) -> Vec<u64> {
         let status = self.world.status();
         let services = status["services"].as_array().expect("services is an array");
@@ -87,6 +88,7 @@ impl Fixture {
             .collect()
     }
 
+    /// Returns the active connections of all servers of a service.
     fn sum(&self, service: &str) -> u64 {
         self.active(service).iter().sum()
     }
@@ -147,16 +149,19 @@ impl Client {
         }
     }
 
+    /// Sends a command to the client program.
     fn order(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("write to the client");
     }
 
+    /// Reads the client program's answer to a command.
     fn answer(&mut self) -> Value {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("read an answer");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
+    /// Sends a command to the client program and returns its answer.
     fn call(&mut self, line: &str) -> Value {
         self.order(line);
         self.answer()

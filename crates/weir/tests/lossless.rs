@@ -19,7 +19,7 @@ fn config(weight: u32) -> String {
     )
 }
 
-fn prepared() -> World {
+fn prepared_world() -> World {
     prepared_for(None)
 }
 
@@ -150,7 +150,7 @@ fn invalid_file_changes_nothing() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     world.start_director(&config(1));
     let before = world.status();
     let path = world.write_config("[pool.web]\nservers = [\"10.0.0.300\"]\n[servce.x]\n");
@@ -273,7 +273,7 @@ fn two_directors_do_not_interfere() {
     if !privileged() {
         return;
     }
-    let (mut one, mut two) = (prepared(), prepared());
+    let (mut one, mut two) = (prepared_world(), prepared_world());
     one.start_director(&config(1));
     let pid = two.start_director(&config(1));
     let url = format!("http://{}/name", Family::V4.vip());

@@ -78,12 +78,12 @@ fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String>
     (0..count).map(fetch).collect()
 }
 
-fn both() -> BTreeSet<String> {
+fn both_servers() -> BTreeSet<String> {
     ["server0", "server1"].map(str::to_owned).into()
 }
 
-fn serves(world: &World, vip: std::net::IpAddr) {
-    assert_eq!(answers(world, vip, 4), both(), "{vip}");
+fn assert_serves(world: &World, vip: std::net::IpAddr) {
+    assert_eq!(answers(world, vip, 4), both_servers(), "{vip}");
     let body = world.get(&format!("http://{}/big", bracketed(vip)));
     assert_eq!(
         body.expect("download the file"),
@@ -120,8 +120,8 @@ fn marked_packets_are_balanced_under_nat() {
     let text = config("nat", "snat = true\n");
     let pid = world.start_director(&text);
     for family in BOTH {
-        serves(&world, family.vip());
-        serves(&world, routed(family));
+        assert_serves(&world, family.vip());
+        assert_serves(&world, routed(family));
     }
     let status = world.status();
     assert_eq!(status["services"][0]["listen"][0], "fwmark/7", "{status:#}");
@@ -137,11 +137,11 @@ fn marked_packets_are_balanced_under_nat() {
 
     world.kill_director(pid);
     for family in BOTH {
-        serves(&world, family.vip());
+        assert_serves(&world, family.vip());
     }
     let pid = world.start_director(&text);
     for family in BOTH {
-        serves(&world, family.vip());
+        assert_serves(&world, family.vip());
     }
     let during = network(&world);
     assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
@@ -149,7 +149,7 @@ fn marked_packets_are_balanced_under_nat() {
     // Without the services, no packet is routed to the device. After they are added again, all are.
     world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     world.reload(&text);
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
     world.kill_director(pid);
     world.run_weir(&["clean"]);
     assert_eq!(network(&world), before);
@@ -173,8 +173,8 @@ fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
     world.prepare_servers(&arguments);
     world.start_director(&config(forward, more));
     for family in BOTH {
-        serves(&world, family.vip());
-        serves(&world, routed(family));
+        assert_serves(&world, family.vip());
+        assert_serves(&world, routed(family));
     }
 }
 
@@ -239,7 +239,11 @@ fn ipvsadm_mark_groups_ports_of_client() {
             let server = bracketed(family.server(n));
             ipvsadm(&format!("-a -f 7{six} -r {server}:0 -m"));
         }
-        assert_eq!(answers(&world, family.vip(), 4), both(), "{family:?}");
+        assert_eq!(
+            answers(&world, family.vip(), 4),
+            both_servers(),
+            "{family:?}"
+        );
         ipvsadm(&format!("-E -f 7{six} -s rr -p 600"));
         for vip in [family.vip(), routed(family)] {
             let found = answers(&world, vip, 4);
@@ -341,7 +345,7 @@ fn mark_rules_routes_and_devices_are_restored() {
     }
     let mut world = prepared();
     let pid = world.start_director(&config("nat", "snat = true\n"));
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
     let at_first = network(&world);
     let exit = at_first
         .split_whitespace()
@@ -354,8 +358,8 @@ fn mark_rules_routes_and_devices_are_restored() {
         assert!(output.status.success(), "{line}: {output:?}");
         wait_for(line, TIMEOUT, || world.status()["drift"]["marks"] == count);
         for family in BOTH {
-            serves(&world, family.vip());
-            serves(&world, routed(family));
+            assert_serves(&world, family.vip());
+            assert_serves(&world, routed(family));
         }
         assert_eq!(
             world.log().matches("the route of marked packets").count(),
@@ -377,5 +381,5 @@ fn mark_rules_routes_and_devices_are_restored() {
     wait_for("after a restart", TIMEOUT, || {
         world.status()["drift"]["marks"] == 1
     });
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
 }

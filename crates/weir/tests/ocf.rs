@@ -42,7 +42,7 @@ impl Director {
         ]
     }
 
-    fn act(&self, action: &str, level: &str) -> Output {
+    fn run_action(&self, action: &str, level: &str) -> Output {
         let mut command = self
             .world
             .command("director", agent().to_str().expect("path is valid UTF-8"));
@@ -56,8 +56,8 @@ impl Director {
             .expect("run the agent")
     }
 
-    fn expect(&self, action: &str, level: &str, code: i32) {
-        let output = self.act(action, level);
+    fn assert_exit_code(&self, action: &str, level: &str, code: i32) {
+        let output = self.run_action(action, level);
         assert_eq!(
             output.status.code(),
             Some(code),
@@ -79,7 +79,7 @@ impl Director {
 
 impl Drop for Director {
     fn drop(&mut self) {
-        self.act("stop", "0");
+        self.run_action("stop", "0");
     }
 }
 
@@ -108,29 +108,29 @@ fn actions_return_exit_codes_of_the_standard() {
         return;
     }
     let director = Director::new();
-    director.expect("monitor", "0", NOT_RUNNING);
-    director.expect("stop", "0", SUCCESS);
-    director.expect("start", "0", SUCCESS);
-    director.expect("start", "0", SUCCESS);
+    director.assert_exit_code("monitor", "0", NOT_RUNNING);
+    director.assert_exit_code("stop", "0", SUCCESS);
+    director.assert_exit_code("start", "0", SUCCESS);
+    director.assert_exit_code("start", "0", SUCCESS);
     for level in ["0", "10", "20"] {
-        director.expect("monitor", level, SUCCESS);
+        director.assert_exit_code("monitor", level, SUCCESS);
     }
     director.weir(&["server", "p/10.0.0.5", "drain"]);
-    director.expect("monitor", "10", SUCCESS);
-    director.expect("monitor", "20", DEGRADED);
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    director.assert_exit_code("monitor", "20", DEGRADED);
     director.weir(&["server", "p/10.0.0.5", "ready"]);
-    director.expect("monitor", "20", SUCCESS);
-    director.expect("reload", "0", SUCCESS);
-    director.expect("reload-agent", "0", SUCCESS);
+    director.assert_exit_code("monitor", "20", SUCCESS);
+    director.assert_exit_code("reload", "0", SUCCESS);
+    director.assert_exit_code("reload-agent", "0", SUCCESS);
     // An invalid file changes nothing.
     let valid = std::fs::read_to_string(&director.config).expect("read the file");
     std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
-    director.expect("validate-all", "0", CONFIGURED);
-    director.expect("reload", "0", CONFIGURED);
-    director.expect("monitor", "10", SUCCESS);
+    director.assert_exit_code("validate-all", "0", CONFIGURED);
+    director.assert_exit_code("reload", "0", CONFIGURED);
+    director.assert_exit_code("monitor", "10", SUCCESS);
     std::fs::write(&director.config, valid).expect("write the file");
-    director.expect("stop", "0", SUCCESS);
-    director.expect("monitor", "0", NOT_RUNNING);
+    director.assert_exit_code("stop", "0", SUCCESS);
+    director.assert_exit_code("monitor", "0", NOT_RUNNING);
     let left = std::fs::read_dir(director.world.pin_dir("director"));
     assert!(
         left.map_or(0, Iterator::count) == 0,

@@ -43,7 +43,7 @@ fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), printed(&output))
 }
 
-fn fetches(world: &World) -> Result<Vec<u8>, String> {
+fn fetch(world: &World) -> Result<Vec<u8>, String> {
     world.get_within(3, &format!("http://{}/name", Family::V4.vip()))
 }
 
@@ -87,7 +87,7 @@ fn rolled_back_reload_breaks_no_nat_client() {
     let mut after = None;
     let mut requests = 0;
     while after.is_none_or(|end: u32| requests < end) {
-        fetches(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
+        fetch(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
         requests += 1;
         if after.is_none()
             && reload
@@ -110,7 +110,7 @@ fn drain_waits_for_open_flows_but_not_closed_ones() {
     }
     let world = nat_world("");
     for _ in 0..4 {
-        fetches(&world).expect("receive an answer");
+        fetch(&world).expect("receive an answer");
     }
     let name = format!("web/{}", Family::V4.server(0));
     let other = format!("web/{}", Family::V4.server(1));
@@ -175,7 +175,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     world.prepare_direct_servers(&vip);
     world.start_director(&config("direct", ""));
     for _ in 0..4 {
-        fetches(&world).expect("receive an answer");
+        fetch(&world).expect("receive an answer");
     }
     for n in 0..2 {
         let name = format!("web/{}", Family::V4.server(n));
@@ -350,7 +350,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         return;
     }
     let world = nat_world("");
-    fetches(&world).expect("receive an answer");
+    fetch(&world).expect("receive an answer");
     let hung = world.stop_daemon();
     let requests = world
         .weir("director")

@@ -27,7 +27,7 @@ fn servers(family: Family, weights: &[u32]) -> String {
     tables.collect::<Vec<_>>().join(", ")
 }
 
-fn prepared() -> World {
+fn prepared_world() -> World {
     let mut world = World::new(3);
     world.start_nginx(1024);
     for n in 0..3 {
@@ -62,7 +62,7 @@ fn assert_client_keeps_its_server(family: Family) {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     let persistent = "persistence = { timeout = \"10m\", netmask = 24, netmask6 = 64 }";
     let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = answering(&world, family, 80);
@@ -126,7 +126,7 @@ fn readded_server_regains_its_clients() {
         return;
     }
     let (family, persistent) = (Family::V4, "persistence = true");
-    let mut world = prepared();
+    let mut world = prepared_world();
     world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = answering(&world, family, 80);
     let without = (0..3)
@@ -198,7 +198,7 @@ fn sorry_server_takes_over() {
         return;
     }
     let family = Family::V4;
-    let world = &mut prepared();
+    let world = &mut prepared_world();
     let text = |weight: u32| {
         format!(
             "{}sorry = \"{}\"\n[service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n",
@@ -229,7 +229,7 @@ fn upper_threshold_limits_connections() {
         return;
     }
     let family = Family::V4;
-    let world = &mut prepared();
+    let world = &mut prepared_world();
     let text = |first: u32, second: u32| {
         format!(
             "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"wlc\"\nservers = [\

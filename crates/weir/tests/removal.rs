@@ -21,7 +21,7 @@ fn config(on_remove: &str, servers: &str) -> String {
     )
 }
 
-fn prepared(big_bytes: usize) -> World {
+fn prepared_world(big_bytes: usize) -> World {
     let mut world = World::new(2);
     world.start_nginx(big_bytes);
     world.prepare_direct_servers(&Family::V4.vip());
@@ -53,7 +53,7 @@ fn slow_download(world: &World) -> Child {
 /// Starts a download from the first server, and then replaces this server by the second one. Returns curl's output, and
 /// whether the download is complete.
 fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, bool) {
-    let mut world = prepared(12 * MIB);
+    let mut world = prepared_world(12 * MIB);
     world.start_director(&config(on_remove, "\"10.71.0.20\""));
     let curl = slow_download(&world);
     let after = config(on_remove, "\"10.71.0.21\"");
@@ -241,11 +241,11 @@ fn reschedule_moves_flows_to_another_server() {
 }
 
 #[test]
-fn weight_zero_keeps_flows_and_accepts_none() {
+fn weight_zero_keeps_flows_but_accepts_none() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(12 * MIB);
+    let mut world = prepared_world(12 * MIB);
     world.start_director(&config("keep", "\"10.71.0.20\""));
     let curl = slow_download(&world);
     world.reload(&config(
@@ -270,7 +270,7 @@ fn overrides_survive_restarts() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1024);
+    let mut world = prepared_world(1024);
     let text = config("keep", "\"10.71.0.20\", \"10.71.0.21\"");
     let mut pid = world.start_director(&text);
     let first = || Family::V4.server(0);

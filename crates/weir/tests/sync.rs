@@ -265,7 +265,7 @@ impl Held {
     }
 
     /// Sends another request. Returns whether the same server answers.
-    fn continues(&mut self) -> bool {
+    fn is_still_served(&mut self) -> bool {
         answer(&mut self.stream).is_some_and(|server| server == self.server)
     }
 }
@@ -304,7 +304,10 @@ fn kept(plan: Plan) -> usize {
         });
     }
     pair.move_to("second", Some("director"));
-    let continued = held.iter_mut().map(|it| usize::from(it.continues())).sum();
+    let continued = held
+        .iter_mut()
+        .map(|it| usize::from(it.is_still_served()))
+        .sum();
     // New connections must be served, so that failures of old ones are not caused by a broken network.
     assert_eq!(pair.hold(4).len(), 4);
     continued
@@ -363,7 +366,7 @@ fn maglev_connections_continue_after_a_change_of_servers() {
     pair.move_to("second", Some("director"));
     let continued = held
         .iter_mut()
-        .map(|it| usize::from(it.continues()))
+        .map(|it| usize::from(it.is_still_served()))
         .sum::<usize>();
     assert_eq!(continued, HELD_CONNECTIONS);
 }
@@ -384,7 +387,7 @@ fn director_that_starts_later_receives_all_flows() {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
     pair.move_to("second", Some("director"));
-    assert!(held.iter_mut().all(Held::continues));
+    assert!(held.iter_mut().all(Held::is_still_served));
     wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });

@@ -37,9 +37,7 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
     }
     assert_eq!(seen.len(), 2, "both servers must answer: {seen:?}");
 
-    let big = world
-        .get(&format!("{url}/big"))
-        .expect("download the large file");
+    let big = world.get(&format!("{url}/big")).expect("download");
     let expected = std::fs::read(world.path("big")).expect("read the original");
     assert!(
         big == expected,
@@ -59,7 +57,7 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
         let payload = vec![b'x'; length];
         let answer = world
             .udp_exchange(echo, payload.clone())
-            .expect("receive the echo");
+            .expect("receive echo");
         assert_eq!(
             &answer[1..],
             payload.as_slice(),
@@ -83,15 +81,11 @@ fn assert_carries_traffic(world: &mut World, family: Family) {
         );
     }
     let refused = world.packets("drop_too_big");
-    wait_for(
-        "the upload over the path with a small MTU",
-        Duration::from_secs(15),
-        || {
-            let received = world.upload(sink, MIB).expect("upload");
-            assert_eq!(received, upload_digest(MIB));
-            world.packets("drop_too_big") > refused
-        },
-    );
+    wait_for("upload with small MTU", Duration::from_secs(15), || {
+        let received = world.upload(sink, MIB).expect("upload");
+        assert_eq!(received, upload_digest(MIB));
+        world.packets("drop_too_big") > refused
+    });
 
     let status = world.status();
     let servers = status["services"][0]["servers"]

@@ -60,6 +60,7 @@ impl Browser {
         browser
     }
 
+    /// Sends a WebDriver command of the session. Returns its value.
     pub fn post(&self, path: &str, body: &Value) -> Value {
         let kind = [
             "-H",
@@ -88,6 +89,7 @@ impl Browser {
         value
     }
 
+    /// Opens a page.
     pub fn open(&self, page: &str) {
         self.post("/url", &json!({"url": page}));
     }
@@ -97,6 +99,7 @@ impl Browser {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
+    /// Runs a script repeatedly until it returns a true value, and returns the value.
     pub fn until(&self, what: &str, script: &str) -> Value {
         let started = Instant::now();
         loop {

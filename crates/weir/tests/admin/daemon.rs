@@ -23,6 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 pub struct Answer(pub String);
 
 impl Answer {
+    /// Returns the status code.
     pub fn code(&self) -> u16 {
         let code = self.0.split(' ').nth(1).and_then(|code| code.parse().ok());
         code.unwrap_or_else(|| panic!("no status: {}", self.0))
@@ -132,6 +133,7 @@ impl AdminDaemon {
         self.directory.join("weir.toml")
     }
 
+    /// Returns the daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
@@ -186,6 +188,7 @@ impl AdminDaemon {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
+    /// Sends a request, with a token if given. Returns the response.
     pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
         let token = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
@@ -197,10 +200,12 @@ impl AdminDaemon {
         )))
     }
 
+    /// Sends a GET request. Returns the response as text.
     pub fn get(&self, path: &str, token: Option<&str>) -> String {
         self.fetch("GET", path, token, "").0
     }
 
+    /// Sends a POST request. Returns the response as text.
     pub fn post(&self, path: &str, token: Option<&str>, body: &str) -> String {
         self.fetch("POST", path, token, body).0
     }

@@ -15,6 +15,7 @@ use super::*;
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
 
+/// Returns a configuration to publish, with a service on port 80 and one under `nat` on port 8080.
 pub(super) fn published(forward: &str, servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
     let service = |name: &str, forward: &str, port: u16| {
@@ -32,6 +33,7 @@ pub(super) fn published(forward: &str, servers: &[&str]) -> String {
 }
 
 impl Group {
+    /// Starts a group whose directors have no local services.
     pub(super) fn layer4(etcd: usize, directors: usize, servers: usize) -> Self {
         let mut group = Self::with(etcd, directors, servers, false);
         group.is_bare = true;

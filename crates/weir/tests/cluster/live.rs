@@ -48,6 +48,7 @@ struct Counts {
     failed: u64,
 }
 
+/// Returns the address of the published service.
 fn to() -> SocketAddr {
     SocketAddr::new(
         VIP.parse::<Ipv4Addr>().expect("parse the address").into(),
@@ -193,6 +194,7 @@ impl Generator {
         }
     }
 
+    /// Sends the messages of one round.
     fn round(&mut self, number: usize) {
         let flow = number % DATAGRAM_FLOWS;
         let (socket, sent, _) = &mut self.datagrams[flow];

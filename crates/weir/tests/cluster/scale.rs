@@ -207,6 +207,7 @@ fn assert_atomic(group: &Group) {
     }
 }
 
+/// Returns the number of configuration chunks in etcd.
 fn chunk_count(group: &Group) -> usize {
     let prefix = "/weir/edge/config/chunk/";
     let keys = group.etcdctl(&["get", "--prefix", "--keys-only", prefix]);

@@ -8,6 +8,7 @@ use super::{Group, SERVERS, TIMEOUT, config, privileged, wait_for};
 const PASSWORD: &str = "password of weir";
 
 impl Group {
+    /// Returns the URL scheme of etcd.
     pub(super) fn scheme(&self) -> &'static str {
         match self.is_secured {
             true => "https://",
@@ -93,6 +94,7 @@ impl Group {
         )
     }
 
+    /// Runs etcdctl as etcd's root user and asserts that it succeeds. Returns its output.
     fn as_root(&self, arguments: &[&str]) -> String {
         let output = self.etcdctl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -117,6 +119,7 @@ impl Group {
         }
     }
 
+    /// Returns the error of the group's connection to etcd, as reported by a director.
     fn error(&self, n: usize) -> String {
         let group = self.group(n);
         group["error"].as_str().unwrap_or_default().to_owned()

@@ -32,7 +32,7 @@ fn server<'a>(status: &'a Value, pool: &str) -> &'a Value {
         .unwrap_or_else(|| panic!("{pool} is not in {status:#}"))
 }
 
-fn is(status: &Value, pool: &str, state: &str, probe: &str) -> bool {
+fn has_state_and_probe(status: &Value, pool: &str, state: &str, probe: &str) -> bool {
     let server = server(status, pool);
     let results = server["checks"][0]["results"].as_str();
     server["state"] == state && results.is_some_and(|it| it.ends_with(probe))
@@ -48,9 +48,9 @@ fn routed_pools_show_their_probes_and_reasons() {
     world.start_director(&config());
     wait_for("probes of every pool", TIMEOUT, || {
         let status = world.status();
-        is(&status, "green", "up", "++")
-            && is(&status, "blue", "down", "--")
-            && is(&status, "dead", "down", "--")
+        has_state_and_probe(&status, "green", "up", "++")
+            && has_state_and_probe(&status, "blue", "down", "--")
+            && has_state_and_probe(&status, "dead", "down", "--")
     });
     let dead = format!("{}:8009: connection refused", Family::V4.server(0));
     let status = world.status();

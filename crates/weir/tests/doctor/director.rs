@@ -6,7 +6,7 @@ fn doctor_with(path: &std::path::Path) -> [&str; 3] {
     ["doctor", "-c", path.to_str().expect("path is valid UTF-8")]
 }
 
-fn rules(world: &World, text: &str) {
+fn load_rules(world: &World, text: &str) {
     let path = world.path("rules.nft");
     std::fs::write(&path, text).expect("write the file");
     run_shell(world, "director", &format!("nft -f {}", path.display()));
@@ -47,7 +47,7 @@ fn director_firewall_rules_are_reported() {
 
     let input = "chain input {\n type filter hook input priority 0; policy drop;\n";
     let states = "ct state established,related accept\n";
-    rules(
+    load_rules(
         &world,
         &format!("table inet filter {{\n{input} {states} }}\n}}"),
     );
@@ -62,7 +62,7 @@ fn director_firewall_rules_are_reported() {
     wait_for_no_findings(&world, &doctor);
 
     run_shell(&world, "director", "nft flush ruleset");
-    rules(
+    load_rules(
         &world,
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
@@ -78,7 +78,7 @@ fn director_firewall_rules_are_reported() {
 
     run_shell(&world, "director", "nft flush ruleset");
     let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
-    rules(&world, &format!("table inet filter {{\n{output}\n}}"));
+    load_rules(&world, &format!("table inet filter {{\n{output}\n}}"));
     wait_for("a server that its check calls down", TIMEOUT, down);
     assert_fixed_by_command(
         &world,
@@ -109,7 +109,7 @@ fn layer_4_traffic_bypasses_the_firewall() {
         .map(chain)
         .concat();
     wait_for_no_findings(&world, &doctor);
-    rules(&world, &format!("table ip filter {{\n{all}}}"));
+    load_rules(&world, &format!("table ip filter {{\n{all}}}"));
     assert!(serves(&world));
     let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
@@ -129,7 +129,7 @@ fn marked_packets_pass_forward_chains() {
         "table ip steer {{\n chain in {{\n type filter hook prerouting priority mangle;\n\
          ip daddr {vip} tcp dport 80 meta mark set 7\n }}\n}}\n"
     );
-    rules(&world, &marking);
+    load_rules(&world, &marking);
     let text = config("direct").replace(&format!("{vip}:80"), "fwmark/7");
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
@@ -138,7 +138,7 @@ fn marked_packets_pass_forward_chains() {
     wait_for_no_findings(&world, &doctor);
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
-    rules(
+    load_rules(
         &world,
         &format!("table ip filter {{\n {forward} drop;\n }}\n}}\n"),
     );
@@ -153,7 +153,7 @@ fn marked_packets_pass_forward_chains() {
 
     // Replies go directly to the client, so packets are invalid for conntrack, and the rules drop them.
     run_shell(&world, "director", "nft delete table ip filter");
-    rules(
+    load_rules(
         &world,
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );

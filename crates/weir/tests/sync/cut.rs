@@ -86,7 +86,7 @@ fn broken(plan: Plan, count: usize) -> (usize, usize) {
     let lost = |kept: usize| count - kept;
     let idle = held
         .iter_mut()
-        .map(|it| usize::from(Held::continues(it)))
+        .map(|it| usize::from(Held::is_still_served(it)))
         .sum();
     let complete = downloads
         .iter_mut()

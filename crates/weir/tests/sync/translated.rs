@@ -92,7 +92,7 @@ fn directors_assign_different_source_ports_concurrently() {
         "server0",
         &format!("route replace {SNAT}/32 via 10.0.0.4 table 101"),
     );
-    let kept = held.iter_mut().map(|it| usize::from(it.continues()));
+    let kept = held.iter_mut().map(|it| usize::from(it.is_still_served()));
     assert_eq!(kept.sum::<usize>(), 2 * HELD_CONNECTIONS);
     assert_eq!(pair.hold(4).len(), 4);
 }
@@ -160,6 +160,6 @@ fn replies_of_received_flows_are_translated_without_forwarding() {
     silent
         .read_exact(&mut [0; 20])
         .expect("read lines through the second director");
-    let kept = held.iter_mut().map(|it| usize::from(it.continues()));
+    let kept = held.iter_mut().map(|it| usize::from(it.is_still_served()));
     assert_eq!(kept.sum::<usize>(), HELD_CONNECTIONS);
 }

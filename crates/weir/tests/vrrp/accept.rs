@@ -80,7 +80,7 @@ fn prepare(pair: &mut Pair) {
     start_servers(pair);
 }
 
-fn with(accept: bool) -> String {
+fn config_with_accept(accept: bool) -> String {
     let more = format!(
         "accept = {accept}\nexcluded_addresses = [\"{VIP_V6}/64\", \"{BALANCED}/32\"]\n\
          [pool.web]\nservers = [\"10.0.0.4\"]\n\
@@ -96,7 +96,7 @@ fn director_without_accept_serves_only_services() {
     }
     let mut pair = Pair::new();
     prepare(&mut pair);
-    pair.start("director", &with(false));
+    pair.start("director", &config_with_accept(false));
     pair.wait_for_holder("director");
     pair.wait_for("the service of the proxy", || {
         first_byte(&pair, &format!("{VIP}:8080")) == Some(b'p')
@@ -123,17 +123,17 @@ fn director_without_accept_serves_only_services() {
     );
 
     // A reload changes the setting in both directions, and a filter that another program removed is added again.
-    pair.reload("director", &with(true));
+    pair.reload("director", &config_with_accept(true));
     pair.wait_for("an answer", || answers_ping(&pair, VIP));
     assert!(answers_ping(&pair, VIP_V6) && !has_filter(&pair));
-    pair.reload("director", &with(false));
+    pair.reload("director", &config_with_accept(false));
     pair.wait_for("no answer", || !answers_ping(&pair, VIP));
     assert!(has_filter(&pair));
     super::world::sh(&format!(
         "ip netns exec {} nft flush ruleset",
         pair.world.namespace("director")
     ));
-    pair.reload("director", &with(false));
+    pair.reload("director", &config_with_accept(false));
     pair.wait_for("the filter", || has_filter(&pair));
 
     // The filter is removed with the addresses, even those that a killed director leaves behind.

@@ -75,7 +75,7 @@ impl Frr {
             },
             (device, mac),
         ) = (case, case.device());
-        if !is_there(pair, device) {
+        if !has_device(pair, device) {
             for line in [
                 format!("link add {device} link eth0 type macvlan mode bridge"),
                 format!("link set {device} address {mac}"),
@@ -145,23 +145,23 @@ impl Frr {
     }
 }
 
-fn shown(pair: &Pair, device: &str) -> String {
-    let shown = pair
+fn device_status(pair: &Pair, device: &str) -> String {
+    let device_status = pair
         .world
         .output("second", &format!("ip -d link show dev {device}"));
-    String::from_utf8_lossy(&shown.stdout).into_owned()
+    String::from_utf8_lossy(&device_status.stdout).into_owned()
 }
 
-fn is_there(pair: &Pair, device: &str) -> bool {
-    !shown(pair, device).is_empty()
+fn has_device(pair: &Pair, device: &str) -> bool {
+    !device_status(pair, device).is_empty()
 }
 
 /// Returns whether FRR is active.
 fn holds(pair: &Pair, device: &str) -> bool {
-    is_there(pair, device) && !shown(pair, device).contains("protodown on")
+    has_device(pair, device) && !device_status(pair, device).contains("protodown on")
 }
 
-fn both_roles(case: Case) {
+fn test_both_roles(case: Case) {
     let mut pair = Pair::new();
     let (vip, (device, _)) = (case.vip, case.device());
     let weir_alone = |pair: &Pair| {
@@ -199,14 +199,14 @@ fn both_roles(case: Case) {
 #[test]
 fn version_3_works_with_frr_in_both_roles() {
     if privileged() {
-        both_roles(V3);
+        test_both_roles(V3);
     }
 }
 
 #[test]
 fn version_3_over_ipv6_works_with_frr_in_both_roles() {
     if privileged() {
-        both_roles(Case {
+        test_both_roles(Case {
             vip: "fe80::10",
             ..V3
         });
@@ -216,7 +216,7 @@ fn version_3_over_ipv6_works_with_frr_in_both_roles() {
 #[test]
 fn version_2_works_with_frr_in_both_roles_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        both_roles(Case {
+        test_both_roles(Case {
             version: 2,
             interval: ("1s", 1000),
             vip: VIP,

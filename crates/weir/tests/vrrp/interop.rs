@@ -178,7 +178,7 @@ fn has(pair: &Pair, host: &str, address: &str) -> bool {
 
 /// Asserts that Weir takes over from keepalived with a higher priority and hands over with priority 0, and that
 /// keepalived does the same.
-fn both_roles(combination: Combination) {
+fn test_both_roles(combination: Combination) {
     if !privileged() {
         return;
     }
@@ -236,17 +236,17 @@ fn both_roles(combination: Combination) {
 
 #[test]
 fn version_2_works_with_keepalived() {
-    both_roles(V2);
+    test_both_roles(V2);
 }
 
 #[test]
 fn version_3_works_with_keepalived() {
-    both_roles(V3);
+    test_both_roles(V3);
 }
 
 #[test]
 fn version_3_unicast_works_with_keepalived() {
-    both_roles(Combination {
+    test_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         ..V3
@@ -255,7 +255,7 @@ fn version_3_unicast_works_with_keepalived() {
 
 #[test]
 fn old_unicast_checksum_works_with_keepalived() {
-    both_roles(Combination {
+    test_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         old: true,
@@ -265,7 +265,7 @@ fn old_unicast_checksum_works_with_keepalived() {
 
 #[test]
 fn version_3_over_ipv6_works_with_keepalived() {
-    both_roles(Combination {
+    test_both_roles(Combination {
         vip: "fe80::10/64",
         ..V3
     });
@@ -273,7 +273,7 @@ fn version_3_over_ipv6_works_with_keepalived() {
 
 #[test]
 fn version_2_password_works_with_keepalived() {
-    both_roles(Combination {
+    test_both_roles(Combination {
         password: true,
         ..V2
     });
@@ -281,7 +281,7 @@ fn version_2_password_works_with_keepalived() {
 
 #[test]
 fn virtual_mac_address_works_with_keepalived() {
-    both_roles(Combination {
+    test_both_roles(Combination {
         virtual_mac: true,
         ..V3
     });
@@ -339,7 +339,7 @@ fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
                 println!("unsupported by this keepalived: {combination:?}");
             } else if is_possible {
                 println!("{combination:?}");
-                both_roles(combination);
+                test_both_roles(combination);
             }
         }
     }

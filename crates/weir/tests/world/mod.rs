@@ -54,18 +54,22 @@ impl Family {
         }
     }
 
+    /// Returns the address of the client.
     pub fn client(self) -> IpAddr {
         self.host(2)
     }
 
+    /// Returns the address of the director.
     pub fn director(self) -> IpAddr {
         self.host(3)
     }
 
+    /// Returns a VIP that is configured on the director.
     pub fn vip(self) -> IpAddr {
         self.host(10)
     }
 
+    /// Returns the address of server `n`, counted from 0.
     pub fn server(self, n: usize) -> IpAddr {
         self.host(20 + u16::try_from(n).expect("number fits in 16 bits"))
     }
@@ -181,14 +185,17 @@ impl World {
         );
     }
 
+    /// Returns the name of a host's network namespace.
     pub fn namespace(&self, host: &str) -> String {
         format!("{}-{host}", self.tag)
     }
 
+    /// Returns the path of a file in the test directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
+    /// Returns the path of a host's BPF pins.
     pub fn pin_dir(&self, host: &str) -> PathBuf {
         PathBuf::from(format!("/sys/fs/bpf/{}", self.namespace(host)))
     }
@@ -208,6 +215,7 @@ impl World {
         command
     }
 
+    /// Runs a command line, split at spaces, on a host. Returns its output.
     pub fn output(&self, host: &str, line: &str) -> Output {
         let mut words = line.split_whitespace();
         self.command(host, words.next().expect("line starts with a program"))
@@ -263,6 +271,7 @@ fn subnet_prefix(family: Family) -> u8 {
     if family == Family::V4 { 24 } else { 64 }
 }
 
+/// Returns the prefix length of a single address.
 pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
@@ -279,6 +288,7 @@ pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool
     }
 }
 
+/// Runs a shell command and asserts that it succeeds.
 pub fn sh(line: &str) {
     let output = Command::new("sh")
         .arg("-ec")

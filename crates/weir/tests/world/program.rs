@@ -84,6 +84,7 @@ impl World {
         });
     }
 
+    /// Returns the log of the director's daemon.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("director.log")).unwrap_or_default()
     }

@@ -7,8 +7,8 @@ use std::process::Stdio;
 use super::{World, sh};
 
 impl World {
-    /// Inserts a relay before a host, at most once per host: it delays each frame by `seconds`, and drops `lost` of
-    /// 1000 frames.
+    /// Inserts a relay before a host: it delays each frame by `seconds` and drops `lost` of 1000 frames. A network can
+    /// have only one relay.
     pub fn relay(&mut self, host: &str, seconds: &str, lost: u32) {
         let (wire, inside) = (self.namespace("wire"), self.namespace(host));
         for command in [

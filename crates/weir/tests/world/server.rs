@@ -156,6 +156,7 @@ impl World {
     }
 }
 
+/// Reads a stream to the end, then sends the number of bytes and their hash.
 fn digest(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
