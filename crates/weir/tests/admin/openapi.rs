@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// Asserts that the document assert_described the response: status code, content type and body fields.
+    /// Asserts that the document describes the response: status code, content type and body fields.
     fn assert_described(&self, document: &Value, answer: &Answer, case: &str) {
         let code = answer.code();
         let described = &self.responses[code.to_string()];
