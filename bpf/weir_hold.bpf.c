@@ -3,8 +3,8 @@
  * `weir protect`, at tc ingress of every Ethernet device and of the loopback: the SYNs of new TCP connections to
  * configured addresses are sent to the holding process only. Packets of established connections are not touched.
  *
- * In doubt a packet passes: when it cannot be parsed, is too long for a record, or the ring is full; and all packets
- * pass once the process has not renewed its deadline.
+ * A packet passes if it cannot be parsed, is too long for a record, or the ring is full. All packets pass after the
+ * process has failed to renew its deadline.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -28,7 +28,7 @@ struct hold_key {
 
 enum hold_count {
 	HOLD_HELD,
-	HOLD_MISSED, /* matched, but passed: no room */
+	HOLD_MISSED, /* matched, but passed: too long, or the ring is full */
 	HOLD_COUNTS,
 };
 
@@ -53,7 +53,7 @@ struct {
 	__type(value, __u8);
 } weir_hold_own SEC(".maps");
 
-/* Deadline, CLOCK_MONOTONIC in nanoseconds; after it nothing is in_template. */
+/* Deadline, CLOCK_MONOTONIC in nanoseconds; after it no packet is held. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -81,7 +81,7 @@ struct {
 	__type(value, struct hold_record);
 } weir_hold_scratch SEC(".maps");
 
-/* Fills `key` with the packet's destination. Returns 1 if the packet is a SYN of a new TCP connection. */
+/* Fills `key` with the packet's destination. Returns 1 if the packet is the SYN of a new TCP connection. */
 static __always_inline int hold_parse(struct __sk_buff *skb, struct hold_key *key)
 {
 	struct tcp_header tcp;
@@ -147,7 +147,7 @@ int weir_hold_ingress(struct __sk_buff *skb)
 
 	/*
 	 * A tagged packet is seen again, without its tag, on the VLAN device, and a packet for the address of a bridge
-	 * or macvlan there. All others to another host's address are not received by the stack.
+	 * or macvlan there. The stack does not receive any other packets to another host's MAC address.
 	 */
 	if (!until || bpf_ktime_get_ns() >= *until || skb->vlan_present || skb->pkt_type == SKB_TO_OTHER_HOST)
 		return TC_NEXT;
@@ -157,8 +157,8 @@ int weir_hold_ingress(struct __sk_buff *skb)
 	if (!record)
 		return TC_NEXT;
 	/*
-	 * The barrier keeps clang from testing a copy of the length, whose bound the verifier would not apply to this
-	 * one.
+	 * The barrier prevents clang from testing a copy of the length: the verifier would not apply the copy's bound
+	 * to this one.
 	 */
 	asm volatile("" : "+r"(length));
 	if (length < ETH_HEADER_LEN || length > HOLD_FRAME_MAX || bpf_skb_load_bytes(skb, 0, record->frame, length))
@@ -174,7 +174,7 @@ missed:
 	return TC_NEXT;
 }
 
-/* A test run of this program injects in_template frames into the stack as if their device had just received them. */
+/* A test run of this program injects held frames into the stack as if their device had just received them. */
 SEC("xdp")
 int weir_hold_release(struct xdp_md *ctx)
 {

@@ -7,7 +7,7 @@
  *   sendmsg4, sendmsg6            the same, for each datagram of an unconnected UDP socket
  *   recvmsg4, recvmsg6            source of a datagram: server → VIP
  *   getpeername4, getpeername6    peer: server → VIP
- *   sock_release                  the socket is closed: it does not count any more
+ *   sock_release                  the socket is closed: it is no longer counted
  *   sockops                       the connection is established: its time is a sample for least-time
  *
  * An IPv6 socket may use IPv4-mapped addresses. The programs are loaded once per cgroup, with its number as constant.
@@ -119,7 +119,7 @@ RESTORE(getpeername, 6)
 
 /*
  * The kernel measures the time from SYN to SYN-ACK, in units of 1/8 us; 0 = not measured, because the SYN was
- * retransmitted. `reply` is left to other programs: for this event the kernel ignores it.
+ * retransmitted. `reply` is not set, because the kernel ignores it for this event and other programs may use it.
  */
 SEC("sockops")
 int weir_sock_ops(struct bpf_sock_ops *ctx)

@@ -9,7 +9,7 @@
  *             packet with a firewall mark, routed to Weir's device → mark stored in the frame, for XDP at the peer
  *   both      the director's own health probes that use a service's forwarding method
  *
- * All other packets are left to the next program and to the stack.
+ * All other packets pass to the next program and to the stack.
  */
 #define WEIR_ON_SKB
 #include "lib/firewall_mark.h"

@@ -34,21 +34,21 @@ int weir_stage_reject(struct xdp_md *ctx)
 	return stage_reject(ctx);
 }
 
-/* Run by the daemon while it migrates flows to a table of another size or layout. */
+/* Run by the daemon while it migrates flows to a table with another size or layout. */
 SEC("xdp")
 int weir_move(struct xdp_md *ctx)
 {
 	return move(ctx) ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run once by the loader: starts the sweep, or replaces its callback by this generation's. */
+/* Run once by the loader: starts the sweep, or replaces its callback with this generation's. */
 SEC("xdp")
 int weir_sweep_start(struct xdp_md *ctx)
 {
 	return sweep_start() ? XDP_PASS : XDP_ABORTED;
 }
 
-/* Run by the daemon for flows that a peer has sent. */
+/* Run by the daemon to insert flows that a peer has sent. */
 SEC("xdp")
 int weir_sync_insert(struct xdp_md *ctx)
 {

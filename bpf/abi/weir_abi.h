@@ -27,7 +27,10 @@ struct weir_addr {
 
 /* ---- services ---------------------------------------------------------------------------------------------------- */
 
-/* weir_vips: the addresses of services and snat. A missing address was a false positive of the address filter. */
+/*
+ * weir_vips: the addresses of services and snat. If an address is missing, the address filter returned a false
+ * positive.
+ */
 #define WEIR_VIP_ECHO   1 /* answer ICMP echo: every VIP of an L4 service */
 #define WEIR_VIP_RANGES 2 /* weir_vip.ranges_* describe port ranges */
 #define WEIR_VIP_SNAT   4 /* the address is a source of snat: replies arrive here */
@@ -134,7 +137,7 @@ struct weir_extent {
 	__u32 spread_len; /* 0 = no usable server */
 	__u32 max_weight;
 	__u32 gcd;
-	__u32 start_seq;    /* initial cursor: user space preserves it over changes of the list */
+	__u32 start_seq;    /* initial cursor: user space preserves it across changes to the list */
 	__u32 start_weight;
 	/* limit on a server's active flows for hash schedulers, percent of its fair share, 0 = no limit */
 	__u32 max_load;
@@ -346,8 +349,8 @@ struct weir_device {
 /* The last word of a row that is too short for its addresses: every address that belongs in this row is accepted. */
 #define WEIR_MAC_ANY       0xffffffffffffffff
 /*
- * One more row: if the addresses of one device alone are listed, the first of them, each with WEIR_MAC_SINGLE in place
- * of the ifindex. A frame to one of them needs neither the ifindex nor the hash.
+ * One more row: if only one device's addresses are listed, the first of them, each with WEIR_MAC_SINGLE in place of the
+ * ifindex. A frame to one of them needs neither the ifindex nor the hash.
  */
 #define WEIR_MAC_ROW_SINGLE   256 /* 1 << WEIR_MAC_ROWS_LOG2 */
 #define WEIR_MAC_SINGLE_WORDS 2
@@ -511,7 +514,7 @@ struct weir_sync_ring {
 struct weir_sync_flow {
 	struct weir_addr src;
 	struct weir_addr dst;
-	struct weir_addr snat; /* under snat: the source address towards the server */
+	struct weir_addr snat; /* with snat: the source address of packets to the server */
 	__be16 sport;
 	__be16 dport;
 	__be16 snat_port; /* 0 = not under snat */
@@ -538,7 +541,7 @@ struct weir_sync_flow {
 #define WEIR_SYNC_CONFLICT 4 /* another live flow has the tag or the reverse tuple */
 #define WEIR_SYNC_FULL     5 /* no free slot */
 #define WEIR_SYNC_BUSY     6 /* a lock was not obtained */
-#define WEIR_SYNC_GONE     7 /* the server row is not in use any more, or cannot hold the flow */
+#define WEIR_SYNC_GONE     7 /* the server row is no longer in use, or cannot hold the flow */
 
 /* weir_fragments (LRU hash): where the first fragment of a datagram was forwarded. */
 struct weir_fragment_key {
@@ -575,7 +578,7 @@ struct weir_fragment {
 #define WEIR_SETTINGS_CACHE_BYPASS   512
 #define WEIR_SETTINGS_SCHEDULE_ICMP  1024 /* schedule_icmp: an ICMP error without a flow creates one */
 #define WEIR_SETTINGS_UNFINISHED     2048 /* XDP may see packets with partial checksums and passes them to tc */
-#define WEIR_SETTINGS_SYNC           4096 /* flows that change state are noted in weir_sync_rings */
+#define WEIR_SETTINGS_SYNC           4096 /* flows that change state are queued in weir_sync_rings */
 #define WEIR_SETTINGS_PROBES         128 /* health probes may use a service's forwarding method: see weir_probes */
 struct weir_settings {
 	__u32 timeouts[16]; /* ticks, by enum weir_state */
@@ -659,7 +662,7 @@ struct weir_latency_flow {
 	__u32 ack;        /* highest acknowledgement */
 	__u32 seq;        /* end of the client's payload */
 	__u32 acked;      /* bytes acknowledged in the window */
-	__u32 window;     /* so many bytes of the server may precede its first answer; 0 = none */
+	__u32 window;     /* number of bytes that the server may send before its first answer; 0 = none */
 	__u32 sent;       /* payload bytes of the pending request */
 	__u16 length;     /* of the last payload */
 	__u8 phase;
@@ -701,7 +704,7 @@ struct weir_cost {
 	__u32 latency_us; /* the estimate behind it */
 };
 #define WEIR_COST_SHARE_MAX 65535
-/* One of so many new flows is assigned by weight alone, so that every server is measured. */
+/* One in this many new flows is assigned only by weight, so that every server is measured. */
 #define WEIR_COST_EXPLORE 32
 
 /* ---- probes through the path ------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Load balancing of a packet with ports: look it up in the flow table, bind a new flow to a server, forward. Used by
- * the main program for whole packets and by the fragment stage for first fragments.
+ * Balances a packet with ports: looks up its flow, binds a new flow to a server, and forwards the packet. Used by the
+ * main program for whole packets and by the fragment stage for first fragments.
  */
 #ifndef WEIR_BALANCE_H
 #define WEIR_BALANCE_H
@@ -33,7 +33,7 @@ static __always_inline int address_filter_match(const struct packet *p)
 
 /* ---- records for later fragments --------------------------------------------------------------------------------- */
 
-/* Separate functions: they would not fit the caller's stack frame. */
+/* Separate functions, because their variables would not fit into the caller's stack frame. */
 __noinline int fragment_store_request(struct packet *p, __u32 dest_id, __u32 entry_index, __u32 hash, __u32 now)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -110,7 +110,7 @@ __noinline int syn_starts_new_flow(struct packet *p, struct flow *flow)
 	return state == WEIR_STATE_TIME_WAIT || state == WEIR_STATE_CLOSE;
 }
 
-/* A packet that matched a reverse entry. Returns 0 when it is not a reply of a live flow. */
+/* Handles a packet that matched a reverse entry. Returns 0 if it is not a reply of a live flow. */
 static __always_inline int reply_from_server(struct packet *p, struct flow *flow, __u64 hash, __u32 now,
 					     struct weir_settings *settings, int is_first_fragment,
 					     struct reply_translation *xlat)
@@ -138,7 +138,7 @@ static __always_inline __u32 next_state(const struct packet *p, __u64 meta)
 	return p->proto == PROTO_TCP ? tcp_next_state(META_STATE(meta), view, p->tcp_flags) : WEIR_STATE_UDP;
 }
 
-/* The verdict for a packet without a server, or the negated reason with which it is rejected. */
+/* Returns the verdict for a packet without a server, or the negated reason if the packet is to be rejected. */
 __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 {
 	struct weir_service *service;
@@ -157,7 +157,7 @@ __noinline int no_server_verdict(__u32 service_id, __u32 reason)
 
 /*
  * Inlined, so that the tail call is made from the program's own frame: from a subprogram the stage would return to the
- * caller, which at tc would take its action for a verdict.
+ * caller, which at tc would interpret its action as a verdict.
  */
 static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 service_id, __u32 reason)
 {
@@ -167,9 +167,9 @@ static __always_inline int drop_or_reject(struct weir_context *ctx, __u32 servic
 }
 
 /*
- * A packet of a flow whose server was removed with on_remove = "reset". The entry stays until it times out, so that
- * every packet is rejected. A UDP flow's entry is not renewed: otherwise a client that keeps sending would never get
- * another server.
+ * Handles a packet of a flow whose server was removed with on_remove = "reset". The entry stays until it times out, so
+ * that every packet is rejected. A UDP flow's entry is not renewed: otherwise a client that keeps sending would never
+ * get another server.
  */
 static __always_inline void flow_close(const struct packet *p, struct weir_entry *entry, const struct flow *flow,
 				       __u32 now)
@@ -178,7 +178,7 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 		flow_advance(entry, flow->entry_index, flow->dest, flow->meta, WEIR_STATE_CLOSE, now);
 }
 
-/* Flags of bind_new(): what was found out about the packet. */
+/* Flags of bind_new(), which describe the packet. */
 #define BIND_NO_ENTRY    1 /* the flow has no entry */
 #define BIND_OVER_BUDGET 2 /* the SYN budget is exhausted */
 #define BIND_RESCHEDULE  4 /* the flow's server was removed: any packet may be scheduled again */
@@ -188,7 +188,7 @@ static __always_inline void flow_close(const struct packet *p, struct weir_entry
 
 /*
  * Returns the entry if the flow continues. Returns 0 if the packet must be bound to a server first or ends here;
- * `bind_flags` shows which.
+ * `bind_flags` indicates which.
  */
 static __always_inline struct weir_entry *established_entry(struct packet *p, struct flow *flow, __u32 now,
 							    struct weir_entry *entry, struct weir_settings *settings,
@@ -263,7 +263,7 @@ __noinline int binding_learn_client(struct weir_context *ctx, struct packet *p, 
 	return 1;
 }
 
-/* Over the SYN budget: forwards without an entry, where the service permits it. */
+/* Forwards a packet over the SYN budget without an entry, if the service permits it. */
 __noinline int flood_bind_service(struct packet *p, struct binding *b)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -315,7 +315,10 @@ __noinline int bind_new(struct weir_context *ctx, struct packet *p, struct flow 
 	return 1;
 }
 
-/* bind_new() without its calls for most packets of a flood: those whose service listens on exactly this port. */
+/*
+ * Does what bind_new() does, but without its calls, for most packets of a flood: those whose service listens on exactly
+ * this port.
+ */
 static __always_inline int flood_bind(const struct packet *p, struct flow *flow, __u32 service, __u64 hash, __u32 now,
 				      const struct weir_settings *settings)
 {
@@ -373,7 +376,7 @@ __noinline int has_local_socket(struct weir_context *ctx, struct packet *p)
 	return 1;
 }
 
-/* The verdict for a packet that bind_new() found no server for. */
+/* Returns the verdict for a packet for which bind_new() found no server. */
 static __always_inline int unbound_verdict(struct weir_context *ctx, struct packet *p)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * A packet without a flow: choose a server and create the entry (two under nat), or return the reason for the failure.
+ * Binds a packet without a flow: selects a server and creates the entry (two with nat), or returns the reason for the
+ * failure.
  */
 #ifndef WEIR_BIND_H
 #define WEIR_BIND_H
@@ -131,7 +132,7 @@ __noinline int reverse_expired(__u64 hash, __u32 now)
 	struct flow found = {};
 	__u64 meta;
 
-	/* Not in the old table: its entries become free when their flows have moved. */
+	/* Entries in the old table are not released here: they become free when their flows have been moved. */
 	if (!settings || !scratch || !table_find(hash, &found) || META_KIND(found.meta) != WEIR_KIND_REVERSE)
 		return 0;
 	cold = cold_at(found.entry_index);
@@ -321,7 +322,10 @@ __noinline int bind_stateless(struct packet *p, struct binding *b, struct weir_e
 		return bind_fail(b, WEIR_DROP_NO_SERVER);
 	if (forward_translates(dest->forward))
 		return bind_fail(b, nat_reason);
-	/* A SYN is for the present table's server. Later fragments would not follow the first one. */
+	/*
+	 * A SYN always goes to the current table's server. Fragments are excluded, because later fragments would not
+	 * follow the first one.
+	 */
 	if (p->proto == PROTO_TCP && !(p->tcp_flags & TCP_SYN) && p->slow_path == PACKET_PLAIN)
 		p->alternative = schedule_former(extent, b->spread, dest_id);
 	if (mark)
@@ -348,7 +352,10 @@ static __always_inline int dest_uses_nat(const struct weir_dest *dest, const str
 						      addr_equal(&dest->addr, &p->dst));
 }
 
-/* Another nat server, 0 = none found: the spread table also holds servers with other forwarding methods. */
+/*
+ * Returns another nat server from the spread table, or 0 if none was found: the table also contains servers with other
+ * forwarding methods.
+ */
 __noinline __u32 nat_alternative(struct packet *p, struct weir_extent *extent, __u64 hash, __u32 attempt)
 {
 	struct weir_dest *dest;
@@ -365,7 +372,7 @@ __noinline __u32 nat_alternative(struct packet *p, struct weir_extent *extent, _
 	return 0;
 }
 
-/* Binds under nat: tries the scheduler's server, then others of the spread table, until the reverse tuple is free. */
+/* Binds under nat: tries the scheduler's server, then others from the spread table, until the reverse tuple is free. */
 __noinline int bind_nat_retry(struct packet *p, struct binding *b)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -419,8 +426,8 @@ __noinline int syn_budget_exceeded(struct packet *p, struct binding *b)
 }
 
 /*
- * Returns the scheduler's server. Where datagrams were recently sent without an entry it is the spread table's, because
- * a flow among them would otherwise change servers when it gets its entry.
+ * Returns the server that the scheduler selects. If datagrams were recently forwarded without an entry, returns the
+ * spread table's server instead: otherwise a flow among them would change servers when it gets its entry.
  */
 static __always_inline __u32 bind_schedule(struct packet *p, struct binding *b, struct weir_extent *extent)
 {
@@ -457,7 +464,7 @@ __noinline int bind_prepare(struct packet *p, struct binding *b)
 	return 1;
 }
 
-/* The server in a persistent client's template, 0 = no template. */
+/* Returns the server in a persistent client's template, or 0 if there is no template. */
 __noinline __u32 bind_from_template(struct binding *b)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -522,7 +529,7 @@ __noinline int bind_entry(struct packet *p, struct binding *b)
 	return bind_stateless(p, b, &scratch->extent, WEIR_DROP_NO_PLACE, 1);
 }
 
-/* Releases the template's count of a flow that did not get an entry: no expiry would do it. */
+/* Releases the template's count of a flow that did not get an entry, because no entry will expire and release it. */
 __noinline int bind_release_template(struct binding *b, __u32 bound)
 {
 	struct bind_scratch *scratch = WEIR_LOOKUP(weir_bind_scratch, 0);
@@ -560,12 +567,15 @@ __noinline int bind(struct packet *p, struct binding *b, __u32 untracked)
 	if (!service)
 		return bind_fail(b, WEIR_DROP_INTERNAL);
 	can_start = b->reschedule || can_start_flow(p, settings);
-	/* As in IPVS, which looks for a server only for packets that may start a flow. */
+	/* As in IPVS, which searches for a server only if the packet may start a flow. */
 	if (!service->extent || !extent_copy(extent, service->extent))
 		return bind_fail(b, can_start ? WEIR_DROP_NO_SERVER : WEIR_PASS_NO_FLOW);
 	bind_prepare(p, b);
 	if (!can_start) {
-		/* maglev: may be a connection of another director that this one took the VIP over from. */
+		/*
+		 * With maglev, the packet may belong to a connection through another director, from which this one has
+		 * taken over the VIP.
+		 */
 		if (!untracked && (extent->scheduler != WEIR_SCHED_MAGLEV || b->persistent))
 			return bind_fail(b, WEIR_PASS_NO_FLOW);
 		return bind_stateless(p, b, extent, WEIR_PASS_NO_FLOW, 0);

@@ -66,7 +66,7 @@ static __always_inline __u32 wire_length(struct weir_context *ctx, const struct 
 	return size ? p->l4 - p->l3 + segment_header(ctx, p) + size : p->ip_len;
 }
 
-/* Each segment has its own headers. Also counts the packets processed at tc. */
+/* Returns the size on the wire, where each segment has its own headers. Also counts the packets processed at tc. */
 static __always_inline struct wire wire_of(struct weir_context *ctx, const struct packet *p)
 {
 	__u32 size = ctx->gso_size, headers, reason = WEIR_COUNT_TC;

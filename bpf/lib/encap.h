@@ -2,7 +2,7 @@
 /*
  * Encapsulation towards a server: IP in IP (RFC 2003, 2473), GRE (RFC 2784) and GUE variant 0 as implemented by the
  * kernel's fou module (draft-ietf-intarea-gue). The outer TTL is copied from the inner header, ECN follows RFC 6040, DF
- * is always set: packets that do not fit were rejected with "too big" before.
+ * is always set: packets that do not fit have already been rejected with "too big".
  *
  * GUE may carry the address of a second hop as private data, in the format of GitHub's load balancer (glb-director,
  * "GLB GUE header"): the server forwards a packet of a connection that it does not know.
@@ -234,7 +234,10 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 		shim->len += encap_hops_len(dest);
 	if (!(flags & (WEIR_TUNNEL_CSUM | WEIR_TUNNEL_REMCSUM)))
 		return 1;
-	/* Also with a deferred checksum: without an outer one, completing it would make a corrupted packet valid. */
+	/*
+	 * Set even with a deferred checksum: without an outer checksum, completing the inner one would make a corrupted
+	 * packet valid.
+	 */
 	shim->csum = 1;
 	if (dest->tunnel == WEIR_TUNNEL_GRE)
 		shim->len = GRE_CSUM_LEN;
@@ -261,7 +264,7 @@ static __always_inline int shim_plan(struct weir_context *ctx, const struct pack
 
 /* ---- GUE and GRE ------------------------------------------------------------------------------------------------- */
 
-/* Writes the private data, and adds its sum. */
+/* Writes the private data and adds its sum to `sum`. */
 static __always_inline int gue_hops_write(__be32 *at, void *data_end, const struct weir_dest *hop, __u64 *sum)
 {
 	__be32 addr[4];

@@ -17,7 +17,7 @@ struct frame_fwmark {
 	__u16 ifindex; /* original ingress device, 0 = above 65535 */
 } __attribute__((packed));
 
-/* A cheap test, not sufficient: any neighbour may send to this address. */
+/* A cheap but insufficient test: any neighbour may send to this address. */
 static __always_inline int frame_may_have_fwmark(void *data, void *data_end)
 {
 	struct eth_header *eth = data;
@@ -34,7 +34,7 @@ static __always_inline int has_fwmark(struct weir_context *ctx)
 	return settings && settings->mark_exit && settings->mark_exit == context_ifindex(ctx);
 }
 
-/* The ingress device of a packet, for a marked one the original; 0 = unknown. */
+/* Returns the ingress device of a packet; for a marked packet, the original one. 0 = unknown. */
 static __always_inline __u32 original_ifindex(struct weir_context *ctx)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -61,7 +61,7 @@ __noinline __u32 service_by_fwmark(struct weir_context *ctx, __u32 family)
 	return service ? *service : 0;
 }
 
-/* At egress of that device: stores the mark in the frame. */
+/* Stores the mark in the frame, at egress of that device. */
 static __always_inline int fwmark_store(struct __sk_buff *skb)
 {
 	__u32 from = skb->ingress_ifindex;

@@ -223,7 +223,7 @@ static __always_inline struct weir_entry *template_entry(__u32 entry_index, __u8
 	return META_KIND(meta) == WEIR_KIND_TEMPLATE && META_GENERATION(meta) == generation ? entry : 0;
 }
 
-/* A flow of a template has ended. */
+/* Decrements the flow count of a template after one of its flows has ended. */
 __noinline int template_put(__u32 entry_index, __u8 generation)
 {
 	struct weir_flow_cold *cold;
@@ -236,7 +236,7 @@ __noinline int template_put(__u32 entry_index, __u8 generation)
 	return 1;
 }
 
-/* A TCP flow of a template is established: IPVS's "assured" (ip_vs_control_assure_ct). */
+/* Marks a template after one of its TCP flows was established: IPVS's "assured" (ip_vs_control_assure_ct). */
 __noinline int template_assure(__u32 flow_index)
 {
 	struct weir_flow_cold *cold = cold_at(flow_index);
@@ -402,7 +402,10 @@ static __always_inline struct weir_entry *flow_find(__u64 hash, struct flow *flo
 
 /* ---- advance ----------------------------------------------------------------------------------------------------- */
 
-/* SYNs, and below the flows that became established: shows whether a server accepts connections. */
+/*
+ * Counts SYNs. Compared with the flows that became established, counted below, they show whether a server accepts
+ * connections.
+ */
 static __always_inline void count_syn(__u32 dest_id)
 {
 	struct weir_live *live = WEIR_LOOKUP(weir_live, dest_id);
@@ -420,8 +423,9 @@ static __always_inline void count_answered(__u32 dest_id)
 }
 
 /*
- * Notes a flow for the director's peers. Called only when a flow's state has changed, and never for a half-open one:
- * established packets and a SYN flood cost nothing. Entries of the old table are found by user space after their move.
+ * Queues a flow for the director's peers. Called only if a flow's state has changed, and never for a half-open flow, so
+ * that established packets and a SYN flood cost nothing. User space finds the old table's entries after they have been
+ * moved.
  */
 __noinline int sync_note(__u32 entry_index)
 {
@@ -439,7 +443,7 @@ __noinline int sync_note(__u32 entry_index)
 	return 1;
 }
 
-/* A forward entry has changed its state from that in `meta` to that in `next`. Not inlined, to save stack. */
+/* Handles a change of a forward entry's state from that in `meta` to that in `next`. Not inlined, to save stack. */
 __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 next)
 {
 	__u32 was_active = META_FLAGS(meta) & WEIR_FLOW_ACTIVE, is_active = META_FLAGS(next) & WEIR_FLOW_ACTIVE;
@@ -459,7 +463,7 @@ __noinline int flow_changed(__u32 entry_index, __u32 dest_id, __u64 meta, __u64 
 
 /*
  * Sets the state and the time of a forward entry after a packet. If the compare-and-swap fails, another packet of the
- * flow has just updated it, and that update stays.
+ * flow has just updated the entry, and that update is kept.
  */
 static __always_inline void flow_advance(struct weir_entry *entry, __u32 entry_index, __u32 dest_id, __u64 meta,
 					 __u32 state, __u32 now)
@@ -655,8 +659,8 @@ __noinline int step_insert(struct flow_new *new, __u32 step)
 }
 
 /*
- * The home is full, and its lock is in_template, which excludes other inserts of this flow; further locks guard only
- * the slots.
+ * Inserts an entry whose home is full. The home's lock is held, which excludes other inserts of this flow; further
+ * locks protect only the slots.
  */
 static __always_inline int spill_insert(struct flow_new *new)
 {

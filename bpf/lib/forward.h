@@ -124,7 +124,10 @@ static __always_inline int forward_to_server(struct weir_context *ctx, struct pa
 	return transmit(ctx, &hop, 0, packet_tagged(p));
 }
 
-/* The next hop to a client. Without a route: back through `ifindex`, its packets' ingress device (0 = unknown). */
+/*
+ * Returns the next hop to a client. If there is no route, it is back through `ifindex`, the ingress device of the
+ * client's packets (0 = unknown).
+ */
 static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struct weir_addr *client, __u32 ifindex,
 						 __u32 now, struct hop *hop)
 {
@@ -136,7 +139,7 @@ static __always_inline int hop_to_client_or_back(struct weir_context *ctx, struc
 	return ifindex != 0;
 }
 
-/* A reply of a nat server. */
+/* Forwards a reply of a nat server to the client. */
 static __always_inline int forward_to_client(struct weir_context *ctx, struct packet *p, __u32 dest_id,
 					     const struct reply_translation *xlat, __u32 now)
 {

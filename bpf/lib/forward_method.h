@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the forwarding methods do with a packet to the server. A new method is added to each predicate that is true for
- * it; the other files of the data plane do not compare methods.
+ * What each forwarding method does with a packet to the server. A new method is added to each predicate that is true
+ * for it; the other files of the data plane do not compare methods.
  */
 #ifndef WEIR_FORWARD_METHOD_H
 #define WEIR_FORWARD_METHOD_H
 
 #include "abi/weir_abi.h"
 
-/* Destination address and port are rewritten, and replies return through the director. */
+/* Whether destination address and port are rewritten, and replies return through the director. */
 static __always_inline int forward_translates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_NAT;
 }
 
-/* Only the destination MAC address is set; the server has the VIP. */
+/* Whether only the destination MAC address is set; the server has the VIP. */
 static __always_inline int forward_keeps_addresses(__u32 forward)
 {
 	return forward == WEIR_FORWARD_DIRECT;
 }
 
-/* The packet is sent inside another one. */
+/* Whether the packet is sent inside another one. */
 static __always_inline int forward_encapsulates(__u32 forward)
 {
 	return forward == WEIR_FORWARD_TUNNEL;
 }
 
-/* The destination address is rewritten, and the DSCP names the VIP. */
+/* Whether the destination address is rewritten, and the DSCP identifies the VIP. */
 static __always_inline int forward_sets_dscp(__u32 forward)
 {
 	return forward == WEIR_FORWARD_L3DSR;

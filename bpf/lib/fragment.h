@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Later fragments of a datagram: they have no ports and are forwarded by the record of their first fragment. Nothing is
- * reassembled or queued, so a fragment that arrives before its first fragment is dropped.
+ * Later fragments of a datagram. They have no ports, and are forwarded according to the record of their first fragment.
+ * Nothing is reassembled or queued, so a fragment that arrives before its first fragment is dropped.
  */
 #ifndef WEIR_FRAGMENT_H
 #define WEIR_FRAGMENT_H
@@ -11,7 +11,10 @@
 /* The current fragment; per CPU for the same reason as struct bind_scratch. */
 WEIR_PERCPU(weir_fragment_scratch, struct packet, 1);
 
-/* The first fragment passed to the stack: so do the others. A record with a server is not replaced. */
+/*
+ * Records that the first fragment passed to the stack, so that the later ones pass too. A record with a server is not
+ * replaced.
+ */
 __noinline int fragment_store_pass(struct packet *p)
 {
 	struct weir_fragment record = {};
@@ -23,7 +26,7 @@ __noinline int fragment_store_pass(struct packet *p)
 	return fragment_store(p, &record);
 }
 
-/* Drops only fragments to a service's address; others are the stack's. */
+/* Drops only fragments to a service's address; others pass to the stack. */
 static __always_inline int fragment_without_record(struct packet *p)
 {
 	struct weir_vip *vip = bpf_map_lookup_elem(&weir_vips, &p->dst);
@@ -53,7 +56,7 @@ static __always_inline void fragment_rewrite(struct weir_context *ctx, struct pa
 	packet_rewrite(ctx, p, &to);
 }
 
-/* As forward_to_server and forward_to_client, but without ports, and without ICMP errors. */
+/* Does the same as forward_to_server and forward_to_client, but without ports and ICMP errors. */
 static __always_inline int fragment_forward(struct weir_context *ctx, struct packet *p, struct weir_fragment *record,
 					    struct weir_dest *dest, __u32 now)
 {

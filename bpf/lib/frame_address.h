@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Whether a frame is addressed to this host. A bridge or hub that floods also delivers frames for other hosts, and the
- * stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each frame to
- * and fro.
+ * stack drops them (PACKET_OTHERHOST, net/ipv4/ip_input.c). Two directors that forwarded them would send each frame
+ * back and forth.
  *
  * At tc the kernel has compared the address with the device's. XDP runs before that. Both need weir_macs for addresses
  * of devices above this one, such as the virtual MAC address of VRRP on a macvlan.
@@ -53,7 +53,7 @@ static __always_inline int destination_is_local(struct weir_context *ctx, const 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Whether a frame to an address that is not in the row of a single device is this host's. */
+/* Whether a frame is for this host, if its address is not in the row of a single device. */
 __noinline int frame_is_accepted(struct weir_context *ctx, struct packet *p, __u64 mac)
 {
 	__u64 device = (__u64)context_ifindex(ctx) << 48;

@@ -63,7 +63,7 @@ found:
 	xlat->ifindex = slot->ifindex;
 	xlat->client = 0;
 	xlat->client_port = 0;
-	/* Another CPU may have replaced the flow meanwhile; it claims the slot before writing. */
+	/* Another CPU may have replaced the flow since the test above; it claims the slot before it writes. */
 	if (slot->tick != now + 1 || slot->id != id)
 		return 0;
 	flow->dest = id & (WEIR_DESTS_MAX - 1);

@@ -144,7 +144,7 @@ static __always_inline void icmp_rewrite_to_server(struct weir_context *ctx, str
 
 /* ---- forwarding -------------------------------------------------------------------------------------------------- */
 
-/* An error about a reply, sent to the VIP. */
+/* Forwards an error about a reply to the server. The error was sent to the VIP. */
 __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 {
 	void *data = (void *)(long)ctx->data, *data_end = (void *)(long)ctx->data_end;
@@ -184,7 +184,8 @@ __noinline int icmp_to_server(struct weir_context *ctx, struct icmp_error *e)
 }
 
 /*
- * An error about a request to a nat server, sent to the client as the server saw it. A router's source address is kept.
+ * An error about a request to a nat server, sent to the client as the server saw it. The source address is kept if it
+ * is a router's.
  */
 static __always_inline int icmp_to_client(struct weir_context *ctx, struct icmp_error *e, struct weir_flow_cold *cold)
 {
@@ -228,7 +229,8 @@ __noinline int icmp_about_reply(struct weir_context *ctx, struct icmp_error *e)
 /* ---- flow lookup ------------------------------------------------------------------------------------------------- */
 
 /*
- * The server of a flow without an entry, by the table that its packets used; 0 = none. `marked`: such flows may exist.
+ * Returns the server of a flow without an entry, according to the table that its packets used; 0 = none. `marked`: such
+ * flows may exist.
  */
 __noinline int untracked_dest(struct packet *t, __u64 hash, __u32 marked)
 {

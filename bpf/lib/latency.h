@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Estimates a server's latency from the packets of clients alone: the time from the last packet of a request to the
- * first payload of its answer. Replies bypass the director, but the client's acknowledgements pass it, and with TCP
+ * Estimates a server's latency only from clients' packets: the time from the last packet of a request to the first
+ * payload of its answer. Replies bypass the director, but the client's acknowledgements pass it, and with TCP
  * timestamps (RFC 7323) each of them carries the server's clock at the time of sending.
  *
  * The handshake maps that clock: the SYN-ACK was sent just after the SYN arrived here. A sample is the mapped send time
@@ -21,7 +21,7 @@
 #define LATENCY_MS 1000000LL
 #define LATENCY_US 1000LL
 
-#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for so long may be taken by another flow */
+#define LATENCY_SLOT_IDLE_NS    (1000 * LATENCY_MS)  /* a slot idle for this long may be reused for another flow */
 #define LATENCY_HANDSHAKE_NS    (900 * LATENCY_MS)   /* below the initial retransmission timeout, RFC 6298 */
 #define LATENCY_ANCHOR_NS       (10000 * LATENCY_MS) /* 1 ms of drift at 100 ppm */
 #define LATENCY_OVERLAP_NS      (250 * LATENCY_US)
@@ -114,7 +114,7 @@ static __always_inline void latency_flush(struct weir_latency_flow *flow)
 		latency_discard(flow, WEIR_LATENCY_HANDSHAKE);
 }
 
-/* A packet with a SYN. */
+/* Handles a packet with a SYN. */
 static __always_inline void latency_syn(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
 {
 	if (flow->hash == p->hash && flow->phase != WEIR_LATENCY_FREE && flow->seq == p->seq + 1) {
@@ -148,7 +148,7 @@ static __always_inline void latency_syn(struct weir_latency_flow *flow, const st
 	flow->protocol = WEIR_LATENCY_OTHER;
 }
 
-/* The first packet after the SYN. Returns 0 if the flow yields no samples. */
+/* Handles the first packet after the SYN. Returns 0 if the flow yields no samples. */
 static __always_inline int latency_open(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
 {
 	__u64 loop = now - flow->syn_ns;
@@ -180,7 +180,10 @@ static __always_inline int latency_unit_is_us(const struct weir_latency_flow *fl
 	       clock * LATENCY_US + LATENCY_SLACK_NS >= since;
 }
 
-/* What was sent before the request is no answer. In the window it is a ticket, and the answer follows. */
+/*
+ * Handles data that were sent before the request, which are not an answer. In the window they are a ticket, and the
+ * answer follows.
+ */
 static __always_inline void latency_early(struct weir_latency_flow *flow)
 {
 	if (!flow->window)
@@ -250,7 +253,7 @@ static __always_inline int latency_is_close(const struct weir_latency_flow *flow
 								     bytes == LATENCY_TLS_ALERT_BYTES + 1));
 }
 
-/* An acknowledgement of `bytes` of new payload while a request is pending. */
+/* Handles an acknowledgement of `bytes` of new payload while a request is pending. */
 static __always_inline void latency_answer(struct weir_latency_flow *flow, const struct latency_packet *p,
 					   __u32 bytes, __u64 now)
 {
@@ -294,7 +297,7 @@ static __always_inline void latency_answer(struct weir_latency_flow *flow, const
 	flow->held = 1;
 }
 
-/* Whether a payload asks for nothing: an alert of TLS, and frames of HTTP/2, which TLS 1.3 makes 22 bytes longer. */
+/* Whether a payload requires no answer: a TLS alert, or HTTP/2 control frames, which TLS 1.3 makes 22 bytes longer. */
 static __always_inline int latency_is_control(const struct weir_latency_flow *flow, __u32 length)
 {
 	if (flow->protocol == WEIR_LATENCY_TLS) {
@@ -334,7 +337,7 @@ static __always_inline void latency_begin(struct weir_latency_flow *flow, const 
 	}
 }
 
-/* Payload of the client. */
+/* Handles payload from the client. */
 static __always_inline void latency_payload(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now,
 					    int tickets_known)
 {
@@ -365,7 +368,7 @@ static __always_inline void latency_payload(struct weir_latency_flow *flow, cons
 	flow->seq = p->seq + p->length;
 }
 
-/* The state machine: one packet of a flow whose slot is locked. */
+/* The state machine: handles one packet of a flow whose slot is locked. */
 static __always_inline void latency_step(struct weir_latency_flow *flow, const struct latency_packet *p, __u64 now)
 {
 	__u64 idle;
@@ -402,7 +405,7 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 		latency_ignore(flow, WEIR_LATENCY_OPTIONS);
 		return;
 	}
-	/* More than a FIN was lost on the way here. */
+	/* More than a FIN was lost before it reached this host. */
 	if ((__s32)(p->seq - flow->seq) > 1 && flow->flags & WEIR_LATENCY_PENDING)
 		flow->flags |= WEIR_LATENCY_LOSSY;
 	bytes = p->ack - flow->ack;
@@ -425,7 +428,9 @@ static __always_inline void latency_step(struct weir_latency_flow *flow, const s
 	}
 }
 
-/* What the client's first payload is, for the protocols whose first answers are not answers to a request. */
+/*
+ * Classifies the client's first payload, to detect protocols in which the server's first data do not answer a request.
+ */
 static __always_inline __u8 latency_first(struct weir_context *ctx, __u32 at)
 {
 	__u8 bytes[3] = {};
@@ -447,7 +452,7 @@ static __always_inline int latency_sampled(__u64 hash)
 	return settings && (__u16)(hash >> 24) < settings->latency_sample;
 }
 
-/* A packet of a sampled flow on its way to a server. A separate function, to save the caller's stack. */
+/* Handles a packet of a sampled flow on its way to a server. A separate function, to save the caller's stack. */
 __noinline int latency_observe(struct weir_context *ctx, struct packet *p, __u64 hash, __u32 dest)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * A per-CPU cache of exact listener lookups, for packets of a flood: the hash map lookup would cost as much as the rest
- * of their processing. An element is valid for one jiffy: for some milliseconds after a change of the listeners packets
- * of a flood may still use the old service, other packets never.
+ * of their processing. An element is valid for one jiffy, so for some milliseconds after a change to the listeners,
+ * packets of a flood may still use the old service. Other packets never do.
  */
 #ifndef WEIR_LISTENER_FRONT_H
 #define WEIR_LISTENER_FRONT_H
@@ -17,7 +17,7 @@ struct listener_note {
 	__u8 proto;
 	__u8 pad;
 	__u32 service;
-	__u32 generation; /* of the service row, which may have been reused meanwhile */
+	__u32 generation; /* of the service row, which may have been reused since */
 	__u32 jiffy;      /* as in weir_clock; 0 = empty */
 };
 
@@ -35,7 +35,7 @@ static __always_inline struct listener_note *listener_note_of(const struct packe
 	return notes ? &notes->slots[mixed >> 60] : 0;
 }
 
-/* The service that listens on exactly the packet's address and port, or 0. */
+/* Returns the service that listens on exactly the packet's address and port, or 0. */
 static __always_inline __u32 service_exact(const struct packet *p)
 {
 	struct listener_note *note = listener_note_of(p);

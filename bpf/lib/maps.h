@@ -102,9 +102,9 @@ static volatile __u64 weir_clock;
 #define CLOCK_JIFFY(jiffies) ((__u32)(jiffies) | 1u << 31)
 
 /*
- * The coarse clock advances with jiffies. Reading jiffies is one load, reading the clock is a call, which would be the
- * largest cost of an established packet: so it is read once per jiffy. CPUs that do so at the same time write the same
- * word.
+ * The coarse clock advances with jiffies. Reading jiffies is one load, but reading the clock is a call, which would be
+ * the largest cost of an established packet. The clock is therefore read once per jiffy. CPUs that read it at the same
+ * time write the same word.
  */
 static __always_inline __u32 weir_tick(void)
 {
@@ -118,7 +118,7 @@ static __always_inline __u32 weir_tick(void)
 	return tick;
 }
 
-/* WEIR_WITHOUT_METRICS: a build for measuring what the counters cost; see tools/bench.py. */
+/* WEIR_WITHOUT_METRICS: a build that measures the cost of the counters; see tools/bench.py. */
 static __always_inline void weir_count(enum weir_reason reason)
 {
 #ifndef WEIR_WITHOUT_METRICS

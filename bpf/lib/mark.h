@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Untracked marks: parts of the hash space that may contain flows without an entry. A part stays marked for as long as
- * such a flow may be idle; meanwhile a packet there without an entry is forwarded by the spread table, like its flow's
- * other packets.
+ * such a flow may be idle. Until then, a packet there without an entry is forwarded by the spread table, like its
+ * flow's other packets.
  *
  * The parts are few and coarse, separate from the buckets, so that under a flood the mark is cached and already set. A
  * false mark only sends a stray packet to a server, which answers with a reset.

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Moves flows from a table of another size or layout to the current one, run by the daemon while packets are processed.
- * At any time a packet finds its flow in one of the tables. An entry is claimed first, so that it does not change any
- * more, is used until its copy exists, and stays marked as moved for packets that looked into the current table too
- * early.
+ * Moves flows from a table with another size or layout to the current one. Run by the daemon while packets are
+ * processed. At any time a packet finds its flow in one of the tables. An entry is claimed first, after which it no
+ * longer changes. It is used until its copy exists, and stays marked as moved for packets that looked into the current
+ * table too early.
  */
 #ifndef WEIR_MOVE_H
 #define WEIR_MOVE_H
@@ -103,7 +103,7 @@ __noinline int move_reverse(__u32 entry_index)
 	return 1;
 }
 
-/* No free slot: the flow is lost, but its packets may reach the same server by hash. */
+/* Drops a flow for which there is no free slot. Its packets may still reach the same server by hash. */
 __noinline int move_drop(struct flow_new *new)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The second hop of GUE: a packet of a TCP connection that this host does not know goes to the server that the
- * director's former table selects. The director names it in GUE's private data, in the format of GitHub's load balancer
- * (glb-director, "GLB GUE header"). The number of the next hop is increased, so a packet takes at most one such hop.
+ * The second hop of GUE: a packet of a TCP connection that this host does not have is sent to the server that the
+ * director's previous table selects. The director includes the server's address in GUE's private data, in the format of
+ * GitHub's load balancer (glb-director, "GLB GUE header"). The number of the next hop is incremented, so a packet takes
+ * at most one such hop.
  */
 #ifndef WEIR_REAL_SERVER_HOP_H
 #define WEIR_REAL_SERVER_HOP_H

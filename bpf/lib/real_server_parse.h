@@ -2,8 +2,8 @@
 /*
  * Parses IP headers of an skb at any offset: of the packet, of a tunnel's inner packet, of an ICMP error's quote.
  *
- * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers need not be in the linear part, and pointers
- * would become invalid by the changes that follow.
+ * Uses bpf_skb_load_bytes instead of pointers: after GRO the inner headers may be outside the linear part, and the
+ * changes that follow would invalidate pointers.
  */
 #ifndef WEIR_REAL_SERVER_PARSE_H
 #define WEIR_REAL_SERVER_PARSE_H
@@ -142,7 +142,10 @@ static __always_inline int rs_is_icmp_error(struct __sk_buff *skb, const struct 
 	return p->family == 4 ? type == 3 || type == 11 || type == 12 : type >= 1 && type <= 4;
 }
 
-/* A frame for another host, which a bridge floods, has another address: its MAC address need not be compared. */
+/*
+ * A frame for another host, flooded by a bridge, has another destination address, so its MAC address need not be
+ * compared.
+ */
 static __always_inline int rs_is_own(const struct weir_addr *addr)
 {
 	return bpf_map_lookup_elem(&weir_rs_own, addr) != NULL;

@@ -78,8 +78,9 @@ static __noinline int rs_rewrite(struct __sk_buff *skb, const struct rs_packet *
 }
 
 /*
- * The same for the quote of an ICMP error. Its transport checksum is not updated: it may be truncated, and receivers do
- * not verify it. In IPv4 the quoted header's checksum compensates the change; in IPv6 the ICMP checksum is updated.
+ * Does the same in the quote of an ICMP error. Its transport checksum is not updated: it may be truncated, and
+ * receivers do not verify it. In IPv4 the quoted header's checksum compensates the change; in IPv6 the ICMP checksum is
+ * updated.
  */
 static __noinline int rs_rewrite_embedded(struct __sk_buff *skb, const struct rs_packet *icmp,
 					  const struct rs_packet *inner, int source, const struct weir_addr *to)

@@ -224,7 +224,7 @@ __noinline __u32 schedule_by_hash(struct packet *p, struct weir_extent *extent, 
 
 /* ---- spread table ------------------------------------------------------------------------------------------------ */
 
-/* The server of a flow without an entry: all its packets have the same hash. */
+/* Returns the server of a flow without an entry. All packets of the flow have the same hash. */
 static __always_inline __u32 schedule_spread(const struct weir_extent *extent, __u64 hash)
 {
 	if (extent->spread_len == 0)
@@ -233,8 +233,8 @@ static __always_inline __u32 schedule_spread(const struct weir_extent *extent, _
 }
 
 /*
- * The server that the former table selects, 0 = the same as the present one, or unknown. A connection that began
- * through another director before the change may have its socket there.
+ * Returns the server that the previous table selects; 0 = the same as the current one, or unknown. A connection that
+ * started through another director before the change may have its socket there.
  */
 static __always_inline __u32 schedule_former(const struct weir_extent *extent, __u64 hash, __u32 present)
 {

@@ -347,7 +347,7 @@ __noinline __u32 p2c_tree(__u32 service_id, struct weir_extent *extent, __u32 ex
 	return position == except ? extent->list_len : position;
 }
 
-/* Draws a position exactly, after the random tries have failed. */
+/* Draws a position without rejection, after the random tries have failed. */
 static __always_inline __u32 p2c_fallback(__u32 service_id, struct weir_extent *extent, __u32 except)
 {
 	int missed = 0;

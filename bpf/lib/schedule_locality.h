@@ -2,8 +2,7 @@
 /*
  * lblc and lblcr: an address keeps its server, or its set of servers, while they have capacity
  * (net/netfilter/ipvs/ip_vs_lblc.c and ip_vs_lblcr.c). The kernel expires entries with a timer; here an expired entry
- * is ignored, and the LRU map bounds their number. A set has at most sixteen servers; further ones are used but not
- * stored.
+ * is ignored, and the LRU map bounds their number. A set has at most 16 servers; further ones are used but not stored.
  */
 #ifndef WEIR_SCHEDULE_LOCALITY_H
 #define WEIR_SCHEDULE_LOCALITY_H
@@ -105,7 +104,7 @@ static __always_inline __u32 set_find(const struct weir_extent *extent, struct w
 	return search.dest;
 }
 
-/* Under the set's lock. */
+/* Removes a server from a set whose lock is held. */
 static __always_inline void set_erase(struct weir_locality *set, __u32 dest, __u32 now)
 {
 	__u32 kept = 0, len = set->len;

@@ -2,8 +2,8 @@
 /*
  * least-time: two servers drawn at random by their share (weight per estimated latency), then the one with the lower
  * latency * (active + 1) / weight. User space publishes the shares every few milliseconds; the flows that are assigned
- * in between count at once. Among idle servers the first draw decides, so that noise in the estimates does not send
- * all flows to one server. One flow of WEIR_COST_EXPLORE is assigned by weight alone: a server without flows would
+ * in between count at once. Among idle servers the first draw decides, so that noise in the estimates does not send all
+ * flows to one server. One flow in WEIR_COST_EXPLORE is assigned only by weight, because a server without flows would
  * yield no samples. crates/weir-sched/src/least_time.rs is the model.
  */
 #ifndef WEIR_SCHEDULE_TIME_H

@@ -3,8 +3,8 @@
  * Balancing of local clients: selects a server when a socket connects or sends, and records it, so that addresses can
  * be translated back and the socket is counted until it is closed.
  *
- * These programs run in process context and may be preempted, so that they keep no state in per-CPU maps. A socket's
- * records change only in calls on this socket, except for `state`.
+ * These programs run in process context and may be preempted, so they keep no state in per-CPU maps. A socket's records
+ * change only in calls on this socket, except for `state`.
  */
 #ifndef WEIR_SOCKET_LIB_H
 #define WEIR_SOCKET_LIB_H
@@ -56,8 +56,8 @@ static __always_inline __u64 mixed(__u64 word)
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
 
 /*
- * The source address is not known before the route is: for sh and mh a client is its cgroup, and the socket takes the
- * role of the source port.
+ * Selects a server. The source address is unknown until the route is selected, so sh and mh use the cgroup in place of
+ * the source address, and the socket in place of the source port.
  */
 __noinline __u32 socket_schedule(struct socket_client *client)
 {
@@ -138,7 +138,7 @@ __noinline int persistence_store(struct socket_client *client, __u32 dest_id)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Ends the count of a record; only the caller that clears the flag changes the counts. */
+/* Stops counting a record. Only the caller that clears the flag changes the counts. */
 static __always_inline void record_uncount(struct weir_socket *record)
 {
 	__u32 state = READ_ONCE(record->state);
@@ -181,7 +181,7 @@ static __always_inline int no_server_error(__u32 service_id)
 	return SOCKET_ECONNREFUSED;
 }
 
-/* Records a socket's server and counts it. Replaces the client's destination by the server's address. */
+/* Records a socket's server and counts it. Replaces the client's destination with the server's address. */
 __noinline int record_insert(struct socket_client *client, __u32 dest_id, __u32 index, __u32 state)
 {
 	struct weir_dest *dest = WEIR_LOOKUP(weir_dests, dest_id);
@@ -227,7 +227,7 @@ static __always_inline int socket_assign(struct socket_client *client, __u32 ind
 
 /* ---- latency ----------------------------------------------------------------------------------------------------- */
 
-/* A sample of the server that a socket has connected to. Nothing where estimation is off. */
+/* Stores a latency sample for the server to which a socket has connected. Does nothing if estimation is off. */
 static __always_inline void socket_measured(__u64 cookie, __s64 ns)
 {
 	struct weir_settings *settings = WEIR_LOOKUP(weir_settings, 0);
@@ -257,7 +257,7 @@ __noinline int socket_is_bound(struct socket_client *client)
 	       record->server_port == client->port && addr_equal(&record->server, &client->addr);
 }
 
-#define SOCKET_PASS 1 /* not a service: the address stays */
+#define SOCKET_PASS 1 /* not a service: the address is not changed */
 
 static __always_inline int socket_connect(struct socket_client *client)
 {
@@ -275,7 +275,7 @@ static __always_inline int socket_connect(struct socket_client *client)
 
 /*
  * The record of an unconnected socket for a VIP. Returns RECORD_FOUND and replaces the client's destination, or the
- * index of a new record. A server that takes no flows any more gets no further datagrams; its record still translates
+ * index of a new record. A server that no longer takes flows gets no further datagrams; its record still translates
  * replies.
  */
 __noinline int record_find(struct socket_client *client)
@@ -321,7 +321,7 @@ static __always_inline int socket_send(struct socket_client *client)
 	return index == RECORD_FOUND ? 0 : socket_assign(client, index, 0);
 }
 
-/* Replaces a server's address by the VIP that the socket used. Returns whether there is one. */
+/* Replaces a server's address with the VIP that the socket used. Returns whether there is one. */
 __noinline int socket_restore(struct socket_client *client)
 {
 	struct weir_socket_key key = {};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Inserts flows that another director has sent, in batches, run by the daemon while packets are processed. User space
+ * Inserts flows that another director has sent, in batches. Run by the daemon while packets are processed. User space
  * has translated the service and the server to this director's rows; the hash is computed here with this table's
  * secret. Locks and counts are those of flows that start here, except that a flow from a peer is neither a new
- * connection of the server nor noted for the peers again.
+ * connection of the server nor queued for the peers again.
  *
- * A record may be late: the flow may have moved to this director meanwhile. The later packet decides.
+ * A record may be late: the flow may have moved to this director in the meantime. The side with the later packet wins.
  */
 #ifndef WEIR_SYNC_H
 #define WEIR_SYNC_H
@@ -40,7 +40,10 @@ static __always_inline __u32 sync_result(int inserted)
 	return inserted == FLOW_FULL ? WEIR_SYNC_FULL : WEIR_SYNC_BUSY;
 }
 
-/* Translated by this director's settings: a server may be local here, and the peer may be an older build. */
+/*
+ * Whether the flow is translated. This director's settings decide: a server may be local here, and the peer may be an
+ * older version.
+ */
 static __always_inline int sync_uses_nat(const struct weir_dest *dest, const struct weir_sync_flow *record)
 {
 	return forward_translates(dest->forward) &&
@@ -110,7 +113,10 @@ __noinline int sync_insert_nat(__u32 index)
 	if (!record || !scratch)
 		return WEIR_SYNC_GONE;
 	dest = WEIR_LOOKUP(weir_dests, scratch->forward.dest);
-	/* Without the address that the server knows, or with one that this director does not use, it cannot continue. */
+	/*
+	 * The flow cannot continue without the source address that the server uses for it, or with one that this
+	 * director does not use.
+	 */
 	if (!dest || !!(dest->flags & WEIR_DEST_SNAT) != !!record->snat_port)
 		return WEIR_SYNC_GONE;
 	reverse = &scratch->reverse;
@@ -207,8 +213,8 @@ static __always_inline int sync_release(__u32 entry_index, __u64 meta)
 }
 
 /*
- * An entry has the record's tag. Returns a result, or 0 after it has released the entry. Ticks of two directors begin
- * at different times, so that a record may seem one tick older than it is.
+ * Handles an entry that has the record's tag. Returns a result, or 0 after releasing the entry. Ticks of two directors
+ * start at different times, so a record may appear one tick older than it is.
  */
 __noinline int sync_existing(__u32 index, __u32 entry_index, __u64 meta, __u32 now)
 {

@@ -2,7 +2,7 @@
 /*
  * Persistence: the server of a client is stored as an entry of the flow table, like IPVS's connection template
  * (ip_vs_core.c, ip_vs_sched_persist). Each new flow of the client gets that server and restarts the template's
- * timeout. While flows of the template live, it is extended by a minute at a time (ip_vs_conn.c, ip_vs_conn_expire).
+ * timeout. While the template has live flows, it is extended by a minute at a time (ip_vs_conn.c, ip_vs_conn_expire).
  */
 #ifndef WEIR_TEMPLATE_H
 #define WEIR_TEMPLATE_H
@@ -84,7 +84,7 @@ __noinline int template_release(__u32 entry_index, __u64 meta)
 
 /*
  * Removes an expired template, or extends it by a minute if flows of it live; the minute becomes its timeout. Returns
- * whether it was removed.
+ * whether the template was removed.
  */
 __noinline int template_expire(__u32 entry_index, __u64 meta, __u32 now)
 {
@@ -131,8 +131,8 @@ __noinline int template_find(struct flow_new *key, __u32 now)
 
 /*
  * Uses the template for another flow: restarts its timeout and, with `flow`, counts the flow. The flow is counted
- * before the timeout restarts: a sweep that saw no flow removes the template only if its timeout was not restarted
- * meanwhile.
+ * before the timeout restarts: a sweep that saw no flow removes the template only if its timeout has not been restarted
+ * since.
  */
 __noinline int template_use(struct flow_new *key, __u32 now, __u32 flow)
 {

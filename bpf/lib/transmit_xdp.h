@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Transmission under XDP: sets link addresses and sends, or hands the packet to the tc program where XDP cannot send.
+ * Transmission under XDP: sets link addresses and sends the packet, or hands it to the tc program if XDP cannot send
+ * it.
  */
 #ifndef WEIR_TRANSMIT_XDP_H
 #define WEIR_TRANSMIT_XDP_H
@@ -28,8 +29,8 @@ static __always_inline long length_set(struct weir_context *ctx, const struct pa
 /* ---- transmission ------------------------------------------------------------------------------------------------ */
 
 /*
- * Hands a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; this resolves the
- * neighbour and queues the packet meanwhile. `next_hop` overrides the packet's destination (direct routing).
+ * Hands a rewritten packet to the tc ingress program, which sends it with bpf_redirect_neigh; the kernel resolves the
+ * neighbour and queues the packet until then. `next_hop` overrides the packet's destination (direct routing).
  */
 __noinline int to_tc(struct weir_context *ctx, __u32 ifindex, struct weir_addr *next_hop)
 {

@@ -13,12 +13,12 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
     println!("cargo::rerun-if-env-changed=WEIR_WITHOUT_METRICS");
 
-    // An object whose source is gone must not be found by the tests.
+    // The tests must not find an object whose source was removed.
     for stale in files(&out, ".bpf.o") {
         let _ = fs::remove_file(stale);
     }
-    // Names every shared struct, so that a test finds all of them in one object's BTF; the real objects omit what is
-    // only local.
+    // Refers to every shared struct, so that a test finds all of them in one object's BTF; the real objects omit unused
+    // structs.
     let layout = manifest.join("tests/bpf/abi_layout.bpf.c");
     println!("cargo::rerun-if-changed={}", layout.display());
     compile(&root, &layout, &out.join("abi_layout.bpf.o"));
@@ -33,7 +33,7 @@ fn main() {
         let object = out.join(format!("{name}.bpf.o"));
         compile(&root, &source, &object);
         writeln!(list, "    ({name:?}, aya::include_bytes_aligned!(concat!(env!(\"OUT_DIR\"), \"/{name}.bpf.o\"))),")
-            .expect("writing to a string");
+            .expect("write to a string");
     }
     list.push_str("];\n");
     let path = out.join("objects.rs");
@@ -41,7 +41,7 @@ fn main() {
         .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
-/// The files of a directory whose names have this end, sorted.
+/// Returns the files in a directory whose names have this suffix, sorted.
 fn files(directory: &Path, suffix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", directory.display()));
@@ -58,7 +58,7 @@ fn compile(root: &Path, source: &Path, object: &Path) {
     // Debian keeps asm/types.h in the directory of the host's architecture, where the BPF target does not look. The
     // types that the programs use are the same for all 64-bit architectures, so a cross build needs no other headers.
     let multiarch = format!("/usr/include/{}-linux-gnu", env::consts::ARCH);
-    // The objects name their source files: the same names whatever directory the build is in.
+    // Objects contain the names of their source files: make them independent of the build directory.
     let names = format!("-ffile-prefix-map={}=.", variable("CARGO_MANIFEST_DIR"));
     let without_metrics = env::var_os("WEIR_WITHOUT_METRICS").map(|_| "-DWEIR_WITHOUT_METRICS");
     let run = Command::new(&clang)
@@ -93,7 +93,7 @@ fn compile(root: &Path, source: &Path, object: &Path) {
     panic!("{} does not compile{hint}\n{messages}", source.display());
 }
 
-/// Removes DWARF, which only debuggers read; the loader needs BTF. Without llvm-strip the object is larger, and works.
+/// Removes DWARF, which only debuggers read; the loader needs BTF. Without llvm-strip the object is larger, but works.
 fn strip(object: &Path) {
     let program = env::var("LLVM_STRIP").unwrap_or_else(|_| "llvm-strip".to_owned());
     match Command::new(&program).arg("-g").arg(object).status() {

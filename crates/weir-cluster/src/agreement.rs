@@ -1,8 +1,7 @@
-//! Health by agreement: a server is down for the group if a quorum of the directors that can reach anything reports it
-//! down.
+//! Health by agreement: the group considers a server down if a majority of the voting directors report it down.
 //!
-//! A director whose checks all fail has a problem of its own, so it has no vote. One director alone never decides for
-//! others.
+//! A director has a vote only if at least one of its checks succeeds: if all fail, the cause is probably local. A
+//! single voter never decides for the others.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +11,23 @@ use crate::key::{Key, Keys};
 use crate::record::line;
 use crate::store::Mirror;
 
-/// What one member's own checks report.
+/// Results of a member's own checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HealthView {
-    /// Whether at least one checked server is up.
+    /// Whether at least one checked server is up, so that the member has a vote.
     pub reaches: bool,
-    /// The servers that are down, `POOL/ADDRESS`, with the reason.
+    /// Servers that are down, as `POOL/ADDRESS`, with the reason.
     pub down: BTreeMap<String, String>,
 }
 
-/// The servers that are down for the group, `POOL/ADDRESS`, with the reason.
+/// Servers that the group considers down, as `POOL/ADDRESS`, with the reason.
 pub type Verdicts = BTreeMap<String, String>;
 
-/// The fewest voters for a decision.
+/// Minimum number of voters for a decision.
 const VOTERS_MIN: usize = 2;
 
+/// Returns the servers that a majority of the voters report down.
 pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
     let mut voters: Vec<(String, HealthView)> = Vec::new();
     for (name, _) in mirror.iter() {
@@ -56,12 +56,12 @@ pub(crate) fn verdicts(keys: &Keys, mirror: &Mirror) -> Verdicts {
         }
     }
     let agreed = reports.into_iter().filter(|(_, it)| it.len() >= quorum);
-    let of = voters.len();
+    let voter_count = voters.len();
     agreed
         .map(|(server, reports)| {
             let (member, reason) = reports[0];
             let text = format!(
-                "down for {} of {of} directors: {member}: {reason}",
+                "down for {} of {voter_count} directors: {member}: {reason}",
                 reports.len()
             );
             (server.to_owned(), line(&text))
@@ -74,7 +74,8 @@ mod tests {
     use super::*;
     use crate::store::Entry;
 
-    /// Views of members: whether they reach anything, and the servers that they report down.
+    /// Returns the servers that are down, for members' views: whether at least one server is up, and the servers that
+    /// they report down.
     fn agreed(views: &[(bool, &[&str])]) -> Vec<String> {
         let keys = Keys::new("edge");
         let mut mirror = Mirror::default();
@@ -107,15 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn quorum_of_directors_that_reach_anything_decides() {
+    fn majority_of_directors_with_a_reachable_server_decides() {
         let (a, none): (&[&str], &[&str]) = (&["web/a"], &[]);
         assert_eq!(agreed(&[(true, a), (true, none), (true, none)]), [""; 0]);
         assert_eq!(agreed(&[(true, a), (true, a), (true, none)]), ["web/a"]);
-        // A director that reaches nothing has no vote.
+        // A director that reaches no server has no vote.
         let all: &[&str] = &["web/a", "web/b"];
         assert_eq!(agreed(&[(false, all), (true, a), (true, a)]), ["web/a"]);
         assert_eq!(agreed(&[(false, all), (false, all), (true, none)]), [""; 0]);
-        // Half of the voters are not a quorum, and one alone never is.
+        // Half of the voters are not a majority, and a single voter never decides.
         assert_eq!(agreed(&[(true, a), (true, none)]), [""; 0]);
         assert_eq!(agreed(&[(true, a)]), [""; 0]);
     }

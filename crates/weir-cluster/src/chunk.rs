@@ -13,6 +13,10 @@ pub const CHUNK_BYTES: usize = 256 << 10;
 /// Maximum number of chunks of a configuration: etcd allows 128 conditions in a transaction.
 pub const CHUNKS_MAX: usize = 100;
 
+/// Why a pointer is not used.
+pub(crate) const NOT_AUTHENTIC: &str = "the configuration was published with another group key or by an earlier \
+     version, or was changed in etcd; publish it again";
+
 /// SHA-256 in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
     hex(sha256(&SHA256, bytes).as_ref())
@@ -50,7 +54,7 @@ pub(crate) fn split(text: &str, key: Option<&GroupKey>) -> Result<Vec<(String, V
 ///
 /// # Errors
 /// A chunk is missing or damaged, or was sealed with another key, or is not sealed although there is a key: who can
-/// write to etcd does not have it; in one line.
+/// write to etcd does not have it. The same applies to the pointer; in one line.
 pub(crate) fn join(
     pointer: &Pointer,
     keys: &Keys,
@@ -59,6 +63,9 @@ pub(crate) fn join(
 ) -> Result<String, String> {
     if pointer.chunks.len() > CHUNKS_MAX {
         return Err("the configuration has too many chunks".to_owned());
+    }
+    if pointer.sealed && !pointer.is_authentic(keys, key) {
+        return Err(NOT_AUTHENTIC.to_owned());
     }
     let mut text = Vec::new();
     for chunk in &pointer.chunks {

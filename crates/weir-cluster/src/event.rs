@@ -1,4 +1,4 @@
-//! What the machine learns, and what it requests and orders.
+//! Inputs and outputs of the state machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,51 +11,51 @@ use crate::record::MemberRecord;
 use crate::shared::{SharedKey, SharedState};
 use crate::store::{Entry, Event, Txn, TxnResult};
 
-/// What the daemon reports about this director.
+/// The daemon's report on this director.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The record, without version, digest and instance.
+    /// This member's record; the state machine sets version, digest, instance, identity and `settled`.
     pub record: MemberRecord,
-    /// VIPs that `[announce]` covers, and whether their services can serve.
+    /// VIPs that `[announce]` includes, and whether their services can serve.
     pub vips: BTreeMap<IpAddr, bool>,
     /// Results of this director's own checks.
     pub health: HealthView,
-    /// Whether it may apply a configuration at the same time as other directors. Not with flow synchronization: a
-    /// connection that moves between two directors that change their tables keeps its server only if the second one
-    /// changes its table after it has received the flow.
+    /// Whether this director may apply a configuration at the same time as others. False with flow synchronization: if
+    /// a connection moves between two directors that change their tables, it keeps its server only if the second
+    /// director changes its table after it has received the flow.
     pub applies_with_others: bool,
 }
 
-/// What happened.
+/// An event for the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// All keys of the group, at a revision of the store.
     Listed {
-        /// The store's revision.
+        /// Revision of the store.
         revision: i64,
-        /// The keys.
+        /// The keys and their values.
         entries: Vec<Entry>,
     },
     /// The keys could not be read.
     ListFailed(String),
-    /// The watch reports changes, all up to the newest of them. The store's revision in the answer is not used: when a
-    /// watch begins, it is ahead of the changes that follow.
+    /// The watch reports changes; there are no other changes up to the newest of them. The store's revision in the
+    /// response is not used, because at the start of a watch it is ahead of the changes that follow.
     Watched {
         /// The changes.
         events: Vec<Event>,
     },
     /// The watch ended.
     WatchEnded {
-        /// The store has removed older revisions: the keys must be read again. etcd still answers.
+        /// Whether the store has compacted the next revision, so that the keys must be read again. etcd still responds.
         is_compacted: bool,
-        /// Why.
+        /// Why the watch ended.
         reason: String,
     },
     /// A lease was granted.
     Granted {
-        /// Its number.
+        /// ID of the lease.
         lease: i64,
-        /// Its time to live.
+        /// Time to live of the lease.
         ttl: Duration,
     },
     /// The lease was renewed.
@@ -68,14 +68,14 @@ pub enum Input {
     Txn {
         /// Number of the transaction.
         number: u64,
-        /// Its result.
+        /// Result of the transaction.
         result: TxnResult,
     },
     /// Local facts have changed.
     Facts(Facts),
     /// An operator of this director has changed an override or an added server.
     Changed {
-        /// Which.
+        /// The changed entry.
         key: SharedKey,
         /// The new value.
         value: Value,
@@ -84,14 +84,14 @@ pub enum Input {
     Publish {
         /// Number of the request.
         request: u64,
-        /// The configuration, validated here.
+        /// The configuration, which this director has validated.
         text: String,
-        /// How long each director watches it, in milliseconds.
+        /// How long each director guards the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// The result of [`Output::Apply`].
     Applied(Result<(), String>),
-    /// The answer to [`Output::Settle`].
+    /// The response to [`Output::Settle`], with its revision.
     Settled(i64),
 }
 
@@ -100,76 +100,76 @@ pub enum Input {
 #[error("{0}")]
 pub struct PublishError(pub String);
 
-/// A request to etcd, or an order to the daemon.
+/// A request to etcd or to the daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Read all keys of the group. A running watch ends.
+    /// Read all keys of the group, and end a running watch.
     List,
-    /// Watch all keys of the group from this revision on.
+    /// Watch all keys of the group, starting at a revision.
     Watch {
-        /// The first revision.
+        /// First revision to report.
         from: i64,
     },
-    /// Ask for a lease.
+    /// Request a lease.
     Grant {
-        /// Its time to live.
+        /// Time to live of the lease.
         ttl: Duration,
     },
     /// Renew the lease.
     Renew {
-        /// Its number.
+        /// ID of the lease.
         lease: i64,
     },
     /// Execute a transaction.
     Txn {
-        /// Its number. The result of one that was abandoned has no effect.
+        /// Number of the transaction. The result of an abandoned transaction has no effect.
         number: u64,
-        /// The lease of its leased keys.
+        /// ID of the lease for leased keys.
         lease: Option<i64>,
         /// The transaction.
         txn: Txn,
     },
-    /// Apply a configuration, answered by [`Input::Applied`].
+    /// Apply a configuration and report the result with [`Input::Applied`].
     Apply {
-        /// Its version.
+        /// Version of the configuration.
         version: u64,
-        /// Its digest.
+        /// Digest of the configuration.
         digest: String,
-        /// Its text.
+        /// Text of the configuration.
         text: String,
-        /// How long to watch it, in milliseconds.
+        /// How long to guard the configuration, in milliseconds; 0 = no guard.
         guard_ms: u64,
     },
     /// Another director has changed an override or an added server.
     Shared {
-        /// Which.
+        /// The changed entry.
         key: SharedKey,
         /// The new value.
         value: Value,
     },
-    /// Answer with [`Input::Settled`] as soon as the peers know the flows that the changes of servers so far have
-    /// moved.
+    /// Respond with [`Input::Settled`] as soon as the peers have received the flows that the changes to servers so far
+    /// have moved.
     Settle {
         /// The newest revision of these changes.
         revision: i64,
     },
-    /// A change of an operator of this director is settled: all directors that synchronize flows have adopted it, and
-    /// their peers know the flows that it has moved.
+    /// A change by an operator of this director is settled: all directors with flow synchronization have applied it,
+    /// and their peers have received the flows that it has moved.
     Settled {
-        /// Which.
+        /// The changed entry.
         key: SharedKey,
     },
-    /// The end of a publication.
+    /// The result of a publication.
     Published {
         /// Number of the request.
         request: u64,
-        /// The version.
+        /// The published version, or why the publication failed.
         result: Result<u64, PublishError>,
     },
     /// VIPs that must stay announced although their services cannot serve.
     Held(BTreeSet<IpAddr>),
-    /// Servers that are down for the group.
+    /// Servers that the group considers down.
     Verdicts(Verdicts),
-    /// The shared entries have changed and must be kept on disk.
+    /// The shared entries have changed and must be saved to disk.
     Save(SharedState),
 }

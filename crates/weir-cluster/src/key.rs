@@ -1,23 +1,24 @@
-//! The keys of a group. `docs/manual/cluster.md` documents them for other programs.
+//! The etcd keys of a group. `docs/manual/cluster.md` documents them for other programs.
 
-/// All keys of all groups begin with this.
+/// Prefix of all keys of all groups.
 const ROOT: &str = "/weir/";
-/// Maximum length of the name of a group or member.
+/// Maximum length of the name of a group or member, in bytes.
 const NAME_MAX: usize = 64;
 
-/// A name that cannot be part of a key.
+/// The name of a group or member is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a name has 1 to 64 characters of a-z, A-Z, 0-9, `-`, `_` and `.`")]
+#[error("a name must have 1 to 64 characters from a-z, A-Z, 0-9, `-`, `_` and `.`")]
 pub struct InvalidName;
 
 /// Checks the name of a group or of a member.
 ///
 /// # Errors
-/// It is empty, too long, or has other characters.
+/// Returns an error if the name is empty or too long, or contains other characters than ASCII letters, digits, `-`, `_`
+/// and `.`.
 pub fn check_name(name: &str) -> Result<(), InvalidName> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = (1..=NAME_MAX).contains(&name.len());
-    if fits && name.chars().all(is_plain) {
+    if fits && name.chars().all(is_allowed) {
         Ok(())
     } else {
         Err(InvalidName)
@@ -37,13 +38,13 @@ pub enum Key {
     Turn,
     /// A member that applies the configuration together with others.
     Applying(String),
-    /// A part of a configuration, by its digest.
+    /// A chunk of a configuration, by its digest.
     Chunk(String),
-    /// A member, under its lease.
+    /// The record of a member, with its lease.
     Member(String),
-    /// The VIPs that a member announces, under its lease.
+    /// The VIPs that a member announces, with its lease.
     Serving(String),
-    /// The servers that a member sees down, under its lease.
+    /// The servers that a member's checks report down, with its lease.
     Health(String),
     /// The override of a server: pool, and address as in the configuration.
     Override(String, String),
@@ -58,19 +59,19 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// `group` has passed [`check_name`].
+    /// Creates the keys of a group. `group` must have passed [`check_name`].
     pub fn new(group: &str) -> Self {
         Self {
             prefix: format!("{ROOT}{group}/"),
         }
     }
 
-    /// All keys of the group begin with it.
+    /// Returns the prefix of all keys of the group.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// The first key behind those of the group, for a range.
+    /// Returns the end of the range of the group's keys (exclusive).
     pub fn end(&self) -> String {
         // The prefix ends in a slash; '0' follows it in ASCII.
         let mut end = self.prefix.clone();
@@ -79,7 +80,7 @@ impl Keys {
         end
     }
 
-    /// The key as etcd has it.
+    /// Returns the name of a key in etcd.
     pub fn name(&self, key: &Key) -> String {
         let prefix = &self.prefix;
         match key {
@@ -97,7 +98,7 @@ impl Keys {
         }
     }
 
-    /// `None` = a key of another program, or of a later version.
+    /// Parses the name of a key in etcd. Returns `None` if another program or a later version wrote the key.
     pub fn parse(&self, name: &str) -> Option<Key> {
         let name = name.strip_prefix(&self.prefix)?;
         let (kind, rest) = name.split_once('/')?;
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_parsed_back() {
+    fn every_key_round_trips() {
         let keys = Keys::new("edge");
         let text = |text: &str| text.to_owned();
         for key in [
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_plain() {
+    fn invalid_names_are_rejected() {
         assert_eq!(check_name("edge-1.example"), Ok(()));
         for name in ["", "a/b", "ä", "a b", &"x".repeat(65)] {
             assert_eq!(check_name(name), Err(InvalidName), "{name}");

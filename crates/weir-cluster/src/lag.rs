@@ -1,38 +1,39 @@
-//! What is known to be in the store, and was not reported by the watch.
+//! Detects a watch that has stopped reporting: the store is known to have changes that the watch has not reported.
 //!
-//! A watch can end without notice: behind a proxy that has lost the connection, or at a member of etcd that is cut off
-//! from the others while requests go to another one.
+//! A watch can stop without notice, for example if a proxy has lost the connection, or if the watch's member of etcd is
+//! partitioned from the others while requests go to another member.
 
 use std::time::Duration;
 
-/// How long the watch may take to report what is in the store.
-const WATCH_LAG: Duration = Duration::from_secs(10);
-/// A director that writes nothing for so long writes a key again, which the watch must report.
-pub(crate) const ROUTINE_WRITE: Duration = Duration::from_secs(15);
+/// Maximum time that the watch may take to report a change.
+const WATCH_LAG_MAX: Duration = Duration::from_secs(10);
+/// A director that has written nothing for this long writes a key again, which the watch must report.
+pub(crate) const ROUTINE_WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// See the module.
+/// Tracks the changes that the watch must still report.
 #[derive(Debug, Default)]
 pub(crate) struct Lag {
-    /// The newest revision of a key of the group, by an answer to a transaction.
-    known: i64,
+    /// The newest revision of a key of the group, according to a response to a transaction.
+    expected: i64,
     /// The newest revision that the watch has reported.
     reported: i64,
-    /// When the watch last made progress, or had nothing to report.
+    /// When the watch last made progress while changes were outstanding; `None` if none are.
     since: Option<Duration>,
 }
 
 impl Lag {
-    /// A key of the group has this revision; the watch has reported all changes up to `reported`.
-    pub(crate) fn learn(&mut self, revision: i64, reported: i64, now: Duration) {
-        self.known = self.known.max(revision);
-        if self.known > reported {
+    /// Records that a key of the group has this revision, which the watch must report. It has reported all changes up
+    /// to `reported`.
+    pub(crate) fn expect(&mut self, revision: i64, reported: i64, now: Duration) {
+        self.expected = self.expected.max(revision);
+        if self.expected > reported {
             self.since.get_or_insert(now);
         }
     }
 
-    /// The watch has reported all changes up to this revision.
+    /// Records that the watch has reported all changes up to this revision.
     pub(crate) fn reported(&mut self, revision: i64, now: Duration) {
-        if self.known <= revision {
+        if self.expected <= revision {
             self.since = None;
         } else if revision > self.reported {
             self.since = Some(now);
@@ -40,14 +41,14 @@ impl Lag {
         self.reported = self.reported.max(revision);
     }
 
-    /// Whether the keys must be read again.
+    /// Returns whether the watch must be replaced and the keys read again.
     pub(crate) fn is_too_long(&self, now: Duration) -> bool {
-        self.since.is_some_and(|since| now >= since + WATCH_LAG)
+        self.since.is_some_and(|since| now >= since + WATCH_LAG_MAX)
     }
 }
 
-/// Why.
+/// Returns the error message if [`Lag::is_too_long`].
 pub(crate) fn reason() -> String {
-    let seconds = WATCH_LAG.as_secs();
+    let seconds = WATCH_LAG_MAX.as_secs();
     format!("the watch reported nothing for {seconds} s")
 }

@@ -1,12 +1,12 @@
 //! A group of directors that share state in etcd, without I/O.
 //!
-//! [`Machine`] is one director's part. It receives what etcd answers ([`Input`]), local facts and the time, and returns
-//! requests to etcd and orders to the daemon ([`Output`]). It keeps a mirror of the group's keys; every decision
-//! follows from the mirror and from local facts, so a lost or repeated answer changes nothing. Nothing is ever removed
-//! because etcd does not answer or has lost its data.
+//! [`Machine`] is the state machine of one director. It receives etcd's responses ([`Input`]), local facts and the
+//! time, and returns requests to etcd and to the daemon ([`Output`]). It mirrors the group's keys. Every decision
+//! depends only on the mirror and on local facts, so a lost or repeated response has no effect. Nothing is ever removed
+//! because etcd does not respond or has lost its data.
 //!
-//! Time is a [`Duration`](std::time::Duration) since a moment that the driver chooses; it never runs backwards. Random
-//! bytes are arguments. weir-etcd does the I/O, and the tests replace it by a simulation.
+//! Time is a [`Duration`](std::time::Duration) since an origin that the driver selects, and is monotonic. Random bytes
+//! are arguments. weir-etcd does the I/O; tests replace it with a simulation.
 
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
 

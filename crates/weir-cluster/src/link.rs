@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::record::line;
+
 /// Pauses between attempts to reach etcd; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
@@ -77,13 +79,14 @@ impl Connection {
         }
     }
 
-    pub(crate) fn fail(&mut self, error: String, now: Duration) {
+    pub(crate) fn fail(&mut self, error: &str, now: Duration) {
         if matches!(self.state, State::Watching { .. }) {
             self.since = now;
         }
         self.recover(now);
         self.failures += 1;
-        self.error = Some(error);
+        // etcd has written a part of it.
+        self.error = Some(line(error));
         self.state = State::Away {
             retry: now + self.pause,
         };
@@ -107,7 +110,7 @@ impl Connection {
     pub(crate) fn compacted(&mut self, now: Duration) -> bool {
         self.recover(now);
         if self.pause > PAUSE_FIRST {
-            self.fail("the revisions to watch are compacted".to_owned(), now);
+            self.fail("the revisions to watch are compacted", now);
             return false;
         }
         self.pause *= 2;

@@ -1,4 +1,4 @@
-//! One director's part of the group: see the crate.
+//! The state machine of one director in a group: see the crate documentation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -14,33 +14,34 @@ use crate::rollout::{Applied, Context, Rollout, Step};
 use crate::seal::GroupKey;
 use crate::serving::{self, Serving};
 use crate::settling::Settling;
-use crate::shared::{SharedEntries, SharedKey, SharedState};
-use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_much};
+use crate::shared::{SharedEntries, SharedKey, SharedState, SharedStore};
+use crate::store::{Compare, Entry, Event, Mirror, Put, Txn, TxnResult, Write, too_large};
 
-/// Pause after a refused registration.
+/// Minimum time between a rejected registration and the next attempt.
 const REGISTRATION_PAUSE: Duration = Duration::from_secs(2);
-/// Part of etcd's message if a lease has ended (`ErrGRPCLeaseNotFound` of etcd's rpctypes).
+/// Part of etcd's error message if a lease has expired (`ErrGRPCLeaseNotFound` in etcd's rpctypes).
 const NO_LEASE: &str = "requested lease not found";
-/// How long an absent member is shown.
-const ABSENT_SHOWN: Duration = Duration::from_secs(24 * 3600);
+/// How long the status lists an absent member.
+const ABSENT_RETENTION: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of members that are remembered.
 const SEEN_MAX: usize = 1024;
 
-/// After so many answers in a row that are older than what the watch has reported, the keys are read again.
+/// Number of consecutive responses older than what the watch has reported after which the keys are read again.
 const OUTDATED_MAX: u32 = 10;
 
-/// What does not change while a machine runs.
+/// Settings that do not change while the state machine runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Name of the group, checked.
+    /// Name of the group, which has passed [`crate::check_name`].
     pub group: String,
-    /// Name of this member, checked.
+    /// Name of this member, which has passed [`crate::check_name`].
     pub member: String,
-    /// A random number of this director, which its disk keeps: two directors with one name have different ones.
+    /// A random number that identifies this director and is kept on disk. It distinguishes two directors with the same
+    /// name.
     pub identity: u64,
-    /// A random number of this process.
+    /// A random number that identifies this process.
     pub instance: u64,
-    /// Time to live of the lease, whole seconds.
+    /// Time to live of the lease, in whole seconds.
     pub ttl: Duration,
     /// The group key.
     pub key: Option<GroupKey>,
@@ -59,7 +60,7 @@ enum Purpose {
     Health,
 }
 
-/// A transaction without a result.
+/// A transaction whose result is pending.
 #[derive(Debug)]
 struct InFlight {
     number: u64,
@@ -67,7 +68,7 @@ struct InFlight {
     purpose: Purpose,
 }
 
-/// See the crate.
+/// The state machine of one director in a group.
 #[derive(Debug)]
 pub struct Machine {
     settings: Settings,
@@ -81,24 +82,25 @@ pub struct Machine {
     serving: Serving,
     verdicts: Verdicts,
     held: BTreeSet<IpAddr>,
-    /// All members that were seen, with their last record and when it was last there.
+    /// Present and recently absent members, each with its last record and when the record was last present.
     seen: BTreeMap<String, (MemberRecord, Duration)>,
     in_flight: Option<InFlight>,
     /// Number of the last transaction.
     transactions: u64,
     lag: Lag,
-    /// Conflicts in a row that were older than what the watch had reported.
+    /// Number of consecutive conflicts that were older than what the watch had reported.
     outdated: u32,
-    /// When the last transaction began.
-    written: Duration,
-    /// Keys that were written under the present lease.
+    /// When the last transaction was started.
+    last_txn_at: Duration,
+    /// Keys that this process has written with a lease, and the ID of that lease.
     leased: BTreeMap<String, i64>,
     refused: Option<(String, Duration)>,
     outputs: VecDeque<Output>,
 }
 
 impl Machine {
-    /// Starts with what the disk keeps: the last configuration of the group (version, text), and the shared entries.
+    /// Creates a state machine with the state from disk: the group's last configuration (version, text), and the shared
+    /// entries.
     pub fn new(
         settings: Settings,
         applied: Option<(u64, String)>,
@@ -110,9 +112,10 @@ impl Machine {
             digest: crate::chunk::of_text(&text, settings.key.as_ref()),
             text,
             guard_ms: 0,
+            mac: String::new(),
         });
         let shared = SharedEntries::new(shared);
-        // The daemon may have died after it recorded an order, and before this record was written.
+        // The daemon may have died after it recorded a change and before this state was saved: repeat the overrides.
         let outputs = shared.overrides().map(|(key, value)| Output::Shared {
             key: key.clone(),
             value: value.clone(),
@@ -135,14 +138,14 @@ impl Machine {
             transactions: 0,
             lag: Lag::default(),
             outdated: 0,
-            written: now,
+            last_txn_at: now,
             leased: BTreeMap::new(),
             refused: None,
             outputs,
         }
     }
 
-    /// The range of keys to list and to watch.
+    /// Returns the range of keys to list and to watch: first key, and end (exclusive).
     pub fn range(&self) -> (String, String) {
         (self.keys.prefix().to_owned(), self.keys.end())
     }
@@ -150,7 +153,7 @@ impl Machine {
     /// Handles an event.
     pub fn handle(&mut self, input: Input, now: Duration) {
         match input {
-            Input::Listed { revision, entries } => self.listed(revision, entries, now),
+            Input::Listed { revision, entries } => self.handle_listing(revision, entries, now),
             Input::Watched { events } => {
                 let newest = events.iter().map(Event::revision).max();
                 for event in events {
@@ -159,7 +162,7 @@ impl Machine {
                 self.mirror.advance(newest.unwrap_or_default());
                 self.lag.reported(self.mirror.revision, now);
                 if self.mirror.is_full() {
-                    self.fail(too_much(), now);
+                    self.fail(too_large(), now);
                 }
             }
             Input::WatchEnded {
@@ -175,7 +178,7 @@ impl Machine {
             Input::LeaseFailed(reason) if self.connection.waits_for_lease() => {
                 self.fail(reason, now);
             }
-            // Of requests that were abandoned.
+            // Results of abandoned requests.
             Input::ListFailed(_) | Input::LeaseFailed(_) => {}
             Input::WatchEnded { reason, .. } => self.fail(reason, now),
             Input::Granted { lease, ttl } => self.connection.hold(lease, ttl, now),
@@ -184,7 +187,7 @@ impl Machine {
                 self.connection.lose_lease();
                 self.leased.clear();
             }
-            Input::Txn { number, result } => self.wrote(number, result, now),
+            Input::Txn { number, result } => self.handle_txn_result(number, result, now),
             Input::Facts(facts) => {
                 self.serving.set(facts.vips.clone());
                 self.facts = facts;
@@ -204,19 +207,19 @@ impl Machine {
         self.advance(now);
     }
 
-    /// The deadline of [`Self::next_deadline`] has passed. Early, late and repeated calls do nothing.
+    /// Handles the deadline of [`Self::next_deadline`]. Early and repeated calls have no effect.
     pub fn handle_time(&mut self, now: Duration) {
         self.advance(now);
     }
 
-    /// The next request or order.
+    /// Returns the next request to etcd or to the daemon.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When to call [`Self::handle_time`].
+    /// Returns when to call [`Self::handle_time`] next.
     pub fn next_deadline(&self, now: Duration) -> Duration {
-        // Decisions that wait for a time are rare and not urgent.
+        // Decisions that depend on time are rare and not urgent.
         let tick = now + Duration::from_millis(500);
         let lease = match self.connection.lease {
             Lease::Held {
@@ -232,16 +235,16 @@ impl Machine {
         }
     }
 
-    fn listed(&mut self, revision: i64, entries: Vec<Entry>, now: Duration) {
+    fn handle_listing(&mut self, revision: i64, entries: Vec<Entry>, now: Duration) {
         if self.connection.state != State::Listing {
             return;
         }
         if !self.mirror.replace(revision, entries) {
-            return self.fail(too_much(), now);
+            return self.fail(too_large(), now);
         }
         self.in_flight = None;
         self.lag = Lag::default();
-        // The store may be a new one; what this member has written is compared again.
+        // The store may have been replaced, so keys that it has lost must be written again.
         let lost = |name: &String| self.mirror.get(name).is_none();
         let lost: Vec<String> = self.leased.keys().filter(|it| lost(it)).cloned().collect();
         for name in lost {
@@ -256,28 +259,28 @@ impl Machine {
     fn fail(&mut self, reason: String, now: Duration) {
         self.in_flight = None;
         self.lag = Lag::default();
-        self.connection.fail(reason, now);
+        self.connection.fail(&reason, now);
     }
 
-    /// Ends a publication for which etcd did not answer long enough.
+    /// Fails a publication if etcd has not responded within its time limit.
     fn expire_publication(&mut self, now: Duration) {
-        let reason = self.connection.error.as_deref().unwrap_or("no answer");
+        let reason = self.connection.error.as_deref().unwrap_or("no response");
         if let Some((request, result)) = self.rollout.expire(now, reason) {
-            self.published(request, result);
+            self.report_published(request, result);
         }
     }
 
-    /// A publication continues where it was when etcd did not answer.
+    /// Resumes a publication that was interrupted while etcd did not respond.
     fn resume_publication(&mut self, now: Duration) {
         let mut rollout = std::mem::take(&mut self.rollout);
         let ended = rollout.resume(&self.context(now));
         self.rollout = rollout;
         if let Some((request, result)) = ended {
-            self.published(request, result);
+            self.report_published(request, result);
         }
     }
 
-    fn published(&mut self, request: u64, result: Result<u64, String>) {
+    fn report_published(&mut self, request: u64, result: Result<u64, String>) {
         self.outputs.push_back(Output::Published {
             request,
             result: result.map_err(PublishError),
@@ -299,12 +302,12 @@ impl Machine {
             }),
         };
         if let Err(reason) = result {
-            self.published(request, Err(reason));
+            self.report_published(request, Err(reason));
         }
     }
 
-    fn wrote(&mut self, number: u64, result: TxnResult, now: Duration) {
-        // A late result of one that was abandoned is not the result of the present one.
+    fn handle_txn_result(&mut self, number: u64, result: TxnResult, now: Duration) {
+        // A late result of an abandoned transaction must not be taken for the result of the current one.
         let is_current = |it: &mut InFlight| it.number == number;
         let Some(InFlight { txn, purpose, .. }) = self.in_flight.take_if(is_current) else {
             return;
@@ -312,38 +315,38 @@ impl Machine {
         let is_done = matches!(result, TxnResult::Done { .. });
         match result {
             TxnResult::Done { revision } => {
-                self.note(&txn, revision);
+                self.apply_to_mirror(&txn, revision);
                 if let Purpose::Shared = purpose {
                     let keys = txn
                         .writes
                         .iter()
-                        .filter_map(|it| SharedKey::of_write(&self.keys, it));
+                        .filter_map(|it| SharedKey::from_write(&self.keys, it));
                     self.settling.wrote(keys, revision);
                     self.outputs.push_back(Output::Settle { revision });
                 }
-                // A deletion of a key that another member has deleted is no change.
+                // The watch reports nothing if another member had already deleted the key, so only puts are expected.
                 if txn.writes.iter().any(|it| matches!(it, Write::Put(_))) {
-                    self.lag.learn(revision, self.mirror.revision, now);
+                    self.lag.expect(revision, self.mirror.revision, now);
                 }
             }
             TxnResult::Conflict { found, revision } => {
                 let newest = found.iter().map(|entry| entry.revision).max();
                 let newest = newest.unwrap_or_default();
-                self.lag.learn(newest, self.mirror.revision, now);
-                // The watch may have reported more than this answer, which would restore deleted keys.
+                self.lag.expect(newest, self.mirror.revision, now);
+                // The watch may have reported changes newer than this response, which would then restore deleted keys.
                 let is_newer = revision > self.mirror.revision;
                 self.outdated = if is_newer { 0 } else { self.outdated + 1 };
                 if self.outdated > OUTDATED_MAX {
-                    let reason = "etcd answers with revisions older than those of its watch";
+                    let reason = "etcd returns revisions older than those that its watch reported";
                     return self.fail(reason.to_owned(), now);
                 }
                 let found = if is_newer { found } else { Vec::new() };
                 for compare in txn.compares.iter().filter(|_| is_newer) {
                     if !found.iter().any(|entry| entry.key == compare.key()) {
-                        self.mirror.absent(compare.key(), revision);
+                        self.mirror.remove_absent(compare.key(), revision);
                     }
                 }
-                // Of a key that must exist, only that it exists is read.
+                // For a key that must exist, the response contains no value.
                 let has_value = |entry: &Entry| {
                     let of_key = txn.compares.iter().find(|it| it.key() == entry.key);
                     matches!(of_key, Some(Compare::Revision(..)))
@@ -351,7 +354,7 @@ impl Machine {
                 let found = found.into_iter().filter(has_value);
                 found.for_each(|entry| self.mirror.put(entry));
             }
-            // etcd answers: a new lease is enough.
+            // etcd responds, so a new lease is enough.
             TxnResult::Unknown(reason) if reason.contains(NO_LEASE) => {
                 self.connection.lose_lease();
                 self.leased.clear();
@@ -361,11 +364,11 @@ impl Machine {
         }
         match purpose {
             Purpose::Register if !is_done => {
-                let why = format!(
+                let reason = format!(
                     "the name {} is used by another director",
                     self.settings.member
                 );
-                self.refused = Some((why, now));
+                self.refused = Some((reason, now));
             }
             Purpose::Register => self.refused = None,
             Purpose::Withdraw(vips) if is_done => self.serving.withdraw(&vips),
@@ -374,15 +377,15 @@ impl Machine {
                 let ended = rollout.wrote(&self.context(now), &txn, is_done);
                 self.rollout = rollout;
                 if let Some((request, result)) = ended {
-                    self.published(request, result);
+                    self.report_published(request, result);
                 }
             }
             Purpose::Serving | Purpose::Withdraw(_) | Purpose::Shared | Purpose::Health => {}
         }
     }
 
-    /// The mirror has what was written, before the watch reports it.
-    fn note(&mut self, txn: &Txn, revision: i64) {
+    /// Applies a successful transaction to the mirror before the watch reports it.
+    fn apply_to_mirror(&mut self, txn: &Txn, revision: i64) {
         let lease = self.connection.lease_id().unwrap_or_default();
         for write in &txn.writes {
             match write {
@@ -401,8 +404,9 @@ impl Machine {
         }
     }
 
+    /// Makes all decisions that the current state permits.
     fn advance(&mut self, now: Duration) {
-        self.remember(now);
+        self.record_members(now);
         self.expire_publication(now);
         match self.connection.state {
             State::Away { retry } => {
@@ -418,20 +422,20 @@ impl Machine {
                 self.fail(lag::reason(), now);
             }
             State::Watching { .. } => {
-                self.adopt_shared();
                 let members = self.context(now).members();
+                self.adopt_shared(&members);
                 let settled = self.settling.take_settled(&members).into_iter();
                 self.outputs
                     .extend(settled.map(|key| Output::Settled { key }));
                 self.keep_lease(now);
-                while self.in_flight.is_none() && self.write(now) {}
+                while self.in_flight.is_none() && self.start_next_write(now) {}
             }
         }
         self.decide(now);
     }
 
-    /// Remembers the members, so that those which have gone are shown.
-    fn remember(&mut self, now: Duration) {
+    /// Records the present members, so that the status can list them after they become absent.
+    fn record_members(&mut self, now: Duration) {
         if self.connection.synced_for(now).is_none() {
             return;
         }
@@ -440,21 +444,31 @@ impl Machine {
                 self.seen.insert(name, (record, now));
             }
         }
-        self.seen.retain(|_, (_, seen)| now < *seen + ABSENT_SHOWN);
+        self.seen
+            .retain(|_, (_, seen)| now < *seen + ABSENT_RETENTION);
     }
 
-    fn adopt_shared(&mut self) {
+    fn adopt_shared(&mut self, members: &[(String, MemberRecord)]) {
         let before = self.shared.pending();
-        let news = self.shared.reconcile(&self.keys, &self.mirror);
-        let newest = news.iter().map(|(.., revision)| *revision).max();
-        let has_news = newest.is_some();
-        for (key, value, _) in news {
+        let (keys, key) = (&self.keys, self.settings.key.as_ref());
+        // While members have different keys, they would replace each other's codes.
+        let mut members = members.iter();
+        let store = SharedStore {
+            keys,
+            mirror: &self.mirror,
+            key,
+            is_common: members.all(|(name, it)| it.is_authentic(keys, name, key)),
+        };
+        let changes = self.shared.reconcile(&store);
+        let newest = changes.iter().map(|(.., revision)| *revision).max();
+        let has_changes = newest.is_some();
+        for (key, value, _) in changes {
             self.outputs.push_back(Output::Shared { key, value });
         }
         if let Some(revision) = newest {
             self.outputs.push_back(Output::Settle { revision });
         }
-        if has_news || before != self.shared.pending() {
+        if has_changes || before != self.shared.pending() {
             self.save();
         }
     }
@@ -486,8 +500,8 @@ impl Machine {
         }
     }
 
-    /// Starts the most urgent write. Returns whether there may be more to do without one.
-    fn write(&mut self, now: Duration) -> bool {
+    /// Starts the most urgent write. Returns whether to call this again if no transaction is in flight.
+    fn start_next_write(&mut self, now: Duration) -> bool {
         let Some(lease) = self.connection.lease_id() else {
             return false;
         };
@@ -499,22 +513,23 @@ impl Machine {
         }
         let serving = serving::put(&self.keys, &me, self.serving.announced());
         if self.is_due(&serving, lease) {
-            return self.start(plain(serving), Purpose::Serving, now);
+            return self.start_txn(unconditional(serving), Purpose::Serving, now);
         }
         let withdrawal = self.serving.next_withdrawal(&self.keys, &self.mirror, &me);
         if let Some((vips, txn)) = withdrawal {
-            return self.start(txn, Purpose::Withdraw(vips), now);
+            return self.start_txn(txn, Purpose::Withdraw(vips), now);
         }
         let mut rollout = std::mem::take(&mut self.rollout);
         let step = rollout.next(&self.context(now));
         self.rollout = rollout;
         match step {
-            Step::Write(txn) => return self.start(txn, Purpose::Rollout, now),
+            Step::Write(txn) => return self.start_txn(txn, Purpose::Rollout, now),
             Step::Apply(Applied {
                 version,
                 digest,
                 text,
                 guard_ms,
+                mac: _,
             }) => self.outputs.push_back(Output::Apply {
                 version,
                 digest,
@@ -523,19 +538,22 @@ impl Machine {
             }),
             Step::Nothing => {}
         }
-        if let Some(txn) = self.shared.next_write(&self.keys) {
-            return self.start(txn, Purpose::Shared, now);
+        if let Some(txn) = self
+            .shared
+            .next_write(&self.keys, self.settings.key.as_ref())
+        {
+            return self.start_txn(txn, Purpose::Shared, now);
         }
         let health = self.put(&Key::Health(me), &self.facts.health);
-        if self.is_due(&health, lease) || now >= self.written + lag::ROUTINE_WRITE {
-            return self.start(plain(health), Purpose::Health, now);
+        if self.is_due(&health, lease) || now >= self.last_txn_at + lag::ROUTINE_WRITE_INTERVAL {
+            return self.start_txn(unconditional(health), Purpose::Health, now);
         }
         false
     }
 
-    fn start(&mut self, txn: Txn, purpose: Purpose, now: Duration) -> bool {
+    fn start_txn(&mut self, txn: Txn, purpose: Purpose, now: Duration) -> bool {
         let lease = self.connection.lease_id();
-        (self.transactions, self.written) = (self.transactions + 1, now);
+        (self.transactions, self.last_txn_at) = (self.transactions + 1, now);
         let number = self.transactions;
         self.in_flight = Some(InFlight {
             number,
@@ -546,7 +564,7 @@ impl Machine {
         true
     }
 
-    /// Writes the member's record, unless another director has the name.
+    /// Starts writing this member's record, unless another director uses the name.
     fn register(&mut self, put: Put, now: Duration) -> bool {
         if let Some((_, at)) = &self.refused
             && now < *at + REGISTRATION_PAUSE
@@ -556,7 +574,7 @@ impl Machine {
         let present: Option<MemberRecord> = self.mirror.read(&put.key);
         let is_own = |it: &MemberRecord| it.identity == self.settings.identity;
         let is_this = |it: &MemberRecord| it.instance == self.settings.instance;
-        // During an upgrade, the new process takes over from this one.
+        // During an upgrade, the new process replaces this one.
         let was_registered = self.leased.contains_key(&put.key);
         let refused = match &present {
             Some(present) if !is_own(present) => Some("another director"),
@@ -566,8 +584,8 @@ impl Machine {
             _ => None,
         };
         if let Some(by) = refused {
-            let why = format!("the name {} is used by {by}", self.settings.member);
-            self.refused = Some((why, now));
+            let reason = format!("the name {} is used by {by}", self.settings.member);
+            self.refused = Some((reason, now));
             return false;
         }
         let revision = self.mirror.revision_of(&put.key);
@@ -576,7 +594,7 @@ impl Machine {
             compares: vec![compare],
             writes: vec![Write::Put(put)],
         };
-        self.start(txn, Purpose::Register, now)
+        self.start_txn(txn, Purpose::Register, now)
     }
 
     fn put<T: serde::Serialize>(&self, key: &Key, value: &T) -> Put {
@@ -587,16 +605,16 @@ impl Machine {
         }
     }
 
-    /// Whether the store does not have it under the present lease.
+    /// Returns whether a leased value must be written: the store lacks it, or has it with another lease.
     fn is_due(&self, put: &Put, lease: i64) -> bool {
         self.leased.get(&put.key) != Some(&lease)
             || self.mirror.get(&put.key).map(|it| &it.value) != Some(&put.value)
     }
 
-    /// What follows from the mirror for this director alone.
+    /// Updates the decisions that only concern this director: health verdicts and held VIPs.
     fn decide(&mut self, now: Duration) {
         let synced_for = self.connection.synced_for(now);
-        // After a loss of data, members return one by one.
+        // After the store has lost its data, members register again one by one, so wait for all of them.
         let agreed = match synced_for {
             Some(synced) if self.settings.agreement && synced >= self.settings.ttl => {
                 verdicts(&self.keys, &self.mirror)
@@ -628,15 +646,18 @@ impl Machine {
         }
     }
 
+    /// Returns this member's record.
     pub(crate) fn own_record(&self) -> MemberRecord {
-        MemberRecord {
+        let record = MemberRecord {
             version: self.rollout.applied.version,
             digest: self.rollout.applied.digest.clone(),
             instance: self.settings.instance,
             identity: self.settings.identity,
             settled: (!self.facts.applies_with_others).then(|| self.settling.acknowledged()),
             ..self.facts.record.clone()
-        }
+        };
+        let Settings { member, key, .. } = &self.settings;
+        record.sign(&self.keys, member, key.as_ref())
     }
 
     pub(crate) fn link(&self) -> Link {
@@ -649,14 +670,14 @@ impl Machine {
         }
     }
 
-    /// How often etcd failed. The driver uses the next member of etcd after each failure, and not otherwise: a watch
-    /// stays on the member where it was opened.
+    /// Returns the number of failures of etcd. The driver switches to the next member of etcd only after a failure,
+    /// because a watch stays on the member on which it was opened.
     pub const fn failures(&self) -> u64 {
         self.connection.failures
     }
 
     pub(crate) fn refused(&self) -> Option<&str> {
-        self.refused.as_ref().map(|(why, _)| why.as_str())
+        self.refused.as_ref().map(|(reason, _)| reason.as_str())
     }
 
     pub(crate) const fn seen(&self) -> &BTreeMap<String, (MemberRecord, Duration)> {
@@ -676,7 +697,8 @@ impl Machine {
     }
 }
 
-fn plain(put: Put) -> Txn {
+/// Returns a transaction that writes a value without conditions.
+fn unconditional(put: Put) -> Txn {
     Txn {
         compares: Vec::new(),
         writes: vec![Write::Put(put)],

@@ -1,18 +1,21 @@
-//! The values of the keys: JSON, with fields that later versions may add to.
+//! The values of the keys, as JSON. Later versions may add fields.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of characters that are shown of a text of another director.
-const LINE_MAX: usize = 500;
+use crate::key::Keys;
+use crate::seal::GroupKey;
 
-/// Which configuration the group should have.
+/// Maximum number of characters of another director's text in the status and the log.
+const LINE_MAX_CHARS: usize = 500;
+
+/// Identifies the configuration that the group should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
-    /// Grows by one with each publication.
+    /// Version; increases by one with each publication.
     pub version: u64,
-    /// Digest of the text; with a group key it depends on the key.
+    /// Digest of the text; keyed if there is a group key.
     pub digest: String,
     /// Size of the text in bytes.
     pub bytes: u64,
@@ -21,70 +24,129 @@ pub struct Pointer {
     /// Whether the chunks are sealed with the group key.
     #[serde(default)]
     pub sealed: bool,
-    /// The member that published it.
+    /// Name of the member that published the configuration.
     pub by: String,
-    /// How long each director watches the new configuration, in milliseconds; 0 = not at all.
+    /// How long each director guards the new configuration, in milliseconds; 0 = no guard.
     #[serde(default)]
     pub guard_ms: u64,
+    /// With a group key: the code of all other fields, and of the group. Without it, who can write to etcd could use
+    /// the chunks of an older configuration with a new version. Empty = written by a version that had none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mac: String,
 }
 
-/// A director that applies the configuration now.
+impl Pointer {
+    fn signed<'a>(&'a self, keys: &'a Keys) -> impl Serialize + 'a {
+        (
+            "pointer",
+            keys.prefix(),
+            self.version,
+            &self.digest,
+            self.bytes,
+            &self.chunks,
+            self.sealed,
+            &self.by,
+            self.guard_ms,
+        )
+    }
+
+    /// With its code.
+    pub(crate) fn sign(mut self, keys: &Keys, key: Option<&GroupKey>) -> Self {
+        if let Some(key) = key {
+            let mac = key.mac(&self.signed(keys));
+            self.mac = mac;
+        }
+        self
+    }
+
+    /// Whether a director of the group has written it, as far as that can be known: without a key everything is.
+    pub(crate) fn is_authentic(&self, keys: &Keys, key: Option<&GroupKey>) -> bool {
+        key.is_none_or(|key| key.is_mac(&self.signed(keys), &self.mac))
+    }
+}
+
+/// The director that currently applies the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// Its name.
+    /// Name of the member.
     pub member: String,
-    /// Its process.
+    /// Number that identifies the member's process.
     pub instance: u64,
-    /// The version that it applies.
+    /// The version that the member applies.
     pub version: u64,
 }
 
-/// A rollout that was stopped.
+/// Records that the rollout of a configuration was stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
-    /// The version.
+    /// Version of the configuration.
     pub version: u64,
-    /// The director that failed.
+    /// Name of the member that failed.
     pub member: String,
-    /// Why, in one line.
+    /// Why the member failed, in one line.
     pub reason: String,
 }
 
-/// A member, as it describes itself.
+/// What a member reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberRecord {
-    /// The version of the configuration that it has applied; 0 = none.
+    /// Version of the configuration that the member has applied; 0 = none.
     pub version: u64,
     /// Digest of that configuration.
     pub digest: String,
-    /// A number of its process.
+    /// Number that identifies the process.
     pub instance: u64,
-    /// A number of the director, which is kept across restarts.
+    /// Number that identifies the director across restarts.
     pub identity: u64,
-    /// Version of its program.
+    /// Version of Weir.
     pub weir: String,
-    /// Features of this machine that must be equal in a group.
+    /// Features of the host that must be the same on all members.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<String>,
-    /// Fingerprints of secrets that must be equal, by name.
+    /// Fingerprints of secrets that must be the same on all members, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
-    /// Digest of the names of all servers, in their order, with their weights.
+    /// Digest of the names and weights of all servers, in order.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub order: String,
-    /// Smallest MTU of the interfaces of the data plane.
+    /// Smallest MTU of the data plane's interfaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// With flow synchronization: the revision of the newest change of servers that it has adopted, when its peers know
-    /// the flows that the change has moved.
+    /// With flow synchronization: revision of the newest change to servers that the member has applied and whose moved
+    /// flows its peers have received. `None` without flow synchronization.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settled: Option<i64>,
+    /// With a group key: the code of the name of the member, its version and its digest. Otherwise a made-up member
+    /// could decide the number of the next version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub mac: String,
 }
 
-/// A text of another director for a terminal or the log: one line, without control characters.
+impl MemberRecord {
+    fn signed<'a>(&'a self, keys: &'a Keys, name: &'a str) -> impl Serialize + 'a {
+        ("member", keys.prefix(), name, self.version, &self.digest)
+    }
+
+    /// With its code.
+    pub(crate) fn sign(mut self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> Self {
+        if let Some(key) = key {
+            let mac = key.mac(&self.signed(keys, name));
+            self.mac = mac;
+        }
+        self
+    }
+
+    /// As [`Pointer::is_authentic`].
+    pub(crate) fn is_authentic(&self, keys: &Keys, name: &str, key: Option<&GroupKey>) -> bool {
+        key.is_none_or(|key| key.is_mac(&self.signed(keys, name), &self.mac))
+    }
+}
+
+/// Sanitizes a text of another director or of etcd for a terminal or the log: truncates it, and replaces control
+/// characters with spaces.
 pub(crate) fn line(text: &str) -> String {
-    let shown = text.chars().take(LINE_MAX);
+    let shown = text.chars().take(LINE_MAX_CHARS);
     shown
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()

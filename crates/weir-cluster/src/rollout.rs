@@ -30,6 +30,8 @@ pub(crate) struct Applied {
     pub(crate) digest: String,
     pub(crate) text: String,
     pub(crate) guard_ms: u64,
+    /// Of the pointer.
+    pub(crate) mac: String,
 }
 
 /// What a decision depends on, in addition to the state of the rollout.
@@ -61,6 +63,17 @@ impl Context<'_> {
 
     fn delete(&self, key: &Key) -> Write {
         Write::Delete(self.keys.name(key))
+    }
+
+    fn is_authentic(&self, pointer: &Pointer) -> bool {
+        pointer.is_authentic(self.keys, self.key)
+    }
+
+    /// The newest version that a director of the group reports.
+    fn newest_of_members(&self) -> Option<u64> {
+        let members = self.members().into_iter();
+        let known = members.filter(|(name, it)| it.is_authentic(self.keys, name, self.key));
+        known.map(|(_, member)| member.version).max()
     }
 
     pub(crate) fn members(&self) -> Vec<(String, MemberRecord)> {
@@ -114,8 +127,10 @@ pub(crate) enum Step {
 /// A publication in progress.
 #[derive(Clone, Debug)]
 struct Publication {
-    /// `None` = etcd has lost the configuration, and it is restored.
+    /// `None` = etcd has lost the configuration, or has it without a code, and it is written again.
     request: Option<u64>,
+    /// Whether all members had it.
+    completes: bool,
     pointer: Pointer,
     chunks: Vec<(String, Vec<u8>)>,
     /// Revision of the pointer that it replaces.
@@ -132,7 +147,10 @@ pub(crate) struct Rollout {
     /// A result that is not yet recorded.
     outcome: Option<(Applied, Result<(), String>)>,
     /// A configuration that failed here.
-    failed: Option<(u64, String)>,
+    failed: Option<Applied>,
+    /// With a group key: the newest version that the store had. Another configuration never gets its number, even if
+    /// the pointer is removed.
+    newest: u64,
     publication: Option<Publication>,
     /// Directors that ended while they applied the configuration, and since when they are absent.
     absent: BTreeMap<String, Duration>,
@@ -159,7 +177,13 @@ impl Rollout {
                 self.applied = applied.clone();
                 self.failed = None;
             }
-            Err(_) => self.failed = Some((applied.version, applied.digest.clone())),
+            Err(_) => {
+                let text = String::new();
+                self.failed = Some(Applied {
+                    text,
+                    ..applied.clone()
+                });
+            }
         }
         self.outcome = Some((applied, result));
     }
@@ -184,9 +208,10 @@ impl Rollout {
                 turn.member, turn.version
             ));
         }
-        let members = context.members();
-        let known = members.iter().map(|(_, member)| member.version).max();
-        let current = context.pointer(&Key::Current).map_or(0, |it| it.version);
+        let known = context.newest_of_members();
+        let current = context.pointer(&Key::Current);
+        let current = current.filter(|it| context.is_authentic(it));
+        let current = current.map_or(self.newest, |it| it.version.max(self.newest));
         let newest = current.max(known.unwrap_or(0)).max(self.applied.version);
         let version = newest.checked_add(1);
         let version = version.ok_or("the group has a configuration with the highest version")?;
@@ -207,11 +232,22 @@ impl Rollout {
             return Step::Write(txn);
         }
         let current = context.pointer(&Key::Current);
+        let is_authentic = current.as_ref().is_some_and(|it| context.is_authentic(it));
+        if let Some(current) = current
+            .as_ref()
+            .filter(|_| is_authentic && context.key.is_some())
+        {
+            self.newest = self.newest.max(current.version);
+        }
         match current {
             Some(current) if current.version >= self.applied.version => {
                 if (current.version, &current.digest)
                     == (self.applied.version, &self.applied.digest)
                 {
+                    // An earlier version has written it, or someone has changed it.
+                    if !is_authentic {
+                        return self.rewrite(context, false);
+                    }
                     return self.complete(context, &current);
                 }
                 self.adopt(context, &current)
@@ -341,8 +377,8 @@ impl Rollout {
 
     fn has_failed(&self, pointer: &Pointer) -> bool {
         let failed = self.failed.as_ref();
-        failed.is_some_and(|(version, digest)| {
-            (*version, digest) == (pointer.version, &pointer.digest)
+        failed.is_some_and(|it| {
+            (it.version, &it.digest, &it.mac) == (pointer.version, &pointer.digest, &pointer.mac)
         })
     }
 
@@ -364,6 +400,7 @@ impl Rollout {
             digest: pointer.digest.clone(),
             text: String::new(),
             guard_ms: pointer.guard_ms,
+            mac: pointer.mac.clone(),
         };
         match chunk::join(pointer, context.keys, context.mirror, context.key) {
             Ok(text) => {
@@ -459,10 +496,17 @@ impl Rollout {
         if self.applied.version == 0 || context.synced_for < context.ttl {
             return Step::Nothing;
         }
-        let newest = context.members().iter().map(|it| it.1.version).max();
-        if newest.is_some_and(|newest| newest > self.applied.version) {
+        if context
+            .newest_of_members()
+            .is_some_and(|newest| newest > self.applied.version)
+        {
             return Step::Nothing;
         }
+        self.rewrite(context, true)
+    }
+
+    /// Writes the applied configuration, with its version.
+    fn rewrite(&mut self, context: &Context<'_>, completes: bool) -> Step {
         let Applied {
             version,
             text,
@@ -470,7 +514,10 @@ impl Rollout {
             ..
         } = self.applied.clone();
         if let Ok(publication) = publication(context, None, &text, version, guard_ms) {
-            self.publication = Some(publication);
+            self.publication = Some(Publication {
+                completes,
+                ..publication
+            });
         }
         match self.next_of_publication(context) {
             Some(txn) => Step::Write(txn),
@@ -510,7 +557,7 @@ impl Rollout {
             context.put(&Key::Current, &publication.pointer),
             context.delete(&Key::Stopped),
         ];
-        if publication.request.is_none() {
+        if publication.completes {
             writes.push(context.put(&Key::Complete, &publication.pointer));
         }
         Some(Txn { compares, writes })
@@ -621,17 +668,20 @@ fn publication(
     let base = context
         .mirror
         .revision_of(&context.keys.name(&Key::Current));
+    let pointer = Pointer {
+        version,
+        digest: chunk::of_text(text, context.key),
+        bytes: text.len() as u64,
+        chunks: chunks.iter().map(|(digest, _)| digest.clone()).collect(),
+        sealed: context.key.is_some(),
+        by: context.me.to_owned(),
+        guard_ms,
+        mac: String::new(),
+    };
     Ok(Publication {
         request,
-        pointer: Pointer {
-            version,
-            digest: chunk::of_text(text, context.key),
-            bytes: text.len() as u64,
-            chunks: chunks.iter().map(|(digest, _)| digest.clone()).collect(),
-            sealed: context.key.is_some(),
-            by: context.me.to_owned(),
-            guard_ms,
-        },
+        completes: false,
+        pointer: pointer.sign(context.keys, context.key),
         chunks,
         base,
         deadline: context.now + PUBLISH_PATIENCE,

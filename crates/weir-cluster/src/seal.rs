@@ -7,7 +7,8 @@
 use std::fmt;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::{constant_time, hkdf, hmac};
+use serde::Serialize;
 
 use crate::hex::hex;
 
@@ -36,6 +37,7 @@ pub struct GroupKey {
     cipher: [u8; 32],
     nonce: hmac::Key,
     digest: hmac::Key,
+    mac: hmac::Key,
 }
 
 /// Never shows the key.
@@ -63,6 +65,7 @@ impl GroupKey {
             cipher: expand(b"cipher")?,
             nonce: hmac::Key::new(hmac::HMAC_SHA256, &expand(b"nonce")?),
             digest: hmac::Key::new(hmac::HMAC_SHA256, &expand(b"digest")?),
+            mac: hmac::Key::new(hmac::HMAC_SHA256, &expand(b"mac")?),
         })
     }
 
@@ -106,6 +109,19 @@ impl GroupKey {
     /// A digest that reveals nothing about the text without the key.
     pub fn digest(&self, text: &[u8]) -> String {
         hex(hmac::sign(&self.digest, text).as_ref())
+    }
+
+    /// A code that only a director with the key can compute, for a value in etcd that is not secret. The value includes
+    /// what it is for, so that it cannot be used in another place.
+    pub(crate) fn mac(&self, value: &impl Serialize) -> String {
+        let bytes = serde_json::to_vec(value).unwrap_or_default();
+        hex(hmac::sign(&self.mac, &bytes).as_ref())
+    }
+
+    /// Whether it is the code of this value.
+    pub(crate) fn is_mac(&self, value: &impl Serialize, mac: &str) -> bool {
+        let expected = self.mac(value);
+        constant_time::verify_slices_are_equal(expected.as_bytes(), mac.as_bytes()).is_ok()
     }
 
     /// Equal on two machines if the key is equal.

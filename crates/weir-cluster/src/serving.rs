@@ -1,8 +1,9 @@
-//! Ensures that the last announcer of a VIP does not withdraw it for health.
+//! Ensures that the last member that announces a VIP does not withdraw it because of failed health checks.
 //!
-//! Each member records the VIPs that it announces. To withdraw one because its services cannot serve, it needs another
-//! member that announces it, and the transaction fails if that member's record has changed meanwhile. Of two members
-//! that want to withdraw at the same time, one succeeds. Without etcd the last known records decide.
+//! Each member records the VIPs that it announces. A member whose services cannot serve withdraws a VIP only if another
+//! member announces it. The transaction fails if the other member's record has changed in the meantime, so of two
+//! members that withdraw at the same time only one succeeds. While etcd does not respond, the last known records
+//! decide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,16 +11,16 @@ use std::net::IpAddr;
 use crate::key::{Key, Keys};
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// The VIPs that the members announce, and this member's part of them.
+/// The VIPs that this member announces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serving {
-    /// The VIPs of this director, and whether their services can serve.
+    /// The VIPs in this director's configuration, and whether their services can serve.
     wanted: BTreeMap<IpAddr, bool>,
-    /// The VIPs that it announces.
+    /// The VIPs that this member announces.
     announced: BTreeSet<IpAddr>,
 }
 
-/// What another member announces.
+/// Returns the VIPs that other members announce: the key, its revision, and the VIPs.
 fn others<'a>(
     keys: &'a Keys,
     mirror: &'a Mirror,
@@ -41,17 +42,22 @@ fn others<'a>(
 }
 
 impl Serving {
-    /// The VIPs that must stay announced although their services cannot serve.
+    /// Returns the VIPs that must stay announced although their services cannot serve.
     pub(crate) fn held(&self) -> BTreeSet<IpAddr> {
-        let wanted = |vip: &&IpAddr| self.wanted.get(vip) == Some(&false);
-        self.announced.iter().filter(wanted).copied().collect()
+        let cannot_serve = |vip: &&IpAddr| self.wanted.get(vip) == Some(&false);
+        self.announced
+            .iter()
+            .filter(cannot_serve)
+            .copied()
+            .collect()
     }
 
     pub(crate) fn announced(&self) -> &BTreeSet<IpAddr> {
         &self.announced
     }
 
-    /// New facts. VIPs that are gone from the configuration, or of a drained node, are withdrawn at once.
+    /// Sets this director's VIPs. Withdraws VIPs that are not in `wanted`: they were removed from the configuration, or
+    /// the node is drained.
     pub(crate) fn set(&mut self, wanted: BTreeMap<IpAddr, bool>) {
         self.announced.retain(|vip| wanted.contains_key(vip));
         let serving = wanted.iter().filter(|(_, serves)| **serves);
@@ -59,7 +65,8 @@ impl Serving {
         self.wanted = wanted;
     }
 
-    /// Withdraws what others announce as far as is known, while etcd does not answer.
+    /// Withdraws VIPs that another member announces according to the last known records. Used while etcd does not
+    /// respond.
     pub(crate) fn decide_alone(&mut self, keys: &Keys, mirror: &Mirror, me: &str) {
         for vip in self.held() {
             if others(keys, mirror, me).any(|(_, _, vips)| vips.contains(&vip)) {
@@ -68,7 +75,7 @@ impl Serving {
         }
     }
 
-    /// The VIPs and the transaction that withdraws them; `None` = nothing can be withdrawn.
+    /// Returns VIPs to withdraw and the transaction that withdraws them; `None` if none can be withdrawn.
     pub(crate) fn next_withdrawal(
         &self,
         keys: &Keys,
@@ -87,25 +94,27 @@ impl Serving {
         if withdrawn.is_empty() {
             return None;
         }
-        let left: BTreeSet<IpAddr> = self.announced.difference(&withdrawn).copied().collect();
+        let remaining: BTreeSet<IpAddr> = self.announced.difference(&withdrawn).copied().collect();
         let compares = compares.into_iter();
         let txn = Txn {
             compares: compares
                 .map(|(name, revision)| Compare::Revision(name, revision))
                 .collect(),
-            writes: vec![Write::Put(put(keys, me, &left))],
+            writes: vec![Write::Put(put(keys, me, &remaining))],
         };
         Some((withdrawn, txn))
     }
 
+    /// Withdraws VIPs after the transaction succeeded.
     pub(crate) fn withdraw(&mut self, vips: &BTreeSet<IpAddr>) {
-        // A service may have recovered meanwhile.
+        // A service may have recovered in the meantime.
         let wanted = &self.wanted;
         self.announced
             .retain(|vip| !vips.contains(vip) || wanted.get(vip) == Some(&true));
     }
 }
 
+/// Returns the write of a member's announced VIPs.
 pub(crate) fn put(keys: &Keys, me: &str, vips: &BTreeSet<IpAddr>) -> Put {
     Put {
         key: keys.name(&Key::Serving(me.to_owned())),
@@ -145,11 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn withdrawal_needs_another_announcer() {
+    fn vip_is_withdrawn_only_if_another_member_announces_it() {
         let keys = Keys::new("edge");
         let mut serving = Serving::default();
         serving.set(BTreeMap::from([(vip(), false)]));
-        assert!(serving.held().is_empty(), "it was never announced");
+        assert!(
+            serving.held().is_empty(),
+            "a VIP that was never announced is not held"
+        );
         serving.set(BTreeMap::from([(vip(), true)]));
         serving.set(BTreeMap::from([(vip(), false)]));
         assert_eq!(serving.held(), BTreeSet::from([vip()]));
@@ -166,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn without_etcd_the_last_known_announcers_decide() {
+    fn last_known_announcers_decide_without_etcd() {
         let keys = Keys::new("edge");
         let mut serving = Serving::default();
         serving.set(BTreeMap::from([(vip(), true)]));

@@ -1,26 +1,26 @@
-//! When a change of servers is settled.
+//! Determines when a change to servers is settled.
 //!
-//! With flow synchronization, peers compute the servers of flows that follow the table, and get the other flows. A
-//! change of servers moves flows out of the table: until the peers know them, such a flow must not move to another
-//! director. An order therefore ends when all directors with synchronization have adopted the change and have sent the
-//! flows that it has moved.
+//! With flow synchronization, peers compute the servers of flows that match the scheduler's table, and receive only the
+//! other flows. After a change to servers, some flows no longer match the table. Such a flow must not move to another
+//! director until that director has received it. A change is therefore settled only when all directors with flow
+//! synchronization have applied it and have sent the flows that it has moved.
 
 use std::collections::BTreeMap;
 
 use crate::record::MemberRecord;
 use crate::shared::SharedKey;
 
-/// See the module.
+/// Tracks which changes to servers are settled.
 #[derive(Debug, Default)]
 pub(crate) struct Settling {
-    /// The newest revision of which this director has sent the moved flows.
+    /// Revision of the newest change whose moved flows this director has sent.
     acknowledged: i64,
-    /// Orders of this director, with the revisions of their changes.
+    /// Changes by operators of this director that are not settled, with their revisions.
     awaited: BTreeMap<SharedKey, i64>,
 }
 
 impl Settling {
-    /// The daemon has sent the flows that all changes up to this revision have moved.
+    /// Records that the daemon has sent the flows that the changes up to this revision have moved.
     pub(crate) fn acknowledge(&mut self, revision: i64) {
         self.acknowledged = self.acknowledged.max(revision);
     }
@@ -29,20 +29,20 @@ impl Settling {
         self.acknowledged
     }
 
-    /// Changes of an operator of this director are in the store.
+    /// Records that changes by an operator of this director are in the store, at this revision.
     pub(crate) fn wrote(&mut self, keys: impl Iterator<Item = SharedKey>, revision: i64) {
         self.awaited.extend(keys.map(|key| (key, revision)));
     }
 
-    /// The changes that all members have settled. Those without synchronization, and of earlier versions, have nothing
-    /// to send.
+    /// Removes and returns the changes that all members have settled. Members without flow synchronization, and those
+    /// of earlier versions, have no flows to send.
     pub(crate) fn take_settled(&mut self, members: &[(String, MemberRecord)]) -> Vec<SharedKey> {
         if self.awaited.is_empty() {
             return Vec::new();
         }
         let settled = members.iter().filter_map(|(_, member)| member.settled);
-        let least = settled.min().unwrap_or(i64::MAX);
-        let due = self.awaited.iter().filter(|(_, at)| **at <= least);
+        let lowest = settled.min().unwrap_or(i64::MAX);
+        let due = self.awaited.iter().filter(|(_, at)| **at <= lowest);
         let due: Vec<SharedKey> = due.map(|(key, _)| key.clone()).collect();
         for key in &due {
             self.awaited.remove(key);

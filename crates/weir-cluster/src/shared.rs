@@ -1,9 +1,13 @@
-//! Overrides of servers and servers that the API added, shared by all members.
+//! Entries that all members share: overrides of servers, and servers that the API added.
 //!
-//! Each entry has the revision that it is based on. A change is written only if no other director has changed the
-//! entry since that revision; otherwise the other change wins, so that an order which waited through a partition never
+//! Each entry records the revision that it is based on. A change is written only if no other director has changed the
+//! entry since that revision; otherwise the other change wins. A change that was delayed by a partition therefore never
 //! replaces a newer one. Entries are never deleted: `ready` and `removed` are values. An entry that etcd has lost is
 //! written again.
+//!
+//! With a group key, each value has a code of its key in etcd, and a number that grows with each change ([`Seal`]). A
+//! value without the right code is not adopted, and one with a lower number is replaced by the newer one: whoever can
+//! write to etcd, but does not have the key, can neither add a server nor return to a former value.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +15,59 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::key::{Key, Keys};
+use crate::seal::GroupKey;
 use crate::store::{Compare, Mirror, Put, Txn, Write};
 
-/// Maximum number of entries; further keys of etcd are ignored.
+/// Maximum number of entries; further keys in etcd are ignored.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What is shared.
+/// The field of a value that contains its [`Seal`].
+const SEAL: &str = "seal";
+
+/// Shows that a director of the group has written a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seal {
+    /// Grows with each change of the value; 0 = written by a version that had no seals.
+    number: u64,
+    /// The code of the key in etcd, the number and the value.
+    mac: String,
+}
+
+/// The store, and what is known about its authors.
+pub(crate) struct SharedStore<'a> {
+    pub(crate) keys: &'a Keys,
+    pub(crate) mirror: &'a Mirror,
+    pub(crate) key: Option<&'a GroupKey>,
+    /// Whether all members have the key.
+    pub(crate) is_common: bool,
+}
+
+impl SharedStore<'_> {
+    /// Takes the seal out of a value. Returns its number, without a group key that of `own`; `None` = it is not sealed
+    /// with the key.
+    fn open(
+        &self,
+        name: &str,
+        revision: i64,
+        value: &mut Value,
+        own: Option<&Shared>,
+    ) -> Option<u64> {
+        let seal = value.as_object_mut().and_then(|it| it.remove(SEAL));
+        let Some(key) = self.key else {
+            return Some(own.map_or(0, |own| own.stored));
+        };
+        let seal: Seal = serde_json::from_value(seal?).ok()?;
+        // Computing the codes of all values at each event would be expensive.
+        let is_known = own.is_some_and(|own| {
+            own.is_verified
+                && (own.base, own.stored, &own.value) == (revision, seal.number, &*value)
+        });
+        let signed = (SEAL, name, seal.number, &*value);
+        (is_known || key.is_mac(&signed, &seal.mac)).then_some(seal.number)
+    }
+}
+
+/// Kind of a shared entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -26,19 +77,19 @@ pub enum Kind {
     Server,
 }
 
-/// An entry's name.
+/// Identifies an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SharedKey {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: Kind,
     /// Name of the pool.
     pub pool: String,
-    /// Address as in the configuration.
+    /// Address of the server, as in the configuration.
     pub server: String,
 }
 
 impl SharedKey {
-    fn of(key: Key) -> Option<Self> {
+    fn from_key(key: Key) -> Option<Self> {
         let (kind, pool, server) = match key {
             Key::Override(pool, server) => (Kind::Override, pool, server),
             Key::Server(pool, server) => (Kind::Server, pool, server),
@@ -55,10 +106,10 @@ impl SharedKey {
         Some(Self { kind, pool, server })
     }
 
-    /// The entry that a request writes.
-    pub(crate) fn of_write(keys: &Keys, write: &Write) -> Option<Self> {
+    /// Returns the entry that a write changes; `None` if it changes no shared entry.
+    pub(crate) fn from_write(keys: &Keys, write: &Write) -> Option<Self> {
         match write {
-            Write::Put(put) => keys.parse(&put.key).and_then(Self::of),
+            Write::Put(put) => keys.parse(&put.key).and_then(Self::from_key),
             Write::Delete(_) => None,
         }
     }
@@ -76,13 +127,22 @@ impl SharedKey {
 struct Shared {
     key: SharedKey,
     value: Value,
-    /// The revision that the value has, or that the change is based on; 0 = the key does not exist.
+    /// The revision of the value, or the one that the change is based on; 0 = the key does not exist.
     base: i64,
-    /// Whether it must still be written.
+    /// Whether the entry must still be written.
     dirty: bool,
+    /// Number of the value, see [`Seal`].
+    #[serde(default)]
+    number: u64,
+    /// The highest number that the store had.
+    #[serde(default)]
+    stored: u64,
+    /// Whether this process has checked the seal of the stored value.
+    #[serde(skip)]
+    is_verified: bool,
 }
 
-/// All entries, as the daemon keeps them on disk.
+/// All entries, as the daemon saves them to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedState {
     entries: Vec<Shared>,
@@ -104,49 +164,61 @@ impl SharedEntries {
         }
     }
 
-    /// All overrides.
+    /// Returns all overrides.
     pub(crate) fn overrides(&self) -> impl Iterator<Item = (&SharedKey, &Value)> {
         let overrides = self.0.values().filter(|it| it.key.kind == Kind::Override);
         overrides.map(|it| (&it.key, &it.value))
     }
 
-    /// How many must still be written.
+    /// Returns the number of entries that must still be written.
     pub(crate) fn pending(&self) -> usize {
         self.0.values().filter(|it| it.dirty).count()
     }
 
-    /// A change by an operator of this director.
+    /// Records a change by an operator of this director.
     pub(crate) fn change(&mut self, key: SharedKey, value: Value, keys: &Keys, mirror: &Mirror) {
         let base = mirror.revision_of(&keys.name(&key.key()));
-        let known = self.0.get(&key).map_or(0, |it| it.base);
+        let known = self.0.get(&key);
+        let (known, stored) = known.map_or((0, 0), |it| (it.base, it.stored));
         let shared = Shared {
             key: key.clone(),
             value,
             base: base.max(known),
             dirty: true,
+            number: stored.saturating_add(1),
+            stored,
+            is_verified: false,
         };
         self.0.insert(key, shared);
     }
 
-    /// Adopts what others have changed, in a mirror that is complete. Returns the changes for this director,
-    /// with their revisions.
-    pub(crate) fn reconcile(
-        &mut self,
-        keys: &Keys,
-        mirror: &Mirror,
-    ) -> Vec<(SharedKey, Value, i64)> {
-        let mut news = Vec::new();
-        let mut found = std::collections::BTreeSet::new();
+    /// Adopts other members' changes from a complete mirror. Returns the changes that this director must apply, with
+    /// their revisions.
+    pub(crate) fn reconcile(&mut self, store: &SharedStore<'_>) -> Vec<(SharedKey, Value, i64)> {
+        let SharedStore { keys, mirror, .. } = store;
+        let mut changes = Vec::new();
+        let mut present = std::collections::BTreeSet::new();
         for (name, stored) in mirror.iter() {
-            let Some(key) = keys.parse(name).and_then(SharedKey::of) else {
+            let Some(key) = keys.parse(name).and_then(SharedKey::from_key) else {
                 continue;
             };
-            let Ok(value) = serde_json::from_slice::<Value>(&stored.value) else {
+            let Ok(mut value) = serde_json::from_slice::<Value>(&stored.value) else {
                 continue;
             };
-            found.insert(key.clone());
+            present.insert(key.clone());
+            let own = self.0.get_mut(&key);
+            let number = store.open(name, stored.revision, &mut value, own.as_deref());
+            let newest = own.as_ref().map_or(0, |own| own.stored);
+            let Some(number) = number.filter(|number| *number >= newest) else {
+                if let Some(own) = own {
+                    // A former value has the right code: it is no sign of another key.
+                    own.dirty |= number.is_some() || store.is_common;
+                    (own.base, own.is_verified) = (stored.revision, false);
+                }
+                continue;
+            };
             let own = self.0.get(&key);
-            // A lower revision is that of another store, whose data others have restored.
+            // A lower revision belongs to a new store, whose data other members have restored.
             let is_pending = own.is_some_and(|own| own.dirty && stored.revision == own.base);
             if (is_pending && own.is_some_and(|own| own.value != value))
                 || (own.is_none() && self.0.len() >= ENTRIES_MAX)
@@ -154,27 +226,37 @@ impl SharedEntries {
                 continue;
             }
             if own.is_none_or(|own| own.value != value) {
-                news.push((key.clone(), value.clone(), stored.revision));
+                changes.push((key.clone(), value.clone(), stored.revision));
             }
             let shared = Shared {
                 key: key.clone(),
                 value,
                 base: stored.revision,
                 dirty: false,
+                number,
+                stored: number,
+                is_verified: store.key.is_some(),
             };
             self.0.insert(key, shared);
         }
-        for shared in self.0.values_mut().filter(|it| !found.contains(&it.key)) {
+        for shared in self.0.values_mut().filter(|it| !present.contains(&it.key)) {
             (shared.base, shared.dirty) = (0, true);
         }
-        news
+        changes
     }
 
-    /// The next change to write.
-    pub(crate) fn next_write(&self, keys: &Keys) -> Option<Txn> {
+    /// Returns the transaction for the next entry to write.
+    pub(crate) fn next_write(&self, keys: &Keys, group_key: Option<&GroupKey>) -> Option<Txn> {
         let shared = self.0.values().find(|it| it.dirty)?;
         let key = keys.name(&shared.key.key());
-        let value = serde_json::to_vec(&shared.value).ok()?;
+        let mut value = shared.value.clone();
+        if let (Some(group_key), Value::Object(fields)) = (group_key, &mut value) {
+            let number = shared.number;
+            let mac = group_key.mac(&(SEAL, &key, number, &shared.value));
+            let seal = serde_json::to_value(Seal { number, mac }).ok()?;
+            fields.insert(SEAL.to_owned(), seal);
+        }
+        let value = serde_json::to_vec(&value).ok()?;
         Some(Txn {
             compares: vec![Compare::Revision(key.clone(), shared.base)],
             writes: vec![Write::Put(Put {
@@ -210,6 +292,15 @@ mod tests {
         mirror
     }
 
+    fn store<'a>(keys: &'a Keys, mirror: &'a Mirror) -> SharedStore<'a> {
+        SharedStore {
+            keys,
+            mirror,
+            key: None,
+            is_common: true,
+        }
+    }
+
     fn state(value: &str) -> Value {
         serde_json::json!({ "state": value })
     }
@@ -218,19 +309,22 @@ mod tests {
     fn change_based_on_an_older_revision_is_dropped() {
         let keys = Keys::new("edge");
         let mut entries = SharedEntries::default();
-        let news = entries.reconcile(&keys, &mirror(Some("drain"), 5));
+        let news = entries.reconcile(&store(&keys, &mirror(Some("drain"), 5)));
         assert_eq!(news, [(key(), state("drain"), 5)]);
         entries.change(key(), state("maint"), &keys, &mirror(Some("drain"), 5));
-        let txn = entries.next_write(&keys).unwrap();
+        let txn = entries.next_write(&keys, None).unwrap();
         assert_eq!(
             txn.compares,
             [Compare::Revision(keys.name(&key().key()), 5)]
         );
-        // Still pending.
-        assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 5)), []);
+        // The change is still pending.
+        assert_eq!(
+            entries.reconcile(&store(&keys, &mirror(Some("drain"), 5))),
+            []
+        );
         assert_eq!(entries.pending(), 1);
-        // Another director was faster.
-        let news = entries.reconcile(&keys, &mirror(Some("ready"), 7));
+        // Another director has changed the entry first.
+        let news = entries.reconcile(&store(&keys, &mirror(Some("ready"), 7)));
         assert_eq!(news, [(key(), state("ready"), 7)]);
         assert_eq!(entries.pending(), 0);
     }
@@ -239,16 +333,86 @@ mod tests {
     fn entries_that_the_store_lost_are_written_again() {
         let keys = Keys::new("edge");
         let mut entries = SharedEntries::default();
-        entries.reconcile(&keys, &mirror(Some("drain"), 5));
+        entries.reconcile(&store(&keys, &mirror(Some("drain"), 5)));
         let mut entries = SharedEntries::new(entries.state());
-        assert_eq!(entries.reconcile(&keys, &mirror(None, 2)), []);
-        let txn = entries.next_write(&keys).unwrap();
+        assert_eq!(entries.reconcile(&store(&keys, &mirror(None, 2))), []);
+        let txn = entries.next_write(&keys, None).unwrap();
         assert_eq!(
             txn.compares,
             [Compare::Revision(keys.name(&key().key()), 0)]
         );
-        // The answer was lost, but the write was executed.
-        assert_eq!(entries.reconcile(&keys, &mirror(Some("drain"), 3)), []);
-        assert_eq!(entries.next_write(&keys), None);
+        // The response was lost, but the write was executed.
+        assert_eq!(
+            entries.reconcile(&store(&keys, &mirror(Some("drain"), 3))),
+            []
+        );
+        assert_eq!(entries.next_write(&keys, None), None);
+    }
+
+    #[test]
+    fn only_sealed_values_are_adopted_with_a_group_key() {
+        let keys = Keys::new("edge");
+        let group_key = GroupKey::new(b"sixteen bytes or more").unwrap();
+        let other_key = GroupKey::new(b"another group's key").unwrap();
+        let name = keys.name(&key().key());
+        let stored = |value: &[u8], revision| {
+            let mut mirror = Mirror::default();
+            let entry = Entry {
+                key: name.clone(),
+                value: value.to_vec(),
+                revision,
+            };
+            mirror.replace(revision, vec![entry]);
+            mirror
+        };
+        let written = |entries: &SharedEntries, group_key| {
+            let txn = entries.next_write(&keys, Some(group_key)).unwrap();
+            let Some(Write::Put(put)) = txn.writes.first() else {
+                panic!("{txn:?}")
+            };
+            put.value.clone()
+        };
+        let reconcile = |entries: &mut SharedEntries, mirror: &Mirror, is_common| {
+            entries.reconcile(&SharedStore {
+                keys: &keys,
+                mirror,
+                key: Some(&group_key),
+                is_common,
+            })
+        };
+        let mut author = SharedEntries::default();
+        author.change(key(), state("drain"), &keys, &Mirror::default());
+        let first = written(&author, &group_key);
+        let foreign = written(&author, &other_key);
+        assert_eq!(reconcile(&mut author, &stored(&first, 3), true), []);
+        assert_eq!(author.pending(), 0);
+        author.change(key(), state("ready"), &keys, &stored(&first, 3));
+        let second = written(&author, &group_key);
+
+        let mut reader = SharedEntries::default();
+        let text = String::from_utf8(first.clone()).unwrap();
+        let changed = text.replace("drain", "maint").into_bytes();
+        for forged in [br#"{"state":"drain"}"#.to_vec(), foreign, changed] {
+            assert_eq!(reconcile(&mut reader, &stored(&forged, 2), true), []);
+            assert_eq!(reader.next_write(&keys, Some(&group_key)), None);
+        }
+        let news = reconcile(&mut reader, &stored(&first, 3), true);
+        assert_eq!(news, [(key(), state("drain"), 3)]);
+        let news = reconcile(&mut reader, &stored(&second, 4), true);
+        assert_eq!(news, [(key(), state("ready"), 4)]);
+
+        // A former value is replaced by the newer one, also after a restart.
+        let mut reader = SharedEntries::new(reader.state());
+        assert_eq!(reconcile(&mut reader, &stored(&first, 5), true), []);
+        assert_eq!(written(&reader, &group_key), second);
+        assert_eq!(reconcile(&mut reader, &stored(&second, 6), true), []);
+        assert_eq!(reader.pending(), 0);
+
+        // One of an earlier version is sealed when all members have the key, and not before.
+        let unsealed = stored(br#"{"state":"ready"}"#, 7);
+        assert_eq!(reconcile(&mut reader, &unsealed, false), []);
+        assert_eq!(reader.pending(), 0);
+        assert_eq!(reconcile(&mut reader, &unsealed, true), []);
+        assert_eq!(written(&reader, &group_key), second);
     }
 }

@@ -1,4 +1,4 @@
-//! The status of the group from the view of one member.
+//! The status of the group, as one member sees it.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -6,84 +6,85 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agreement::Verdicts;
+use crate::chunk;
 use crate::key::Key;
 use crate::link::Link;
 use crate::machine::Machine;
 use crate::record::{MemberRecord, Stopped, Turn, line};
 
-/// The rollout of the group's configuration.
+/// State of the rollout of the group's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RolloutState {
-    /// Nothing was published.
+    /// No configuration was published.
     Unpublished,
-    /// All members have it.
+    /// All members have applied the configuration.
     Complete,
-    /// Members still apply it; this one now.
+    /// Members are still applying the configuration.
     Running {
-        /// The member that has the turn.
+        /// Name of the member that has the turn to apply the configuration, if any.
         turn: Option<String>,
     },
-    /// A director failed.
+    /// A member failed to apply the configuration.
     Stopped {
-        /// Its name.
+        /// Name of the member.
         member: String,
-        /// Why.
+        /// Why it failed.
         reason: String,
     },
 }
 
-/// Another director, or this one.
+/// Status of a member: another director or this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// What it reports about itself.
+    /// What the member reports about itself.
     pub record: MemberRecord,
-    /// Since when its lease has ended, on the driver's clock; `None` = it is present.
+    /// When the member was last present, on the driver's clock; `None` if it is present.
     pub absent_since: Option<Duration>,
-    /// Versions that it is behind the published one.
+    /// Number of versions by which its configuration is behind the published one.
     pub lag: u64,
-    /// The VIPs that it announces.
+    /// The VIPs that the member announces.
     pub announces: BTreeSet<IpAddr>,
-    /// The number of servers that its own checks report down.
+    /// Number of servers that the member's own checks report down.
     pub down: usize,
-    /// How it differs from this director.
+    /// How the member differs from this director.
     pub differences: Vec<String>,
 }
 
-/// The group, as far as this member knows.
+/// Status of the group, as this member sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The connection to etcd.
     pub link: Link,
-    /// Why this director is not a member; `None` = it is.
+    /// Why this director is not a member of the group; `None` if it is a member.
     pub refused: Option<String>,
-    /// The version that this director has applied; 0 = none.
+    /// Version of the configuration that this director has applied; 0 = none.
     pub version: u64,
     /// Digest of that configuration.
     pub digest: String,
-    /// The published version; 0 = none.
+    /// Version of the published configuration; 0 = none.
     pub published: u64,
-    /// The rollout.
+    /// State of the rollout.
     pub rollout: RolloutState,
     /// All members, by name.
     pub members: Vec<MemberStatus>,
-    /// Changes that must still be written to etcd.
+    /// Number of changes that must still be written to etcd.
     pub pending: usize,
     /// VIPs that stay announced because no other member announces them.
     pub held: BTreeSet<IpAddr>,
-    /// Servers that are down for the group.
+    /// Servers that the group considers down.
     pub down: Verdicts,
 }
 
-/// How a member differs from this one.
+/// Returns how a member differs from this one.
 pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<String> {
     let mut found = Vec::new();
     if (own.version, &own.digest) != (other.version, &other.digest) {
         found.push(match own.version == other.version {
-            true => format!("another configuration with version {}", own.version),
+            true => format!("a different configuration with version {}", own.version),
             false => format!(
-                "version {} of the configuration, here {}",
+                "version {} of the configuration, here version {}",
                 other.version, own.version
             ),
         });
@@ -94,15 +95,15 @@ pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<Strin
     for (name, fingerprint) in &own.secrets {
         match other.secrets.get(name) {
             Some(same) if same == fingerprint => {}
-            Some(_) => found.push(format!("another secret: {name}")),
-            None => found.push(format!("no secret: {name}")),
+            Some(_) => found.push(format!("secret {name} differs")),
+            None => found.push(format!("secret {name} is missing")),
         }
     }
-    let only_there = other.secrets.keys();
-    let only_there = only_there.filter(|it| !own.secrets.contains_key(*it));
-    found.extend(only_there.map(|name| format!("a secret that is missing here: {name}")));
+    let missing_here = other.secrets.keys();
+    let missing_here = missing_here.filter(|it| !own.secrets.contains_key(*it));
+    found.extend(missing_here.map(|name| format!("secret {name} is missing here")));
     if own.order != other.order {
-        found.push("other servers, or another order of them".to_owned());
+        found.push("different servers, or servers in a different order".to_owned());
     }
     if own.mtu != other.mtu {
         let shown = |mtu: Option<u32>| mtu.map_or("none".to_owned(), |it| it.to_string());
@@ -113,20 +114,20 @@ pub(crate) fn differences(own: &MemberRecord, other: &MemberRecord) -> Vec<Strin
         .iter()
         .filter(|it| !other.features.contains(it))
     {
-        found.push(format!("without {feature}"));
+        found.push(format!("{feature} is missing"));
     }
     for feature in other
         .features
         .iter()
         .filter(|it| !own.features.contains(it))
     {
-        found.push(format!("{feature}, not here"));
+        found.push(format!("{feature} is missing here"));
     }
     found
 }
 
 impl Machine {
-    /// The group, as far as this member knows.
+    /// Returns the status of the group, as this member sees it.
     pub fn status(&self, now: Duration) -> Status {
         let context = self.context(now);
         let (keys, mirror) = (context.keys, context.mirror);
@@ -141,6 +142,12 @@ impl Machine {
                 RolloutState::Stopped {
                     member: line(&stopped.member),
                     reason: line(&stopped.reason),
+                }
+            }
+            (Some(current), _) if !current.is_authentic(keys, context.key) => {
+                RolloutState::Stopped {
+                    member: context.me.to_owned(),
+                    reason: chunk::NOT_AUTHENTIC.to_owned(),
                 }
             }
             (Some(_), _) if complete == current => RolloutState::Complete,

@@ -1,26 +1,26 @@
-//! etcd's terms, and the mirror of a group's keys.
+//! etcd's data types, and the mirror of a group's keys.
 
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-/// A key with its value.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The whole key.
     pub key: String,
-    /// Its value.
+    /// Value of the key.
     pub value: Vec<u8>,
-    /// The store's revision of the last write to it, at least 1.
+    /// The store's revision of the last write to the key, at least 1.
     pub revision: i64,
 }
 
-/// A change that a watch reports.
+/// A change reported by a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The key has this value.
+    /// The key was set to this value.
     Put(Entry),
-    /// The key was deleted at this revision, or its lease ended.
+    /// The key was deleted at this revision, by a request or because its lease expired.
     Delete {
         /// The whole key.
         key: String,
@@ -30,7 +30,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The store's revision of the change.
+    /// Returns the store's revision of the change.
     pub const fn revision(&self) -> i64 {
         match self {
             Self::Put(entry) => entry.revision,
@@ -42,14 +42,14 @@ impl Event {
 /// A condition of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// The revision of the last write to the key; 0 = it does not exist.
+    /// The last write to the key was at this revision; 0 = the key does not exist.
     Revision(String, i64),
     /// The key exists.
     Exists(String),
 }
 
 impl Compare {
-    /// Its key.
+    /// Returns the key of the condition.
     pub fn key(&self) -> &str {
         match self {
             Self::Revision(key, _) | Self::Exists(key) => key,
@@ -62,9 +62,9 @@ impl Compare {
 pub struct Put {
     /// The whole key.
     pub key: String,
-    /// Its value.
+    /// Value of the key.
     pub value: Vec<u8>,
-    /// Whether the key ends with this member's lease.
+    /// Whether the key is attached to this member's lease.
     pub leased: bool,
 }
 
@@ -77,7 +77,7 @@ pub enum Write {
     Delete(String),
 }
 
-/// A transaction: all writes, if all conditions hold. Otherwise the compared keys are read.
+/// A transaction: executes all writes if all conditions hold; otherwise reads the compared keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// The conditions.
@@ -96,12 +96,12 @@ pub enum TxnResult {
     },
     /// A condition does not hold.
     Conflict {
-        /// The compared keys that exist.
+        /// The entries of the compared keys that exist.
         found: Vec<Entry>,
         /// The store's revision.
         revision: i64,
     },
-    /// No answer: it may have been executed or not.
+    /// There was no response, so the transaction may or may not have been executed. Contains the error.
     Unknown(String),
 }
 
@@ -111,34 +111,34 @@ pub(crate) struct Stored {
     pub(crate) revision: i64,
 }
 
-/// Maximum number of bytes of keys and values in the mirror, in total: three configurations of the largest size, and
-/// more than the answer to a listing can have.
+/// Maximum total size of keys and values in the mirror, in bytes: enough for three configurations of the maximum size,
+/// and more than a response to a listing can contain.
 const MIRROR_BYTES_MAX: usize = 96 << 20;
 
-/// The error while [`Mirror::is_full`].
-pub(crate) fn too_much() -> String {
+/// Returns the error if [`Mirror::is_full`].
+pub(crate) fn too_large() -> String {
     format!(
         "the keys of the group have more than {} MiB",
         MIRROR_BYTES_MAX >> 20
     )
 }
 
-/// The group's keys as far as this member knows.
+/// This member's copy of the group's keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
-    /// Bytes of keys and values.
+    /// Total size of keys and values, in bytes.
     bytes: usize,
-    /// A change was left out, because the mirror would be too large.
+    /// Whether a change was omitted because the mirror would have become too large.
     is_full: bool,
     entries: BTreeMap<String, Stored>,
     /// Deletions that a transaction or a watch reported, so that an older event does not restore the key.
     deleted: BTreeMap<String, i64>,
-    /// Of the last listing or event: all earlier changes are known.
+    /// Revision of the last listing or event; all earlier changes are included.
     pub(crate) revision: i64,
 }
 
 impl Mirror {
-    /// Replaces the mirror. Returns false, and changes nothing, if it would be too large.
+    /// Replaces the content. Returns false and changes nothing if the new content would be too large.
     pub(crate) fn replace(&mut self, revision: i64, entries: Vec<Entry>) -> bool {
         let bytes: usize = entries.iter().map(|it| it.key.len() + it.value.len()).sum();
         if bytes > MIRROR_BYTES_MAX {
@@ -155,7 +155,7 @@ impl Mirror {
         true
     }
 
-    /// Whether a change is missing: the keys must be read again when there are fewer.
+    /// Returns whether a change was omitted because of the size limit. The keys must then be read again.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -184,9 +184,9 @@ impl Mirror {
             return;
         }
         let (value, revision) = (entry.value, entry.revision);
-        let former = self.get(&entry.key);
-        let former = former.map_or(0, |it| entry.key.len() + it.value.len());
-        let bytes = self.bytes - former + entry.key.len() + value.len();
+        let previous = self.get(&entry.key);
+        let previous_bytes = previous.map_or(0, |it| entry.key.len() + it.value.len());
+        let bytes = self.bytes - previous_bytes + entry.key.len() + value.len();
         if bytes > MIRROR_BYTES_MAX {
             self.is_full = true;
             return;
@@ -208,8 +208,8 @@ impl Mirror {
         self.deleted.insert(key, revision);
     }
 
-    /// A read that found nothing at a revision of the store.
-    pub(crate) fn absent(&mut self, key: &str, revision: i64) {
+    /// Removes a key that a read at a revision of the store did not find.
+    pub(crate) fn remove_absent(&mut self, key: &str, revision: i64) {
         if self
             .entries
             .get(key)
@@ -219,7 +219,8 @@ impl Mirror {
         }
     }
 
-    /// Deletions are only needed until the watch has reported them.
+    /// Records that the watch has reported all changes up to a revision. Recorded deletions up to it are no longer
+    /// needed.
     pub(crate) fn advance(&mut self, revision: i64) {
         self.revision = self.revision.max(revision);
         self.deleted.retain(|_, at| *at > revision);
@@ -229,6 +230,7 @@ impl Mirror {
         self.entries.get(key)
     }
 
+    /// Returns the revision of the last write to a key; 0 if the key does not exist.
     pub(crate) fn revision_of(&self, key: &str) -> i64 {
         self.get(key).map_or(0, |it| it.revision)
     }
@@ -237,7 +239,7 @@ impl Mirror {
         self.entries.iter().map(|(key, it)| (key.as_str(), it))
     }
 
-    /// The value of a key; `None` = there is none, or another version wrote it in an unknown format.
+    /// Returns the value of a key; `None` if the key does not exist, or another version wrote it in an unknown format.
     pub(crate) fn read<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         serde_json::from_slice(&self.get(key)?.value).ok()
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_cluster::{
-    Entry, Event, GroupKey, Input, Machine, Output, RolloutState, Settings, SharedState, TxnResult,
-    Write, digest,
+    Entry, Event, GroupKey, Input, Link, Machine, Output, RolloutState, Settings, SharedState,
+    TxnResult, Write, digest,
 };
 
 const TEXT: &str = "[pool.p]\nservers = [\"192.0.2.1:80\"]\n";
 
-/// A machine that is connected to a store with these keys and is a member.
+/// Returns a state machine that is connected to a store with these keys and has a lease.
 fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Duration) {
     let settings = Settings {
         group: "edge".to_owned(),
@@ -42,7 +42,7 @@ fn member(key: Option<GroupKey>, stored: &[(&str, Vec<u8>)]) -> (Machine, Durati
     (machine, now)
 }
 
-/// Executes all transactions. Returns the other outputs.
+/// Executes all transactions and returns the other outputs.
 fn settle(machine: &mut Machine, now: Duration) -> Vec<Output> {
     let mut others = Vec::new();
     let mut revision = 5;
@@ -83,7 +83,7 @@ fn pointer(version: u64, sealed: bool) -> Vec<u8> {
 }
 
 #[test]
-fn configuration_that_is_not_sealed_is_not_applied_with_a_group_key() {
+fn unsealed_configuration_is_not_applied_with_a_group_key() {
     let chunk = format!("chunk/{}", digest(TEXT.as_bytes()));
     let applies = |key: Option<GroupKey>| {
         let stored = [
@@ -96,12 +96,12 @@ fn configuration_that_is_not_sealed_is_not_applied_with_a_group_key() {
         outputs.iter().any(|it| matches!(it, Output::Apply { .. }))
     };
     assert!(applies(None));
-    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let key = GroupKey::new(b"sixteen bytes or more").expect("key is valid");
     assert!(!applies(Some(key)));
 }
 
 #[test]
-fn highest_version_makes_a_publication_fail() {
+fn publication_fails_if_version_is_at_maximum() {
     let (mut machine, now) = member(None, &[("current", pointer(u64::MAX, false))]);
     settle(&mut machine, now);
     let publish = Input::Publish {
@@ -111,12 +111,12 @@ fn highest_version_makes_a_publication_fail() {
     };
     machine.handle(publish, now);
     let outputs = settle(&mut machine, now);
-    let is_refused = |it: &Output| matches!(it, Output::Published { result: Err(_), .. });
-    assert!(outputs.iter().any(is_refused), "{outputs:?}");
+    let is_failed = |it: &Output| matches!(it, Output::Published { result: Err(_), .. });
+    assert!(outputs.iter().any(is_failed), "{outputs:?}");
 }
 
 #[test]
-fn lease_without_time_to_live_is_not_renewed_at_once() {
+fn lease_with_zero_time_to_live_is_not_renewed_at_once() {
     let (mut machine, now) = member(None, &[]);
     machine.handle(
         Input::Granted {
@@ -132,7 +132,7 @@ fn lease_without_time_to_live_is_not_renewed_at_once() {
 }
 
 #[test]
-fn texts_of_other_directors_have_no_control_characters() {
+fn control_characters_in_other_directors_texts_are_removed() {
     let stopped = json!({ "version": 1, "member": "a\u{1b}[2J", "reason": "x\ny\u{1b}]0;z\u{7}" });
     let stored = [
         ("current", pointer(1, false)),
@@ -166,7 +166,27 @@ fn texts_of_other_directors_have_no_control_characters() {
 }
 
 #[test]
-fn highest_revision_is_watched() {
+fn errors_of_etcd_have_no_control_characters() {
+    let (mut machine, now) = member(None, &[]);
+    let reason = "a:2379: \u{1b}]0;x\u{7}\u{1b}[2J\nfake line\u{9b}".to_owned();
+    machine.handle(
+        Input::WatchEnded {
+            is_compacted: false,
+            reason,
+        },
+        now,
+    );
+    let Link::Away { error, .. } = machine.status(now).link else {
+        panic!("{:?}", machine.status(now));
+    };
+    assert!(
+        error.contains("fake line") && !error.chars().any(char::is_control),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn watch_after_maximum_revision_does_not_overflow() {
     let (mut machine, now) = member(None, &[]);
     let reason = "closed".to_owned();
     machine.handle(
@@ -192,14 +212,14 @@ fn highest_revision_is_watched() {
 }
 
 #[test]
-fn write_under_an_ended_lease_asks_for_a_new_one() {
+fn write_with_expired_lease_requests_new_lease() {
     let (mut machine, now) = member(None, &[]);
     let mut outputs = std::iter::from_fn(|| machine.poll_output());
     let number = outputs.find_map(|it| match it {
         Output::Txn { number, .. } => Some(number),
         _ => None,
     });
-    let number = number.expect("a write");
+    let number = number.expect("a transaction is started");
     let reason = "10.0.0.1:2379: etcdserver: requested lease not found".to_owned();
     let result = TxnResult::Unknown(reason);
     machine.handle(Input::Txn { number, result }, now);
@@ -208,7 +228,7 @@ fn write_under_an_ended_lease_asks_for_a_new_one() {
     assert!(outputs.iter().any(grants), "{outputs:?}");
 }
 
-/// A store whose every watch ends at once: how often its keys are read within a minute.
+/// Returns how often the keys are read within a minute if every watch ends at once.
 fn lists_in_a_minute(is_compacted: bool) -> usize {
     let (mut machine, start) = member(None, &[]);
     settle(&mut machine, start);
@@ -239,7 +259,7 @@ fn lists_in_a_minute(is_compacted: bool) -> usize {
 }
 
 #[test]
-fn keys_are_not_read_without_a_pause() {
+fn keys_are_read_at_limited_rate() {
     for is_compacted in [false, true] {
         let lists = lists_in_a_minute(is_compacted);
         assert!(
@@ -250,7 +270,7 @@ fn keys_are_not_read_without_a_pause() {
 }
 
 #[test]
-fn lost_leases_are_not_requested_without_a_pause() {
+fn leases_are_requested_at_limited_rate() {
     let (mut machine, start) = member(None, &[]);
     settle(&mut machine, start);
     let (mut now, mut grants) = (start, 0);
@@ -273,7 +293,7 @@ fn lost_leases_are_not_requested_without_a_pause() {
 }
 
 #[test]
-fn too_many_keys_are_refused_and_the_last_state_stays() {
+fn too_large_set_of_keys_is_rejected() {
     let (mut machine, now) = member(None, &[]);
     settle(&mut machine, now);
     let entry = |number: usize| {

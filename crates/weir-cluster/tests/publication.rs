@@ -1,11 +1,12 @@
-//! Publications while etcd fails: they continue, are recognized, or fail after a limit, and never exist by halves.
+//! Tests publications while etcd fails: they continue, are recognized as executed, or fail after a time limit, and are
+//! never visible in part.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use weir_cluster::{
-    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, Input, Machine, Output, Settings, SharedState,
-    Txn, TxnResult, Write,
+    CHUNK_BYTES, CHUNKS_MAX, Compare, Entry, Event, GroupKey, Input, Machine, Output, Settings,
+    SharedState, Txn, TxnResult, Write,
 };
 
 const TTL: Duration = Duration::from_secs(10);
@@ -15,41 +16,52 @@ const CHUNKS: &str = "/weir/edge/config/chunk/";
 const OPERATIONS_MAX: usize = 128;
 const REQUEST_BYTES_MAX: usize = 3 << 19;
 
-/// A store, and a machine that is connected to it.
-struct Rig {
+fn settings(member: &str, key: Option<&GroupKey>) -> Settings {
+    Settings {
+        group: "edge".to_owned(),
+        member: member.to_owned(),
+        identity: 1,
+        instance: 1,
+        ttl: TTL,
+        key: key.cloned(),
+        agreement: false,
+    }
+}
+
+fn machine(member: &str, key: Option<&GroupKey>, now: Duration) -> Machine {
+    Machine::new(settings(member, key), None, SharedState::default(), now)
+}
+
+/// A store, and a state machine that is connected to it.
+struct Fixture {
     machine: Machine,
     now: Duration,
     keys: BTreeMap<String, (Vec<u8>, i64)>,
     revision: i64,
-    /// The end of publications.
+    /// Results of publications, by request.
     published: Vec<(u64, Result<u64, String>)>,
     /// Whether the watch reports changes.
     reports_changes: bool,
 }
 
-impl Rig {
+impl Fixture {
     fn new() -> Self {
-        let settings = Settings {
-            group: "edge".to_owned(),
-            member: "lb1".to_owned(),
-            identity: 1,
-            instance: 1,
-            ttl: TTL,
-            key: None,
-            agreement: false,
-        };
+        Self::with(None)
+    }
+
+    fn with(key: Option<&GroupKey>) -> Self {
         let now = Duration::from_secs(1);
-        let mut rig = Self {
-            machine: Machine::new(settings, None, SharedState::default(), now),
+        let mut fixture = Self {
+            machine: machine("lb1", key, now),
             now,
             keys: BTreeMap::new(),
             revision: 1,
             published: Vec::new(),
             reports_changes: true,
         };
-        rig.machine.handle_time(now);
-        rig.run(|_| true);
-        rig
+        fixture.machine.handle_time(now);
+        fixture.run(|_| true);
+        fixture
     }
 
     fn execute(&mut self, txn: &Txn) -> TxnResult {
@@ -88,7 +100,8 @@ impl Rig {
         self.keys.iter().map(entry).collect()
     }
 
-    /// Answers all requests. A transaction that `arrives` rejects is not answered, and ends the run.
+    /// Responds to all requests. If `arrives` returns false for a transaction, the transaction gets no response and
+    /// this function returns.
     fn run(&mut self, mut arrives: impl FnMut(&Txn) -> bool) {
         while let Some(output) = self.machine.poll_output() {
             let input = match output {
@@ -101,7 +114,7 @@ impl Rig {
                 Output::Txn { number, txn, .. } => {
                     assert_within_limits(&txn);
                     if !arrives(&txn) {
-                        let result = TxnResult::Unknown("no answer".to_owned());
+                        let result = TxnResult::Unknown("no response".to_owned());
                         self.machine.handle(Input::Txn { number, result }, self.now);
                         return;
                     }
@@ -130,14 +143,14 @@ impl Rig {
         }
     }
 
-    /// The watch reports all changes.
+    /// Returns a report of the watch with all keys.
     fn watched(&self) -> Input {
         Input::Watched {
             events: self.entries().into_iter().map(Event::Put).collect(),
         }
     }
 
-    /// Another director writes a key.
+    /// Writes a key as another director would.
     fn put(&mut self, key: &str, value: &serde_json::Value) {
         self.revision += 1;
         let stored = (value.to_string().into_bytes(), self.revision);
@@ -159,9 +172,125 @@ impl Rig {
     }
 }
 
+/// With a group key, who can write to etcd neither returns to a former configuration nor uses up the versions.
+#[test]
+fn pointer_that_was_changed_in_etcd_is_not_used() {
+    const COMPLETE: &str = "/weir/edge/config/complete";
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    let first: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    let chunks = fixture.keys.clone();
+    fixture.publish(2, "# second\n");
+    fixture.run(|_| true);
+    let second: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    assert_eq!(fixture.published, [(1, Ok(1)), (2, Ok(2))]);
+    fixture.keys.extend(
+        chunks
+            .into_iter()
+            .filter(|(key, _)| key.starts_with(CHUNKS)),
+    );
+    for (from, version, guard_ms) in [
+        (&first, 3, 0),
+        (&second, 3, 0),
+        (&second, u64::MAX, 0),
+        (&second, 3, 1),
+    ] {
+        let mut forged = from.clone();
+        (forged["version"], forged["guard_ms"]) = (version.into(), guard_ms.into());
+        fixture.put(CURRENT, &forged);
+        fixture.put(COMPLETE, &forged);
+        fixture.machine.handle(fixture.watched(), fixture.now);
+        fixture.run(|_| true);
+        assert_eq!(fixture.machine.status(fixture.now).version, 2, "{forged}");
+    }
+    // A made-up member has the highest version.
+    let lb9 =
+        serde_json::json!({ "version": u64::MAX, "digest": "d", "instance": 9, "identity": 9 });
+    fixture.put("/weir/edge/member/lb9", &lb9);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.publish(3, "# third\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published.last(), Some(&(3, Ok(3))));
+    assert_eq!(fixture.machine.status(fixture.now).version, 3);
+    // The number of a version is not used again, although the pointer is gone.
+    fixture.publish(4, "# fourth\n");
+    fixture.run(|txn| !writes(txn, "/weir/edge/config/turn"));
+    fixture.keys.remove(CURRENT);
+    fixture.wait(Duration::from_secs(1));
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 3);
+    fixture.publish(5, "# fifth\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published[3..], [(4, Ok(4)), (5, Ok(5))]);
+}
+
+/// While the group key is replaced on one director after the other, none replaces the pointer of the others.
+#[test]
+fn pointer_of_another_group_key_stays_until_the_next_publication() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let new_key = GroupKey::new(b"the next key of the group").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    fixture.wait(TTL);
+    fixture.run(|_| true);
+    let stored = fixture.keys[CURRENT].clone();
+    let settings = settings("lb1", Some(&new_key));
+    let applied = Some((1, "# first\n".to_owned()));
+    fixture.machine = Machine::new(settings, applied, SharedState::default(), fixture.now);
+    fixture.machine.handle_time(fixture.now);
+    for _ in 0..30 {
+        fixture.wait(Duration::from_secs(1));
+        fixture.run(|_| true);
+    }
+    assert_eq!(fixture.keys[CURRENT], stored);
+    fixture.publish(2, "# second\n");
+    fixture.run(|_| true);
+    assert_eq!(fixture.published, [(1, Ok(1)), (2, Ok(2))]);
+    assert_eq!(fixture.machine.status(fixture.now).version, 2);
+}
+
+/// A pointer without a code, of an earlier version: a director that has the configuration adds the code, and others
+/// apply it then.
+#[test]
+fn pointer_of_an_earlier_version_gets_a_code() {
+    let key = GroupKey::new(b"sixteen bytes or more").expect("a key");
+    let mut fixture = Fixture::with(Some(&key));
+    fixture.publish(1, "# first\n");
+    fixture.run(|_| true);
+    fixture.wait(TTL);
+    fixture.run(|_| true);
+    assert!(fixture.keys.contains_key("/weir/edge/config/complete"));
+    let signed: serde_json::Value =
+        serde_json::from_slice(&fixture.keys[CURRENT].0).expect("a pointer");
+    let mut unsigned = signed.clone();
+    unsigned.as_object_mut().expect("an object").remove("mac");
+    assert_ne!(signed, unsigned);
+    let stored = fixture.keys.clone();
+    fixture.put(CURRENT, &unsigned);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.keys[CURRENT].0, stored[CURRENT].0);
+
+    fixture.put(CURRENT, &unsigned);
+    fixture.keys.remove("/weir/edge/member/lb1");
+    fixture.machine = machine("lb2", Some(&key), fixture.now);
+    fixture.machine.handle_time(fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 0);
+    fixture.put(CURRENT, &signed);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 1);
+}
+
 fn assert_within_limits(txn: &Txn) {
     let bytes = |write: &Write| match write {
-        // The gateway's JSON has base64; a key has some more bytes around it.
+        // The gateway's JSON contains base64 and some bytes around each key.
         Write::Put(put) => (put.key.len() + put.value.len()).div_ceil(3) * 4 + 200,
         Write::Delete(key) => key.len() * 2 + 200,
     };
@@ -180,14 +309,14 @@ fn writes(txn: &Txn, prefix: &str) -> bool {
     txn.writes.iter().any(is_put)
 }
 
-/// What another director has published.
+/// Returns the pointer to a configuration that another director has published.
 fn pointer(version: u64) -> serde_json::Value {
     serde_json::json!({
         "version": version, "digest": "d", "bytes": 1, "chunks": [], "sealed": false, "by": "lb2", "guard_ms": 0,
     })
 }
 
-/// A text of several different chunks.
+/// Returns a text with this number of different chunks.
 fn text(chunks: usize) -> String {
     let line = |number: usize| format!("# {number:013}\n");
     (0..chunks * CHUNK_BYTES / 16).map(line).collect()
@@ -197,25 +326,25 @@ fn text(chunks: usize) -> String {
 fn publication_continues_after_every_lost_request() {
     let requests = 4;
     for lost in 0..requests {
-        let mut rig = Rig::new();
-        rig.publish(1, &text(requests - 1));
+        let mut fixture = Fixture::new();
+        fixture.publish(1, &text(requests - 1));
         let mut number = 0;
-        rig.run(|txn| {
+        fixture.run(|txn| {
             let is_config = writes(txn, CHUNKS) || writes(txn, CURRENT);
             number += usize::from(is_config);
             !(is_config && number == lost + 1)
         });
-        // Readers see nothing yet: the pointer is the last one.
-        assert!(!rig.keys.contains_key(CURRENT), "request {lost}");
-        assert_eq!(rig.published, [], "request {lost}");
-        rig.wait(Duration::from_secs(1));
+        // Readers see no part of the configuration, because the pointer is written last.
+        assert!(!fixture.keys.contains_key(CURRENT), "request {lost}");
+        assert_eq!(fixture.published, [], "request {lost}");
+        fixture.wait(Duration::from_secs(1));
         let mut repeated = 0;
-        rig.run(|txn| {
+        fixture.run(|txn| {
             repeated += usize::from(writes(txn, CHUNKS));
             true
         });
-        assert_eq!(rig.published, [(1, Ok(1))], "request {lost}");
-        // What had arrived is not sent again.
+        assert_eq!(fixture.published, [(1, Ok(1))], "request {lost}");
+        // Chunks that had arrived are not sent again.
         assert_eq!(
             repeated,
             (requests - 1).saturating_sub(lost),
@@ -225,93 +354,95 @@ fn publication_continues_after_every_lost_request() {
 }
 
 #[test]
-fn lost_answer_of_an_executed_publication_is_recognized() {
-    let mut rig = Rig::new();
-    rig.publish(1, &text(2));
+fn executed_publication_with_lost_response_is_recognized() {
+    let mut fixture = Fixture::new();
+    fixture.publish(1, &text(2));
     let mut pointer = None;
-    rig.run(|txn| {
+    fixture.run(|txn| {
         if writes(txn, CURRENT) {
             pointer = Some(txn.clone());
         }
         pointer.is_none()
     });
-    // It arrives after the director has given up.
-    rig.execute(&pointer.expect("a pointer"));
-    rig.wait(Duration::from_secs(1));
-    rig.run(|txn| !writes(txn, CURRENT));
-    assert_eq!(rig.published, [(1, Ok(1))]);
+    // The transaction arrives after the director has given up waiting.
+    fixture.execute(&pointer.expect("a pointer is written"));
+    fixture.wait(Duration::from_secs(1));
+    fixture.run(|txn| !writes(txn, CURRENT));
+    assert_eq!(fixture.published, [(1, Ok(1))]);
 }
 
 #[test]
-fn publication_does_not_replace_another_one_that_was_faster() {
-    let mut rig = Rig::new();
-    rig.publish(1, &text(2));
-    rig.run(|txn| !writes(txn, CURRENT));
-    rig.put(CURRENT, &pointer(1));
-    rig.wait(Duration::from_secs(1));
-    rig.run(|txn| !writes(txn, CURRENT));
-    let [(1, Err(error))] = rig.published.as_slice() else {
-        panic!("{:?}", rig.published);
+fn publication_does_not_replace_earlier_one_of_another_director() {
+    let mut fixture = Fixture::new();
+    fixture.publish(1, &text(2));
+    fixture.run(|txn| !writes(txn, CURRENT));
+    fixture.put(CURRENT, &pointer(1));
+    fixture.wait(Duration::from_secs(1));
+    fixture.run(|txn| !writes(txn, CURRENT));
+    let [(1, Err(error))] = fixture.published.as_slice() else {
+        panic!("{:?}", fixture.published);
     };
     assert!(error.contains("published meanwhile"), "{error}");
 }
 
 #[test]
 fn publication_fails_after_a_limit_if_etcd_does_not_return() {
-    let mut rig = Rig::new();
-    let begin = rig.now;
-    rig.publish(1, &text(2));
-    rig.run(|txn| !writes(txn, CHUNKS));
-    while rig.published.is_empty() && rig.now < begin + Duration::from_secs(120) {
-        rig.wait(Duration::from_millis(500));
-        while let Some(output) = rig.machine.poll_output() {
+    let mut fixture = Fixture::new();
+    let begin = fixture.now;
+    fixture.publish(1, &text(2));
+    fixture.run(|txn| !writes(txn, CHUNKS));
+    while fixture.published.is_empty() && fixture.now < begin + Duration::from_secs(120) {
+        fixture.wait(Duration::from_millis(500));
+        while let Some(output) = fixture.machine.poll_output() {
             match output {
                 Output::List => {
                     let failed = Input::ListFailed("connection refused".to_owned());
-                    rig.machine.handle(failed, rig.now);
+                    fixture.machine.handle(failed, fixture.now);
                 }
                 Output::Published { request, result } => {
                     let result = result.map_err(|error| error.to_string());
-                    rig.published.push((request, result));
+                    fixture.published.push((request, result));
                 }
                 _ => {}
             }
         }
     }
-    let [(1, Err(error))] = rig.published.as_slice() else {
-        panic!("{:?}", rig.published);
+    let [(1, Err(error))] = fixture.published.as_slice() else {
+        panic!("{:?}", fixture.published);
     };
     assert!(error.contains("within 60 s: connection refused"), "{error}");
-    assert!((59..62).contains(&(rig.now - begin).as_secs()));
-    // Another one may begin.
-    rig.wait(Duration::from_secs(10));
-    rig.run(|_| true);
-    rig.publish(2, &text(1));
-    rig.run(|_| true);
-    assert_eq!(rig.published.last(), Some(&(2, Ok(1))));
+    assert!((59..62).contains(&(fixture.now - begin).as_secs()));
+    // Another publication may begin.
+    fixture.wait(Duration::from_secs(10));
+    fixture.run(|_| true);
+    fixture.publish(2, &text(1));
+    fixture.run(|_| true);
+    assert_eq!(fixture.published.last(), Some(&(2, Ok(1))));
 }
 
-/// A request is given up because the lease cannot be renewed, and its result arrives while a later one is under way.
+/// A request is abandoned because the lease cannot be renewed, and its result arrives while a later request is in
+/// flight.
 #[test]
-fn late_result_is_not_that_of_a_later_request() {
-    let mut rig = Rig::new();
-    rig.publish(1, &text(2));
-    let Some(Output::Txn { number: late, .. }) = rig.machine.poll_output() else {
+fn late_result_is_not_taken_for_result_of_later_request() {
+    let mut fixture = Fixture::new();
+    fixture.publish(1, &text(2));
+    let Some(Output::Txn { number: late, .. }) = fixture.machine.poll_output() else {
         panic!("no chunk is written");
     };
     // The renewal is due, and fails.
-    rig.wait(TTL / 2);
-    rig.machine
-        .handle(Input::LeaseFailed("no answer".to_owned()), rig.now);
-    rig.wait(Duration::from_secs(1));
-    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    fixture.wait(TTL / 2);
+    fixture
+        .machine
+        .handle(Input::LeaseFailed("no response".to_owned()), fixture.now);
+    fixture.wait(Duration::from_secs(1));
+    let requests: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
     assert!(requests.contains(&Output::List), "{requests:?}");
     let listed = Input::Listed {
-        revision: rig.revision,
-        entries: rig.entries(),
+        revision: fixture.revision,
+        entries: fixture.entries(),
     };
-    rig.machine.handle(listed, rig.now);
-    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    fixture.machine.handle(listed, fixture.now);
+    let requests: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
     let numbers = requests.iter().filter_map(|output| match output {
         Output::Txn { number, .. } => Some(*number),
         _ => None,
@@ -324,112 +455,113 @@ fn late_result_is_not_that_of_a_later_request() {
             number: late,
             result,
         };
-        rig.machine.handle(input, rig.now);
-        let outputs: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
-        assert_eq!(outputs, [], "the later request is still under way");
+        fixture.machine.handle(input, fixture.now);
+        let outputs: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
+        assert_eq!(outputs, [], "the later request is still in flight");
     }
     // Nothing has arrived yet, and the publication continues.
-    rig.machine.handle(
+    fixture.machine.handle(
         Input::Txn {
             number: numbers[0],
-            result: TxnResult::Unknown("no answer".to_owned()),
+            result: TxnResult::Unknown("no response".to_owned()),
         },
-        rig.now,
+        fixture.now,
     );
-    rig.wait(Duration::from_secs(1));
-    rig.run(|_| true);
-    assert_eq!(rig.published, [(1, Ok(1))]);
-    let chunks = rig.keys.keys().filter(|key| key.starts_with(CHUNKS));
+    fixture.wait(Duration::from_secs(1));
+    fixture.run(|_| true);
+    assert_eq!(fixture.published, [(1, Ok(1))]);
+    let chunks = fixture.keys.keys().filter(|key| key.starts_with(CHUNKS));
     assert_eq!(chunks.count(), 2);
 }
 
 #[test]
-fn watch_that_reports_nothing_is_replaced() {
-    let mut rig = Rig::new();
-    rig.reports_changes = false;
-    rig.publish(1, &text(1));
-    rig.run(|_| true);
-    assert_eq!(rig.published, [(1, Ok(1))]);
-    rig.put("/weir/edge/member/lb2", &serde_json::json!({}));
-    let members = |rig: &mut Rig, seconds: u32| {
+fn watch_that_stops_reporting_is_replaced() {
+    let mut fixture = Fixture::new();
+    fixture.reports_changes = false;
+    fixture.publish(1, &text(1));
+    fixture.run(|_| true);
+    assert_eq!(fixture.published, [(1, Ok(1))]);
+    fixture.put("/weir/edge/member/lb2", &serde_json::json!({}));
+    let members = |fixture: &mut Fixture, seconds: u32| {
         for _ in 0..seconds {
-            rig.wait(Duration::from_secs(1));
-            rig.run(|_| true);
+            fixture.wait(Duration::from_secs(1));
+            fixture.run(|_| true);
         }
-        rig.machine.status(rig.now).members.len()
+        fixture.machine.status(fixture.now).members.len()
     };
-    assert_eq!(members(&mut rig, 9), 1, "the watch may only be slow");
-    assert_eq!(members(&mut rig, 3), 2);
+    assert_eq!(members(&mut fixture, 9), 1, "the watch may only be slow");
+    assert_eq!(members(&mut fixture, 3), 2);
 }
 
-/// A watch that reports in time is never replaced, however much is written.
+/// A watch that reports in time is not replaced, regardless of the number of writes.
 #[test]
 fn watch_that_reports_is_kept() {
-    let mut rig = Rig::new();
+    let mut fixture = Fixture::new();
     let mut lists = 0;
     for request in 1..=30 {
-        rig.publish(request, &text(1));
-        rig.run(|_| true);
-        rig.wait(Duration::from_secs(1));
-        let at_once = rig.machine.status(rig.now).link;
-        lists += usize::from(at_once != weir_cluster::Link::Connected);
+        fixture.publish(request, &text(1));
+        fixture.run(|_| true);
+        fixture.wait(Duration::from_secs(1));
+        let link = fixture.machine.status(fixture.now).link;
+        lists += usize::from(link != weir_cluster::Link::Connected);
     }
-    assert_eq!((rig.published.len(), lists), (30, 0));
+    assert_eq!((fixture.published.len(), lists), (30, 0));
 }
 
 #[test]
-fn largest_configuration_stays_within_limits_of_etcd() {
-    let mut rig = Rig::new();
-    rig.publish(1, &text(CHUNKS_MAX));
-    rig.run(|_| true);
-    assert_eq!(rig.published, [(1, Ok(1))]);
-    let chunks = rig.keys.keys().filter(|key| key.starts_with(CHUNKS));
+fn largest_configuration_stays_within_etcd_limits() {
+    let mut fixture = Fixture::new();
+    fixture.publish(1, &text(CHUNKS_MAX));
+    fixture.run(|_| true);
+    assert_eq!(fixture.published, [(1, Ok(1))]);
+    let chunks = fixture.keys.keys().filter(|key| key.starts_with(CHUNKS));
     assert_eq!(chunks.count(), CHUNKS_MAX);
 }
 
-/// Another director has published version 1.
-fn put_publication_of_another(rig: &mut Rig) {
+/// Writes version 1 as another director would publish it.
+fn put_publication_of_other_director(fixture: &mut Fixture) {
     let theirs = "# of another director\n";
     let chunk = weir_cluster::digest(theirs.as_bytes());
-    rig.revision += 1;
-    let stored = (theirs.as_bytes().to_vec(), rig.revision);
-    rig.keys.insert(format!("{CHUNKS}{chunk}"), stored);
+    fixture.revision += 1;
+    let stored = (theirs.as_bytes().to_vec(), fixture.revision);
+    fixture.keys.insert(format!("{CHUNKS}{chunk}"), stored);
     let mut pointer = pointer(1);
     pointer["digest"] = chunk.clone().into();
     pointer["chunks"] = serde_json::json!([chunk]);
-    rig.put(CURRENT, &pointer);
+    fixture.put(CURRENT, &pointer);
 }
 
-/// The answer to a transaction reports the pointer of another publication, and the watch its chunk later.
+/// The response to a transaction contains the pointer to another director's configuration; the watch reports its chunk
+/// later.
 #[test]
-fn chunk_that_the_watch_has_not_reported_is_awaited() {
-    let mut rig = Rig::new();
-    rig.reports_changes = false;
-    put_publication_of_another(&mut rig);
-    rig.publish(1, &text(1));
-    rig.run(|_| true);
-    assert!(rig.published[0].1.is_err(), "{:?}", rig.published);
-    assert!(rig.keys.contains_key("/weir/edge/config/turn"));
-    assert!(!rig.keys.contains_key("/weir/edge/config/stopped"));
-    assert_eq!(rig.machine.status(rig.now).version, 0);
+fn director_waits_for_chunk_that_watch_has_not_reported() {
+    let mut fixture = Fixture::new();
+    fixture.reports_changes = false;
+    put_publication_of_other_director(&mut fixture);
+    fixture.publish(1, &text(1));
+    fixture.run(|_| true);
+    assert!(fixture.published[0].1.is_err(), "{:?}", fixture.published);
+    assert!(fixture.keys.contains_key("/weir/edge/config/turn"));
+    assert!(!fixture.keys.contains_key("/weir/edge/config/stopped"));
+    assert_eq!(fixture.machine.status(fixture.now).version, 0);
 
-    rig.machine.handle(rig.watched(), rig.now);
-    rig.run(|_| true);
-    assert_eq!(rig.machine.status(rig.now).version, 1);
-    assert!(!rig.keys.contains_key("/weir/edge/config/stopped"));
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 1);
+    assert!(!fixture.keys.contains_key("/weir/edge/config/stopped"));
 }
 
-/// A director has taken the turn and passed it on, and the watch has reported both before the answer to a transaction
+/// Another director has taken the turn and released it. The watch reports both before the response to a transaction
 /// that found the turn taken.
 #[test]
-fn late_answer_does_not_restore_a_deleted_key() {
+fn late_response_does_not_restore_deleted_key() {
     const TURN: &str = "/weir/edge/config/turn";
-    let mut rig = Rig::new();
-    put_publication_of_another(&mut rig);
+    let mut fixture = Fixture::new();
+    put_publication_of_other_director(&mut fixture);
     let lb2 = serde_json::json!({ "version": 0, "digest": "", "instance": 2, "identity": 2 });
-    rig.put("/weir/edge/member/lb2", &lb2);
-    rig.machine.handle(rig.watched(), rig.now);
-    let requests: Vec<Output> = std::iter::from_fn(|| rig.machine.poll_output()).collect();
+    fixture.put("/weir/edge/member/lb2", &lb2);
+    fixture.machine.handle(fixture.watched(), fixture.now);
+    let requests: Vec<Output> = std::iter::from_fn(|| fixture.machine.poll_output()).collect();
     let takes_turn = |output: &Output| match output {
         Output::Txn { number, txn, .. } if writes(txn, TURN) => Some((*number, txn.clone())),
         _ => None,
@@ -437,29 +569,31 @@ fn late_answer_does_not_restore_a_deleted_key() {
     let (number, txn) = requests
         .iter()
         .find_map(takes_turn)
-        .expect("it takes the turn");
+        .expect("director takes the turn");
 
     let turn = serde_json::json!({ "member": "lb2", "instance": 2, "version": 1 });
-    rig.put(TURN, &turn);
-    let taken = rig.watched();
-    let late = rig.execute(&txn);
+    fixture.put(TURN, &turn);
+    let taken = fixture.watched();
+    let late = fixture.execute(&txn);
     assert!(matches!(late, TxnResult::Conflict { .. }), "{late:?}");
-    rig.machine.handle(taken, rig.now);
-    rig.keys.remove(TURN);
-    rig.revision += 1;
+    fixture.machine.handle(taken, fixture.now);
+    fixture.keys.remove(TURN);
+    fixture.revision += 1;
     let deleted = Event::Delete {
         key: TURN.to_owned(),
-        revision: rig.revision,
+        revision: fixture.revision,
     };
     let events = vec![deleted];
-    rig.machine.handle(Input::Watched { events }, rig.now);
-    rig.machine.handle(
+    fixture
+        .machine
+        .handle(Input::Watched { events }, fixture.now);
+    fixture.machine.handle(
         Input::Txn {
             number,
             result: late,
         },
-        rig.now,
+        fixture.now,
     );
-    rig.run(|_| true);
-    assert_eq!(rig.machine.status(rig.now).version, 1);
+    fixture.run(|_| true);
+    assert_eq!(fixture.machine.status(fixture.now).version, 1);
 }

@@ -1,6 +1,6 @@
-//! Seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow answers,
-//! lost answers, wiped data, directors that die and start again. Servers fail for all directors or for one of them, and
-//! directors cannot serve for a time. A failure prints its seed.
+//! Runs seeded schedules of faults against a simulated etcd: partitions, loss of the majority, compaction, slow and
+//! lost responses, loss of data, and restarts of directors. Servers fail for all directors or for one of them, and
+//! services of directors become unable to serve. A failure prints its seed.
 
 #[path = "simulation/order.rs"]
 mod order;
@@ -14,15 +14,15 @@ use std::time::Duration;
 use serde_json::json;
 use store::{Store, TTL};
 use weir_cluster::{
-    Compare, Event, Facts, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
+    Compare, Event, Facts, GroupKey, HealthView, Input, Kind, Link, Machine, MemberRecord, Output,
     RolloutState, Settings, SharedKey, SharedState, Txn, TxnResult, Write,
 };
 
 const STEP: Duration = Duration::from_millis(10);
 const DIRECTORS: usize = 3;
 const SCHEDULES: u64 = 1000;
-/// How long the view of a director may still be in the store after it has changed: the directors that read it may have
-/// lost etcd meanwhile, and the lease of its author ends later.
+/// Maximum time for which a director's old view may remain in use after it has changed: readers may have lost etcd in
+/// the meantime, and the writer's lease expires later.
 const VIEW_LAG: Duration = Duration::from_secs(12);
 /// A server that is always up, and one that fails.
 const GOOD: &str = "web/10.0.1.1";
@@ -42,8 +42,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, most: u64) -> u64 {
-        (self.next() >> 33) % most
+    fn below(&mut self, end: u64) -> u64 {
+        (self.next() >> 33) % end
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -59,10 +59,10 @@ struct Director {
     values: BTreeMap<SharedKey, u64>,
     /// The store's revision up to which the watch has reported.
     watch: Option<i64>,
-    /// The watch reports nothing, until there is another one.
-    is_deaf: bool,
-    /// Answers on their way.
-    answers: Vec<(Duration, Input)>,
+    /// Whether the watch has stopped reporting, until it is replaced.
+    is_watch_stuck: bool,
+    /// Responses in transit, with the time of their arrival.
+    responses: Vec<(Duration, Input)>,
     is_cut: bool,
     instance: u64,
     /// Whether its service can serve.
@@ -72,25 +72,26 @@ struct Director {
     verdicts: BTreeSet<String>,
 }
 
-struct World {
+struct Simulation {
     random: Random,
     store: Store,
     directors: Vec<Director>,
     now: Duration,
     wiped: bool,
-    /// No answer is lost any more.
-    calm: bool,
-    /// When each value was ordered, and when it was first in the store.
-    ordered: BTreeMap<u64, Duration>,
-    written: BTreeMap<u64, Duration>,
+    /// Whether responses are no longer lost.
+    is_healed: bool,
+    /// When each value was set by an operator, and when it was first written to the store.
+    set_at: BTreeMap<u64, Duration>,
+    written_at: BTreeMap<u64, Duration>,
     counter: u64,
     failures: BTreeMap<u64, usize>,
     requests: u64,
     /// Text of each applied version.
     texts: BTreeMap<u64, String>,
     bad_is_down: bool,
-    /// A director that sees the good server down, and since when; or since when there is none.
+    /// The director that sees the good server down, if any, and since when this has been so.
     blind: (Option<usize>, Duration),
+    key: Option<GroupKey>,
 }
 
 fn key(number: u64) -> SharedKey {
@@ -101,7 +102,7 @@ fn key(number: u64) -> SharedKey {
     }
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let director = |_| Director {
             machine: None,
@@ -110,15 +111,15 @@ impl World {
             applying: None,
             values: BTreeMap::new(),
             watch: None,
-            is_deaf: false,
-            answers: Vec::new(),
+            is_watch_stuck: false,
+            responses: Vec::new(),
             is_cut: false,
             instance: 0,
             serves: true,
             holds: false,
             verdicts: BTreeSet::new(),
         };
-        let mut world = Self {
+        let mut simulation = Self {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             store: Store {
                 has_majority: true,
@@ -127,18 +128,22 @@ impl World {
             directors: (0..DIRECTORS).map(director).collect(),
             now: Duration::ZERO,
             wiped: false,
-            calm: false,
-            ordered: BTreeMap::new(),
-            written: BTreeMap::new(),
+            is_healed: false,
+            set_at: BTreeMap::new(),
+            written_at: BTreeMap::new(),
             counter: 0,
             failures: BTreeMap::new(),
             requests: 0,
             texts: BTreeMap::new(),
             bad_is_down: false,
             blind: (None, Duration::ZERO),
+            // Every fourth group has a key.
+            key: seed
+                .is_multiple_of(4)
+                .then(|| GroupKey::new(b"sixteen bytes or more").expect("a key")),
         };
-        (0..DIRECTORS).for_each(|n| world.start(n));
-        world
+        (0..DIRECTORS).for_each(|n| simulation.start(n));
+        simulation
     }
 
     fn start(&mut self, n: usize) {
@@ -146,7 +151,7 @@ impl World {
         let director = &mut self.directors[n];
         director.instance = instance;
         director.watch = None;
-        director.answers.clear();
+        director.responses.clear();
         director.applying = None;
         let settings = Settings {
             group: "edge".to_owned(),
@@ -154,7 +159,7 @@ impl World {
             identity: n as u64 + 1,
             instance,
             ttl: TTL,
-            key: None,
+            key: self.key.clone(),
             agreement: true,
         };
         let (applied, saved) = (director.applied.clone(), director.saved.clone());
@@ -199,18 +204,18 @@ impl World {
         (0..DIRECTORS).for_each(|n| self.report(n));
     }
 
-    fn order(&mut self, n: usize) {
+    fn change_override(&mut self, n: usize) {
         self.counter += 1;
         let (value, key) = (self.counter, key(self.random.below(3)));
         let now = self.now;
-        self.ordered.insert(value, now);
+        self.set_at.insert(value, now);
         let director = &mut self.directors[n];
         if let Some(machine) = &mut director.machine {
             director.values.insert(key.clone(), value);
             let value = json!({ "weight": value });
             machine.handle(Input::Changed { key, value }, now);
         }
-        // An order that was given is on disk.
+        // A change that was accepted is on disk.
         self.drain(n);
     }
 
@@ -231,14 +236,14 @@ impl World {
     }
 
     fn fault(&mut self) {
-        let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("small");
+        let n = usize::try_from(self.random.below(DIRECTORS as u64)).expect("index fits");
         match self.random.below(19) {
             0 | 1 => self.directors[n].is_cut = true,
             2 | 3 => self.directors[n].is_cut = false,
             4 => self.store.has_majority = false,
             5 | 6 => self.store.has_majority = true,
             7 => {
-                // Compaction of all revisions but the last.
+                // Compact all revisions except the last view.
                 let revision = self.store.revision;
                 self.store.history.retain(|(at, _)| *at >= revision);
                 self.store.compacted = revision;
@@ -253,8 +258,8 @@ impl World {
             11 => self.publish(n, true),
             12 => self.publish(n, false),
             13..=15 => self.health_fault(n),
-            16 => self.directors[n].is_deaf = true,
-            _ => self.order(n),
+            16 => self.directors[n].is_watch_stuck = true,
+            _ => self.change_override(n),
         }
     }
 
@@ -281,10 +286,10 @@ impl World {
         let Some(machine) = &mut director.machine else {
             return;
         };
-        let (due, later) = std::mem::take(&mut director.answers)
+        let (due, later) = std::mem::take(&mut director.responses)
             .into_iter()
             .partition(|(at, _)| *at <= now);
-        director.answers = later;
+        director.responses = later;
         let due: Vec<(Duration, Input)> = due;
         for (_, input) in due {
             machine.handle(input, now);
@@ -307,8 +312,11 @@ impl World {
             machine.handle(ended, now);
             return;
         }
-        // A watch that is cut reports nothing.
-        if director.is_cut || director.is_deaf || !self.store.has_majority || self.random.chance(50)
+        // A watch that is partitioned or stuck reports nothing.
+        if director.is_cut
+            || director.is_watch_stuck
+            || !self.store.has_majority
+            || self.random.chance(50)
         {
             return;
         }
@@ -333,9 +341,9 @@ impl World {
         let _ = at;
         let result = match text.starts_with("good") {
             true => {
-                let former = director.applied.as_ref().map_or(0, |it| it.0);
-                assert!(version >= former, "version {version} after {former}");
-                // All directors with one version have the same configuration, and therefore the same tables.
+                let previous = director.applied.as_ref().map_or(0, |it| it.0);
+                assert!(version >= previous, "version {version} after {previous}");
+                // All directors with the same version have the same configuration, and so the same tables.
                 let known = self.texts.entry(version).or_insert_with(|| text.clone());
                 assert!(
                     self.wiped || *known == text,
@@ -367,7 +375,7 @@ impl World {
                 self.directors[n].applying = Some((at, version, text));
             }
             Output::Shared { key, value } => {
-                let value = value["weight"].as_u64().expect("a weight");
+                let value = value["weight"].as_u64().expect("value has a weight");
                 self.directors[n].values.insert(key, value);
             }
             Output::Settle { revision } => {
@@ -380,14 +388,14 @@ impl World {
             Output::Save(state) => self.directors[n].saved = state,
             Output::Watch { from } => {
                 self.directors[n].watch = Some(from);
-                self.directors[n].is_deaf = false;
+                self.directors[n].is_watch_stuck = false;
             }
             Output::List | Output::Grant { .. } | Output::Renew { .. } | Output::Txn { .. } => {
                 self.request(n, output)
             }
             Output::Held(held) => self.directors[n].holds = held.contains(&vip()),
             Output::Verdicts(verdicts) => {
-                // At most one director at a time sees it down, whatever is cut.
+                // At most one director at a time sees the server down, so there is never a majority.
                 assert!(!verdicts.contains_key(GOOD), "lb{n}: {verdicts:?}");
                 self.directors[n].verdicts = verdicts.into_keys().collect();
             }
@@ -395,11 +403,11 @@ impl World {
         }
     }
 
-    /// A request: its answer comes later, is lost, or is that etcd does not answer.
+    /// Handles a request to etcd: the response is delayed or lost, or reports that etcd does not respond.
     fn request(&mut self, n: usize, output: Output) {
         let is_lost = self.directors[n].is_cut || !self.store.has_majority;
-        let loses_answer = !self.calm && self.random.chance(2);
-        let answer = match (is_lost, &output) {
+        let loses_response = !self.is_healed && self.random.chance(2);
+        let response = match (is_lost, &output) {
             (true, _) => None,
             (false, Output::List) => {
                 let keys = self.store.keys.keys();
@@ -431,7 +439,7 @@ impl World {
             }
             _ => None,
         };
-        let reason = "no answer".to_owned();
+        let reason = "no response".to_owned();
         let failed = match output {
             Output::List => Input::ListFailed(reason),
             Output::Txn { number, .. } => Input::Txn {
@@ -441,14 +449,14 @@ impl World {
             _ => Input::LeaseFailed(reason),
         };
         let (slow, limit) = (self.random.below(100), Duration::from_secs(1));
-        let answer = match answer {
-            Some(answer) if !loses_answer => (self.now + Duration::from_millis(slow), answer),
+        let response = match response {
+            Some(response) if !loses_response => (self.now + Duration::from_millis(slow), response),
             _ => (self.now + limit, failed),
         };
-        self.directors[n].answers.push(answer);
+        self.directors[n].responses.push(response);
     }
 
-    /// A write never replaces a value that was in the store only after the order was given.
+    /// Asserts that a write does not replace a value that was written after the operator made the change.
     fn check_writes(&mut self, txn: &Txn) {
         for write in &txn.writes {
             let Write::Put(put) = write else { continue };
@@ -456,32 +464,32 @@ impl World {
                 continue;
             }
             let value: serde_json::Value = serde_json::from_slice(&put.value).expect("JSON");
-            let value = value["weight"].as_u64().expect("a weight");
-            self.written.entry(value).or_insert(self.now);
-            let compare = txn.compares.first().expect("a condition");
+            let value = value["weight"].as_u64().expect("value has a weight");
+            self.written_at.entry(value).or_insert(self.now);
+            let compare = txn.compares.first().expect("transaction has a condition");
             let Compare::Revision(_, base) = compare else {
                 panic!("{txn:?}")
             };
             let history = self.store.history.iter();
-            let mut former = history.filter(|(at, event)| {
+            let mut previous = history.filter(|(at, event)| {
                 at == base && matches!(event, Event::Put(entry) if entry.key == put.key)
             });
-            if let Some((_, Event::Put(former))) = former.next() {
-                let former: serde_json::Value =
-                    serde_json::from_slice(&former.value).expect("JSON");
-                let former = former["weight"].as_u64().expect("a weight");
+            if let Some((_, Event::Put(previous))) = previous.next() {
+                let previous: serde_json::Value =
+                    serde_json::from_slice(&previous.value).expect("JSON");
+                let previous = previous["weight"].as_u64().expect("value has a weight");
                 assert!(
-                    self.wiped || self.written[&former] <= self.ordered[&value],
-                    "{former} was written at {:?}, {value} was ordered at {:?}",
-                    self.written[&former],
-                    self.ordered[&value]
+                    self.wiped || self.written_at[&previous] <= self.set_at[&value],
+                    "{previous} was written at {:?}, {value} was set at {:?}",
+                    self.written_at[&previous],
+                    self.set_at[&value]
                 );
             }
         }
     }
 
     fn heal(&mut self) {
-        self.calm = true;
+        self.is_healed = true;
         self.store.has_majority = true;
         for n in 0..DIRECTORS {
             self.directors[n].is_cut = false;
@@ -502,17 +510,17 @@ impl World {
         let status: Vec<_> = self
             .directors
             .iter()
-            .map(|it| it.machine.as_ref().expect("it runs").status(self.now))
+            .map(|it| it.machine.as_ref().expect("director runs").status(self.now))
             .collect();
-        for (n, one) in status.iter().enumerate() {
-            assert_eq!(one.link, Link::Connected, "lb{n}");
-            assert_eq!(one.refused, None);
-            assert_eq!(one.pending, 0, "lb{n}");
-            let present = one.members.iter().filter(|it| it.absent_since.is_none());
-            assert_eq!(present.count(), DIRECTORS, "lb{n}: {:?}", one.members);
-            assert_eq!(one.rollout, RolloutState::Complete, "lb{n}: {one:?}");
+        for (n, view) in status.iter().enumerate() {
+            assert_eq!(view.link, Link::Connected, "lb{n}");
+            assert_eq!(view.refused, None);
+            assert_eq!(view.pending, 0, "lb{n}");
+            let present = view.members.iter().filter(|it| it.absent_since.is_none());
+            assert_eq!(present.count(), DIRECTORS, "lb{n}: {:?}", view.members);
+            assert_eq!(view.rollout, RolloutState::Complete, "lb{n}: {view:?}");
             assert_eq!(
-                (one.version, &one.digest),
+                (view.version, &view.digest),
                 (status[0].version, &status[0].digest)
             );
             assert_eq!(self.directors[n].values, self.directors[0].values, "lb{n}");
@@ -531,60 +539,65 @@ impl World {
         self.assert_announced();
     }
 
-    /// A director that cannot serve announces the VIP only if no other one does.
+    /// Asserts that a director that cannot serve announces the VIP only if no other director does.
     fn assert_announced(&self) {
         let announces = |it: &&Director| it.serves || it.holds;
         let announcers = self.directors.iter().filter(announces).count();
         let held = self.directors.iter().filter(|it| !it.serves && it.holds);
         assert!(
             held.count() == 0 || announcers == 1,
-            "{announcers} announce the VIP"
+            "{announcers} directors announce the VIP"
         );
     }
 }
 
-fn schedule(seed: u64, wiped: bool) {
-    let mut world = World::new(seed);
-    world.wiped = wiped;
-    world.run_for(3);
-    world.publish(0, true);
-    world.run_for(5);
+fn run_schedule(seed: u64, wiped: bool) {
+    let mut simulation = Simulation::new(seed);
+    simulation.wiped = wiped;
+    simulation.run_for(3);
+    simulation.publish(0, true);
+    simulation.run_for(5);
     for _ in 0..40 {
-        world.fault();
-        let pause = world.random.below(60);
-        (0..pause).for_each(|_| world.step());
+        simulation.fault();
+        let pause = simulation.random.below(60);
+        (0..pause).for_each(|_| simulation.step());
     }
-    world.heal();
-    world.run_for(20);
-    // A rollout that was stopped ends with the next publication.
+    simulation.heal();
+    simulation.run_for(20);
+    // The next publication replaces a stopped rollout.
     for n in 0..DIRECTORS {
-        world.publish(n, true);
-        world.run_for(10);
+        simulation.publish(n, true);
+        simulation.run_for(10);
     }
-    // A director that has nothing to write finds only with its next routine write that its watch reports nothing.
-    world.run_for(30);
-    world.assert_agreed();
+    // A director with nothing to write detects a stuck watch only after its next routine write.
+    simulation.run_for(30);
+    simulation.assert_agreed();
     if !wiped {
-        let most = world.failures.values().copied().max().unwrap_or_default();
-        assert!(most <= 1, "a bad configuration failed on {most} directors");
+        let max = simulation
+            .failures
+            .values()
+            .copied()
+            .max()
+            .unwrap_or_default();
+        assert!(max <= 1, "a bad configuration failed on {max} directors");
     }
 }
 
-fn all(wiped: bool, seeds: impl Iterator<Item = u64>) {
+fn run_schedules(wiped: bool, seeds: impl Iterator<Item = u64>) {
     for seed in seeds {
-        let outcome = std::panic::catch_unwind(|| schedule(seed, wiped));
+        let outcome = std::panic::catch_unwind(|| run_schedule(seed, wiped));
         assert!(outcome.is_ok(), "seed {seed}, wiped {wiped}");
     }
 }
 
 #[test]
 fn directors_agree_after_any_schedule_of_faults() {
-    all(false, 1..=SCHEDULES / 40);
+    run_schedules(false, 1..=SCHEDULES / 40);
 }
 
 #[test]
 fn directors_agree_after_schedules_that_lose_the_data() {
-    all(true, 1..=SCHEDULES / 40);
+    run_schedules(true, 1..=SCHEDULES / 40);
 }
 
 #[test]
@@ -597,6 +610,6 @@ fn directors_agree_at_length() {
         return;
     }
     for wiped in [false, true] {
-        all(wiped, 1..=SCHEDULES / 2);
+        run_schedules(wiped, 1..=SCHEDULES / 2);
     }
 }

@@ -291,6 +291,12 @@ codes! {
          read it.",
         "Run `chmod 600` on the file, or store the secret in a separate file: `{ file = \"/etc/weir/cookie.secret\" \
          }`.";
+    /// The connection to etcd is not protected.
+    PlainEtcd = "W071",
+        "A URL of `etcd` begins with http:// and is not that of this machine. Who can read the packets learns the \
+         password of `user`. Who can change them can change the configuration, unless the directors have a \
+         `group_key`.",
+        "Use https:// URLs with `ca`, and `group_key`.";
     /// The scheduler name is an alias.
     Alias = "N001",
         "Names used by HAProxy and nginx are accepted. The note gives the equivalent scheduler of Weir.",

@@ -3,14 +3,81 @@
 //! meaning elsewhere.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use weir_model::SecretSource;
 
+use crate::address;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::tree::{Item, Table, Value};
 use crate::verify::Machine;
 use crate::view::Sink;
+
+/// The keys that are expanded, with their tables.
+const EXPANDED: [(&str, &str); 2] = [("service", "listen"), ("pool", "servers")];
+
+fn key_of(table: &str) -> Option<&'static str> {
+    let found = EXPANDED.iter().find(|(name, _)| *name == table);
+    found.map(|(_, key)| *key)
+}
+
+/// A variable that a configuration uses.
+pub(crate) struct Variable {
+    pub(crate) name: String,
+    pub(crate) span: Range<usize>,
+    /// The key of the address.
+    pub(crate) key: &'static str,
+    /// The table of the key, as in `pool.web`.
+    pub(crate) location: String,
+}
+
+/// Returns the variables of a configuration, in the order of its tables.
+pub(crate) fn variables(root: &Table<'_>) -> Vec<Variable> {
+    let mut found = Vec::new();
+    for entry in &root.entries {
+        let (Some(key), Value::Table(named)) = (key_of(&entry.key), &entry.item.value) else {
+            continue;
+        };
+        for table in &named.entries {
+            let Value::Table(settings) = &table.item.value else {
+                continue;
+            };
+            for setting in settings.entries.iter().filter(|it| it.key == key) {
+                names(&setting.item, &mut |name, span| {
+                    found.push(Variable {
+                        name: name.to_owned(),
+                        span: span.clone(),
+                        key,
+                        location: format!("{}.{}", entry.key, table.key),
+                    });
+                });
+            }
+        }
+    }
+    found
+}
+
+fn names(item: &Item<'_>, found: &mut impl FnMut(&str, &Range<usize>)) {
+    match &item.value {
+        Value::Text(text) => {
+            let mut rest = text.as_ref();
+            while let Some((_, after)) = rest.split_once("${") {
+                let (inner, after) = after.split_once('}').unwrap_or((after, ""));
+                let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
+                found(name, &item.span);
+                rest = after;
+            }
+        }
+        Value::List(items) => items.iter().for_each(|item| names(item, found)),
+        Value::Table(table) => {
+            for entry in table.entries.iter().filter(|it| it.key == "address") {
+                names(&entry.item, found);
+            }
+        }
+        Value::Integer(_) | Value::Float(_) | Value::Bool(_) | Value::Datetime | Value::Null => {}
+    }
+}
 
 /// Returns the configuration with its environment variables expanded, or `None` if it contains none.
 pub(crate) fn expand_variables(
@@ -24,10 +91,8 @@ pub(crate) fn expand_variables(
     }
     let mut root = root.clone().into_owned();
     for entry in &mut root.entries {
-        let key = match entry.key.as_ref() {
-            "service" => "listen",
-            "pool" => "servers",
-            _ => continue,
+        let Some(key) = key_of(&entry.key) else {
+            continue;
         };
         let Value::Table(named) = &mut entry.item.value else {
             continue;
@@ -38,7 +103,7 @@ pub(crate) fn expand_variables(
             _ => None,
         }) {
             for setting in table.entries.iter_mut().filter(|it| it.key == key) {
-                expand(sink, &mut setting.item, host);
+                expand(sink, &mut setting.item, key, host);
             }
         }
     }
@@ -46,9 +111,27 @@ pub(crate) fn expand_variables(
 }
 
 /// Expands a string, each string in a list, or the `address` key of a table.
-fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, host: &dyn Machine) {
+fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machine) {
+    let expanded = |text: &str| {
+        let new = expand_text(text, host)?;
+        let is_valid = match key {
+            "listen" => {
+                address::layer_4_listener(&new).is_ok() || address::proxy_listener(&new).is_ok()
+            }
+            _ => address::server(&new).is_ok(),
+        };
+        // An error that is found later would quote the values.
+        is_valid.then_some(new).ok_or_else(|| {
+            let text = text.escape_debug();
+            let message = format!("`{text}` is not an address with the values of its variables");
+            (
+                message,
+                "set the variables to addresses and ports".to_owned(),
+            )
+        })
+    };
     match &mut item.value {
-        Value::Text(text) if text.contains("${") => match expand_text(text, host) {
+        Value::Text(text) if text.contains("${") => match expanded(text) {
             Ok(new) => *text = Cow::Owned(new),
             Err((message, fix)) => {
                 sink.push(Diagnostic::new(Code::BadAddress, &item.span, message).fix(fix));
@@ -56,10 +139,12 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, host: &dyn Machine) {
                 *text = Cow::Borrowed("192.0.2.0:1");
             }
         },
-        Value::List(items) => items.iter_mut().for_each(|item| expand(sink, item, host)),
+        Value::List(items) => items
+            .iter_mut()
+            .for_each(|item| expand(sink, item, key, host)),
         Value::Table(table) => {
             for entry in table.entries.iter_mut().filter(|it| it.key == "address") {
-                expand(sink, &mut entry.item, host);
+                expand(sink, &mut entry.item, key, host);
             }
         }
         Value::Text(_)
@@ -227,10 +312,19 @@ mod tests {
                 &[("SERVER", "secret word")][..],
                 "the environment variable SERVER is neither an address nor a port",
             ),
+            (
+                &[("SERVER", "5ec2e7")][..],
+                "`${SERVER}:${PORT:-80}` is not an address with the values of its variables",
+            ),
+            (
+                &[("SERVER", "10.0.0.1"), ("PORT", "5ec2e7")][..],
+                "`0.0.0.0:${PORT:-80}` is not an address with the values of its variables",
+            ),
         ] {
             let found = crate::parse(TEXT, &WithVariables(variables)).expect_err("invalid");
             assert!(found.iter().any(|it| it.message == message), "{found:?}");
             assert!(!format!("{found:?}").contains("secret word"));
+            assert!(!format!("{found:?}").contains("5ec2e7"));
         }
     }
 }

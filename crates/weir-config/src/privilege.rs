@@ -17,6 +17,7 @@ use crate::catalog;
 use crate::code::Code;
 use crate::defaults;
 use crate::diagnostic::{Diagnostic, Lines};
+use crate::environment;
 use crate::include;
 use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
@@ -32,10 +33,16 @@ enum Privilege {
     Program,
     /// Reads a file. A file that the active configuration uses with the same key is allowed in any table.
     Read,
+    /// Reads certificates or keys of TLS, which no client can read. The rule of `Read` applies; a published configuration
+    /// may also name the files of `[cluster] files`.
+    Certificates,
     /// Writes a file; the rule of `Read` applies.
     Write,
     /// Controls access to the daemon. The value must not change.
     Control,
+    /// Reads an environment variable of the daemon. A variable that the active configuration uses is allowed in any
+    /// address.
+    Environment,
     /// Connects to a unix socket. A socket that the active configuration uses is allowed in any pool.
     Connect,
 }
@@ -52,16 +59,16 @@ const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("node-admin", "read_requires_token", Privilege::Control),
     ("check", "command", Privilege::Program),
     ("check", "user", Privilege::Program),
-    ("check", "ca", Privilege::Read),
+    ("check", "ca", Privilege::Certificates),
     ("check", "file", Privilege::Read),
     ("pool", "notify", Privilege::Program),
     ("pool", "servers_file", Privilege::Read),
-    ("pool-tls", "ca", Privilege::Read),
-    ("pool-tls", "certificate", Privilege::Read),
+    ("pool-tls", "ca", Privilege::Certificates),
+    ("pool-tls", "certificate", Privilege::Certificates),
     ("service", "cgroup", Privilege::Read),
-    ("service-tls", "certificates", Privilege::Read),
-    ("service-tls", "client_ca", Privilege::Read),
-    ("service-tls", "client_crl", Privilege::Read),
+    ("service-tls", "certificates", Privilege::Certificates),
+    ("service-tls", "client_ca", Privilege::Certificates),
+    ("service-tls", "client_crl", Privilege::Certificates),
     ("address-file", "file", Privilege::Read),
     ("host-file", "file", Privilege::Read),
     ("basic-auth", "file", Privilege::Read),
@@ -119,7 +126,7 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`.
+/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`, as certificates.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
@@ -186,7 +193,8 @@ impl Use {
         (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
-    /// Whether the key reads only these files, or files in these directories.
+    /// Whether the key reads only these files, or files in these directories, as certificates. Through another key, such
+    /// as an error page, a client could get a private key.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());
@@ -200,7 +208,7 @@ impl Use {
         };
         let value = self.identity.value.as_str();
         let value = value.trim_start_matches('[').trim_end_matches(']');
-        self.privilege == Privilege::Read && value.split(',').all(is_allowed)
+        self.privilege == Privilege::Certificates && value.split(',').all(is_allowed)
     }
 
     fn diagnostic(&self, lines: &Lines<'_>) -> Diagnostic {
@@ -210,13 +218,17 @@ impl Use {
                 "would run a program that the active configuration does not run there",
                 "programs run with the daemon's privileges, or as an account given in the configuration",
             ),
-            Privilege::Read => (
+            Privilege::Read | Privilege::Certificates => (
                 "specifies a file that the active configuration does not read with this key",
                 "files are read with the daemon's privileges",
             ),
             Privilege::Write => (
                 "specifies a file that the active configuration does not write with this key",
                 "files are written with the daemon's privileges",
+            ),
+            Privilege::Environment => (
+                "names an environment variable that the active configuration does not use in an address",
+                "variables are those of the daemon, and may contain secrets",
             ),
             Privilege::Connect => (
                 "is a unix socket that the active configuration does not use",
@@ -243,9 +255,12 @@ fn uses(text: &str) -> Vec<Use> {
 
 fn walk(text: &str) -> Walk {
     let root = include::any_tree(text);
+    let mut walk = Walk::default();
+    if text.contains("${") {
+        walk.variables(&root);
+    }
     // A check may run a program that is only set in `[defaults]`.
     let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
-    let mut walk = Walk::default();
     walk.table(&catalog::ROOT, &root, "");
     walk
 }
@@ -266,7 +281,7 @@ impl Walk {
             let inner = join(location, key.name);
             match privilege(section, key.name) {
                 // In table form, a key of the table names the file.
-                Some(Privilege::Write | Privilege::Read)
+                Some(Privilege::Write | Privilege::Read | Privilege::Certificates)
                     if matches!(entry.item.value, Value::Table(_)) => {}
                 Some(Privilege::Program) if section.page == catalog::CHECK.page => {}
                 // Includes all nested keys.
@@ -351,6 +366,24 @@ impl Walk {
             key,
             location: heading(location),
         });
+    }
+
+    /// Records the environment variables in addresses.
+    fn variables(&mut self, root: &Table<'_>) {
+        for variable in environment::variables(root) {
+            self.uses.push(Use {
+                identity: Identity {
+                    page: "",
+                    location: String::new(),
+                    key: "",
+                    value: variable.name,
+                },
+                privilege: Privilege::Environment,
+                span: variable.span,
+                key: variable.key,
+                location: heading(&variable.location),
+            });
+        }
     }
 
     /// Records a server on a unix socket.

@@ -266,7 +266,7 @@ impl Limits<'_, '_> {
 
 /// Returns a diagnostic for everything that the last file of `bundle`, which the group publishes, must not contain:
 /// tables of a single machine, and programs and files that the director's own configuration does not use. The file may
-/// also name `files`.
+/// also name `files` as certificates.
 pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diagnostic> {
     let lines = Lines::new(bundle);
     let mut found = Vec::new();
@@ -475,5 +475,72 @@ mod tests {
         ] {
             assert_eq!(findings(allowed), [], "{allowed}");
         }
+    }
+
+    #[test]
+    fn files_of_the_cluster_are_only_read_as_certificates() {
+        let service = "[service.s]\nlisten = [\"192.0.2.1:443\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
+            pool = \"p\"\n";
+        let pool = "[pool.p]\nservers = [\"10.0.0.5\"]\n";
+        for published in [
+            format!(
+                "{service}tls = {{ certificates = \"/etc/weir/certs\", client_ca = \"/etc/weir/certs/ca.pem\", \
+                     client_crl = \"/etc/weir/certs/crl.pem\" }}\n{pool}"
+            ),
+            format!(
+                "{pool}tls = {{ ca = \"/etc/weir/certs/ca.pem\", certificate = \"/etc/weir/certs/own.pem\" }}\n"
+            ),
+            format!("{pool}check = {{ kind = \"https\", ca = \"/etc/weir/certs/ca.pem\" }}\n"),
+        ] {
+            assert_eq!(findings(&published), [], "{published}");
+        }
+        for published in [
+            format!(
+                "{service}error_pages = [{{ status = 404, file = \"/etc/weir/certs/www.pem\" }}]\n{pool}"
+            ),
+            format!(
+                "{service}{pool}[[route]]\nservice = \"s\"\npath = \"/\"\nfiles = \"/etc/weir/certs\"\n"
+            ),
+            format!(
+                "{service}{pool}[[route]]\nservice = \"s\"\nfiles = {{ root = \"/etc/weir/certs\" }}\n"
+            ),
+            format!("{pool}servers_file = \"/etc/weir/certs/www.pem\"\n"),
+            format!("{pool}check = {{ kind = \"file\", file = \"/etc/weir/certs/www.pem\" }}\n"),
+            format!(
+                "{pool}sticky = {{ cookie = \"c\", secret = {{ file = \"/etc/weir/certs/www.pem\" }} }}\n"
+            ),
+        ] {
+            let found = findings(&published);
+            assert_eq!(found.len(), 1, "{published}: {found:?}");
+            assert!(found[0].0.contains("specifies a file"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn environment_variables_are_those_of_the_own_file() {
+        let found = findings("[pool.p]\nservers = [\"${SECRET}\"]\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].0.contains("an environment variable"), "{found:?}");
+    }
+
+    #[test]
+    fn servers_of_other_directors_are_limited_in_all_pools() {
+        let proxy = "[pool.w]\nservers = [\"10.0.0.7\"]\n[service.w]\nlisten = [\"192.0.2.1:80\"]\nforward = \
+            \"proxy\"\nprotocol = \"tcp\"\npool = \"w\"\n";
+        let unshareable = |own: &str, pool: &str, address: &str| {
+            let parsed = crate::parse(&format!("{own}{proxy}"), &crate::Host::default());
+            let desired = parsed.expect("valid").desired;
+            desired.unshareable(pool, address.parse().ok()).is_some()
+        };
+        for pool in ["own", "w"] {
+            assert!(!unshareable(LIMITS, pool, "10.0.0.8"), "{pool}");
+            assert!(unshareable(LIMITS, pool, "203.0.113.66"), "{pool}");
+            assert!(unshareable(LIMITS, pool, "unix:/run/a.sock"), "{pool}");
+        }
+        let (before, after) = LIMITS.split_once("[cluster.publish]").expect("limits");
+        let (_, after) = after.split_once("[pool.own]").expect("a pool");
+        let without = format!("{before}[pool.own]{after}");
+        assert!(unshareable(&without, "own", "10.0.0.8"));
+        assert!(!unshareable(&without, "w", "203.0.113.66"));
     }
 }

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
 use weir_import::Environment;
 use weir_ipvsadm::{Names, Protocol};
 use weir_netlink::Netlink;
@@ -76,14 +76,15 @@ impl Machine {
         )
     }
 
-    /// Opens a file. Below the root, `..` and links are resolved relative to the root, so that a copy of another
-    /// machine's files cannot lead to files of this machine.
-    fn open(&self, path: &str) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    /// Opens a file or a directory. Below the root, `..` and links are resolved relative to the root, so that a copy of
+    /// another machine's files cannot lead to files of this machine.
+    fn open(&self, path: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC;
         let absolute = std::path::absolute(path)?;
         let below = self.root.as_deref().and_then(|root| {
             let below = absolute.strip_prefix(root).ok()?;
-            Some((root, below))
+            let is_root = below.as_os_str().is_empty();
+            Some((root, if is_root { Path::new(".") } else { below }))
         });
         let Some((root, below)) = below else {
             return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
@@ -92,6 +93,55 @@ impl Machine {
         let root = rustix::fs::open(root, directory, Mode::empty())?;
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         Ok(rustix::fs::openat2(root, below, flags, Mode::empty(), resolve)?.into())
+    }
+
+    /// Whether there is a regular file, possibly behind links.
+    fn is_file(&self, path: &str) -> io::Result<bool> {
+        Ok(self.open(path, OFlags::PATH)?.metadata()?.is_file())
+    }
+
+    /// The files that match a pattern with `*`, `?` and `[…]`, sorted.
+    fn files(&self, pattern: &str) -> Vec<String> {
+        let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
+        for part in pattern.split('/').filter(|part| !part.is_empty()) {
+            let wild = part.contains(['*', '?', '[']);
+            let mut next = Vec::new();
+            for base in &found {
+                let within = if base.is_empty() { "." } else { base };
+                let names = if wild {
+                    self.listing(within, part)
+                } else {
+                    vec![part.to_owned()]
+                };
+                let slash = if base.is_empty() || base.ends_with('/') {
+                    ""
+                } else {
+                    "/"
+                };
+                next.extend(names.into_iter().map(|name| format!("{base}{slash}{name}")));
+            }
+            found = next;
+        }
+        found.retain(|path| self.is_file(path).unwrap_or(false));
+        found
+    }
+
+    /// The matching names in a directory, sorted. Hidden ones only match a pattern that begins with a dot.
+    fn listing(&self, directory: &str, pattern: &str) -> Vec<String> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let Ok(entries) = self.open(directory, flags).and_then(|it| Ok(Dir::new(it)?)) else {
+            return Vec::new();
+        };
+        let pattern: Vec<char> = pattern.chars().collect();
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
+            .filter(|name| !matches!(name.as_str(), "." | ".."))
+            .filter(|name| !name.starts_with('.') || pattern.first() == Some(&'.'))
+            .filter(|name| matches(&pattern, &name.chars().collect::<Vec<char>>()))
+            .collect();
+        names.sort();
+        names
     }
 
     fn addresses(&self, host: &str) -> &[IpAddr] {
@@ -191,7 +241,8 @@ pub const MOST_BYTES: u64 = 64 << 20;
 impl Environment for Machine {
     fn read(&self, path: &str) -> Result<String, String> {
         let failed = |error: io::Error| error.to_string();
-        let file = self.open(&self.path_of(path)).map_err(failed)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.open(&self.path_of(path), flags).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() || metadata.len() > MOST_BYTES {
             return Err("not a regular file, or larger than 64 MiB".to_owned());
@@ -205,16 +256,16 @@ impl Environment for Machine {
     }
 
     fn has_file(&self, path: &str) -> Option<bool> {
-        match std::fs::metadata(self.path_of(path)) {
-            Ok(metadata) => Some(metadata.is_file()),
-            Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(false),
+        match self.is_file(&self.path_of(path)) {
+            Ok(is_file) => Some(is_file),
+            Err(error) => (error.kind() == io::ErrorKind::NotFound).then_some(false),
         }
     }
 
     fn glob(&self, pattern: &str) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         for pattern in alternatives(&self.path_of(pattern)) {
-            found.extend(matching_files(&pattern));
+            found.extend(self.files(&pattern));
         }
         found
     }
@@ -233,8 +284,12 @@ impl Environment for Machine {
         system.nodename().to_string_lossy().into_owned()
     }
 
+    /// The variables of this process are not those of the machine whose files are below the root.
     fn variable(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok()
+        match self.root {
+            Some(_) => None,
+            None => std::env::var(name).ok(),
+        }
     }
 }
 
@@ -255,48 +310,6 @@ fn alternatives(pattern: &str) -> Vec<String> {
         }
     }
     done
-}
-
-/// Returns the files that match a pattern with `*`, `?` and `[…]`, sorted.
-fn matching_files(pattern: &str) -> Vec<String> {
-    let mut found = vec![if pattern.starts_with('/') { "/" } else { "" }.to_owned()];
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        let wild = part.contains(['*', '?', '[']);
-        let mut next = Vec::new();
-        for base in &found {
-            let within = if base.is_empty() { "." } else { base };
-            let names = if wild {
-                listing(Path::new(within), part)
-            } else {
-                vec![part.to_owned()]
-            };
-            let slash = if base.is_empty() || base.ends_with('/') {
-                ""
-            } else {
-                "/"
-            };
-            next.extend(names.into_iter().map(|name| format!("{base}{slash}{name}")));
-        }
-        found = next;
-    }
-    found.retain(|path| Path::new(path).is_file());
-    found
-}
-
-/// Returns the matching names in a directory, sorted. Hidden names match only a pattern that begins with a dot.
-fn listing(directory: &Path, pattern: &str) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(directory) else {
-        return Vec::new();
-    };
-    let pattern: Vec<char> = pattern.chars().collect();
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| !name.starts_with('.') || pattern.first() == Some(&'.'))
-        .filter(|name| matches(&pattern, &name.chars().collect::<Vec<char>>()))
-        .collect();
-    names.sort();
-    names
 }
 
 /// Whether a name matches a pattern. After a mismatch, the last star matches one more character.
@@ -399,6 +412,28 @@ mod tests {
         ] {
             assert!(read(outside).is_err(), "{outside}");
         }
+        // Neither contents nor names of files outside become known.
+        let paths = |found: &[&str]| -> Vec<String> {
+            let path = |it: &&str| format!("{}{it}", root.display());
+            found.iter().map(path).collect()
+        };
+        assert_eq!(
+            machine.glob("/etc/sites/*"),
+            paths(&["/etc/sites/site"]),
+            "links outside"
+        );
+        assert_eq!(machine.glob("/../*cret"), paths(&[]));
+        assert_eq!(
+            machine.glob("/etc/../../*/site"),
+            paths(&["/etc/../../etc/site"])
+        );
+        assert_eq!(machine.glob("/etc/sites/magic/*"), paths(&[]));
+        assert_eq!(machine.has_file("/etc/sites/site"), Some(true));
+        for outside in ["/../secret", "/etc/sites/outside"] {
+            assert_eq!(machine.has_file(outside), Some(false), "{outside}");
+        }
+        assert_eq!(machine.variable("PATH"), None, "of this process");
+        assert!(Machine::default().variable("PATH").is_some());
         let own = base.join("secret");
         assert_eq!(
             Machine::default().read(own.to_str().unwrap()).as_deref(),

@@ -1,7 +1,8 @@
-//! Attaches programs to devices by pinned links, which outlive this process.
+//! Attaches programs to devices with pinned links, which outlive this process.
 //!
-//! A link is created, then pinned: if the process dies in between, the kernel detaches it. Where the kernel has no tcx,
-//! a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned to find it again.
+//! A link is created, then pinned: if the process dies in between, the kernel detaches the program. If the kernel has
+//! no tcx, a filter on the clsact qdisc with a fixed priority and handle is used, and its program is pinned, so that
+//! the filter can be found again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,12 +19,12 @@ use crate::sys::{self, LinkKind};
 
 const XDP_GENERIC: u32 = 1 << 1;
 const XDP_NATIVE: u32 = 1 << 2;
-/// Before all other tcx programs: packets passed on by XDP must not reach another program's filter first.
+/// Attach before all other tcx programs: packets passed on by XDP must not reach another program first.
 const BEFORE: u32 = 1 << 3;
 
 /// Priority and handle that identify Weir's clsact filters.
 const CLSACT_PRIORITY: u16 = 0x57;
-/// The path on socket buffers comes first.
+/// Priority of the packet path on socket buffers, which runs first.
 const CLSACT_BALANCE_PRIORITY: u16 = 0x56;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5765);
 
@@ -39,7 +40,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name in configuration, status and metrics.
+    /// Returns the name in configuration, status and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Native => "native",
@@ -48,7 +49,7 @@ impl Mode {
         }
     }
 
-    /// The mode of a hook; `None` for hooks outside the packet path.
+    /// Returns the mode of a hook; `None` for hooks outside the packet path.
     pub const fn of(hook: Hook) -> Option<Self> {
         match hook {
             Hook::XdpNative => Some(Self::Native),
@@ -59,19 +60,19 @@ impl Mode {
     }
 }
 
-/// The kind of a tc attachment.
+/// The direction and purpose of a tc attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Ingress, after XDP.
     Ingress,
     /// Egress.
     Egress,
-    /// Ingress, with the whole path instead of XDP.
+    /// Ingress, with the whole packet path, instead of XDP.
     Balance,
 }
 
 impl Direction {
-    /// Its hooks: tcx, and clsact for kernels without tcx.
+    /// Returns the direction's hooks: tcx, and clsact for kernels without tcx.
     pub(crate) const fn hooks(self) -> [Hook; 2] {
         match self {
             Self::Ingress => [Hook::Ingress, Hook::ClsactIngress],
@@ -92,17 +93,17 @@ impl Direction {
 /// The requested XDP mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum XdpChoice {
-    /// Native, else generic.
+    /// Native, or generic if native is not possible.
     #[default]
     Best,
-    /// Native or an error.
+    /// Native; an error if native is not possible.
     Native,
-    /// Generic even where the driver could.
+    /// Generic, even if the driver supports native XDP.
     Generic,
 }
 
-/// Attaches an XDP program to a device of the calling thread's network namespace and pins the link as [`PinDir`] names
-/// it.
+/// Attaches an XDP program to a device in the calling thread's network namespace, and pins the link in the pin
+/// directory.
 ///
 /// # Errors
 /// Another program is attached ([`Error::Busy`]), or the device supports none of the allowed modes.
@@ -131,8 +132,8 @@ pub fn attach_xdp(
     };
     let device = || format!("XDP to device {ifindex}");
     match choice {
-        XdpChoice::Native => attempt(Mode::Native)?.during("attaching", device),
-        XdpChoice::Generic => attempt(Mode::Generic)?.during("attaching", device),
+        XdpChoice::Native => attempt(Mode::Native)?.during("attach", device),
+        XdpChoice::Generic => attempt(Mode::Generic)?.during("attach", device),
         XdpChoice::Best => {
             let native = match attempt(Mode::Native)? {
                 Ok(mode) => return Ok(mode),
@@ -147,12 +148,12 @@ pub fn attach_xdp(
     }
 }
 
-/// Attaches a tc program by a pinned tcx link, or by clsact if the kernel has no tcx or `clsact` is set.
+/// Attaches a tc program with a pinned tcx link, or with clsact if the kernel has no tcx or `clsact` is set.
 ///
-/// `program_pin` is the program's pin, which attaching by clsact needs.
+/// `program_pin` is the program's pin, which is needed for clsact.
 ///
 /// # Errors
-/// The device is absent or the kernel refuses.
+/// The device does not exist, or the kernel rejects the request.
 pub fn attach_tc(
     pins: &PinDir,
     program: BorrowedFd<'_>,
@@ -175,9 +176,9 @@ pub fn attach_tc(
                 sys::pin(link.as_fd(), &path).at(&path)?;
                 return Ok(hook);
             }
-            // Kernels before 6.6 do not know the attach type.
+            // Kernels before 6.6 do not have the attach type.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            Err(error) => return Err(error).during("attaching", subject),
+            Err(error) => return Err(error).during("attach", subject),
         }
     }
     attach_clsact(pins, program, program_pin, ifindex, direction)
@@ -193,9 +194,9 @@ fn attach_clsact(
     let [_, hook] = direction.hooks();
     let (kind, priority) = direction.clsact();
     let name = device_name(ifindex)?;
-    // It may exist already; other errors show up when the filter is added.
+    // The qdisc may exist already; any other error is returned when the filter is added.
     let _ = qdisc_add_clsact(&name);
-    // Pinned first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
+    // Pin first: if the process dies in between, there is a pin without a filter, not a filter without a pin.
     let path = pins.link(ifindex, hook);
     remove_file(&path)?;
     sys::pin(program, &path).at(&path)?;
@@ -251,7 +252,7 @@ fn classifier(program_pin: &Path, ifindex: u32) -> Result<SchedClassifier> {
 fn clsact_link(ifindex: u32, direction: Direction) -> Result<SchedClassifierLink> {
     let (kind, priority) = direction.clsact();
     SchedClassifierLink::attached(&device_name(ifindex)?, kind, priority, CLSACT_HANDLE, None)
-        .during("finding the filter of", || format!("device {ifindex}"))
+        .during("find the filter of", || format!("device {ifindex}"))
 }
 
 fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
@@ -260,14 +261,14 @@ fn clsact_error(ifindex: u32, error: &dyn std::error::Error) -> Error {
         message = format!("{message}: {cause}");
     }
     Error::Kernel {
-        operation: "changing the clsact filter of",
+        operation: "change the clsact filter of",
         subject: format!("device {ifindex}"),
         source: io::Error::other(message),
     }
 }
 
 fn device_name(ifindex: u32) -> Result<String> {
-    name_of(ifindex).during("naming", || format!("device {ifindex}"))
+    name_of(ifindex).during("get the name of", || format!("device {ifindex}"))
 }
 
 #[allow(unsafe_code, reason = "if_indextoname(3) fills a buffer")]
@@ -285,32 +286,32 @@ fn name_of(ifindex: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// Ids of all programs at tcx ingress of a device; empty if the kernel has no tcx.
+/// Returns the ids of all programs at tcx ingress of a device; empty if the kernel has no tcx.
 ///
 /// # Errors
-/// The device is absent or the kernel refuses.
+/// The device does not exist, or the kernel rejects the request.
 pub fn programs_at_tc(ifindex: u32) -> Result<Vec<u32>> {
     match sys::programs_at(ifindex, LinkKind::TcxIngress) {
-        // ENOENT: no program was ever there. EINVAL: kernels before 6.6 do not know the attach type.
+        // ENOENT: no program was ever attached. EINVAL: kernels before 6.6 do not have the attach type.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
             Ok(Vec::new())
         }
-        found => found.during("listing tc programs of", || format!("device {ifindex}")),
+        found => found.during("list the tc programs of", || format!("device {ifindex}")),
     }
 }
 
 /// The current state of a pinned attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// The device.
+    /// Index of the device.
     pub ifindex: u32,
-    /// Its hook.
+    /// The hook.
     pub hook: Hook,
     /// The kernel's id of the attached program.
     pub program_id: u32,
 }
 
-/// The attachments pinned in a directory. Pins of removed devices are skipped.
+/// Returns the attachments that are pinned in a directory. Skips pins of removed devices.
 ///
 /// # Errors
 /// The directory cannot be read or a pin cannot be opened.
@@ -318,7 +319,7 @@ pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     let mut found = Vec::new();
     for (ifindex, hook, path) in pins.links()? {
         let object = sys::open_pin(&path, sys::Access::Full).at(&path)?;
-        let program_id = if is_clsact(hook).is_some() {
+        let program_id = if clsact_direction(hook).is_some() {
             if device_name(ifindex).is_err() {
                 continue;
             }
@@ -339,7 +340,7 @@ pub fn attachments(pins: &PinDir) -> Result<Vec<Attachment>> {
     Ok(found)
 }
 
-fn is_clsact(hook: Hook) -> Option<Direction> {
+fn clsact_direction(hook: Hook) -> Option<Direction> {
     match hook {
         Hook::ClsactIngress => Some(Direction::Ingress),
         Hook::ClsactEgress => Some(Direction::Egress),
@@ -348,7 +349,7 @@ fn is_clsact(hook: Hook) -> Option<Direction> {
     }
 }
 
-/// Replaces the program of a pinned attachment atomically. Returns false if it has that program already.
+/// Replaces the program of a pinned attachment atomically. Returns false if the program is already attached.
 ///
 /// # Errors
 /// The kernel returns an error; the old program stays attached.
@@ -363,29 +364,29 @@ pub(crate) fn replace(
         hook,
         program_id,
     } = attachment;
-    let wanted = sys::program_info(program)
-        .during("reading the information of", || "a program".to_owned())?;
+    let wanted =
+        sys::program_info(program).during("read the properties of", || "a program".to_owned())?;
     if wanted.id == program_id {
         return Ok(false);
     }
-    if let Some(direction) = is_clsact(hook) {
+    if let Some(direction) = clsact_direction(hook) {
         replace_clsact(pins, program, program_pin, ifindex, direction, hook)?;
         return Ok(true);
     }
     let path = pins.link(ifindex, hook);
     let link = sys::open_pin(&path, sys::Access::Full).at(&path)?;
     sys::link_update(link.as_fd(), program)
-        .during("replacing the program of", || path.display().to_string())?;
+        .during("replace the program of", || path.display().to_string())?;
     Ok(true)
 }
 
-/// Detaches and unpins an attachment; only unpins it if its device was removed.
+/// Detaches and unpins an attachment. If the device was removed, only unpins it.
 ///
 /// # Errors
 /// The kernel returns an error; the pin stays.
 pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
     let path = pins.link(ifindex, hook);
-    if let Some(direction) = is_clsact(hook) {
+    if let Some(direction) = clsact_direction(hook) {
         if device_name(ifindex).is_ok() {
             detach_clsact(ifindex, direction)?;
         }
@@ -400,7 +401,7 @@ pub fn detach(pins: &PinDir, ifindex: u32, hook: Hook) -> Result<()> {
         Ok(()) => {}
         // Some links cannot be detached explicitly: closing pin and descriptor detaches them.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
-        Err(error) => return Err(error).during("detaching", || path.display().to_string()),
+        Err(error) => return Err(error).during("detach", || path.display().to_string()),
     }
     remove_file(&path)
 }
@@ -418,7 +419,7 @@ fn detach_clsact(ifindex: u32, direction: Direction) -> Result<()> {
 ///
 /// # Errors
 /// The directory cannot be read or a pin cannot be removed.
-pub(crate) fn forget_gone_devices(pins: &PinDir) -> Result<()> {
+pub(crate) fn unpin_removed_devices(pins: &PinDir) -> Result<()> {
     let live = attachments(pins)?;
     for (ifindex, hook, path) in pins.links()? {
         if !live

@@ -1,7 +1,7 @@
-//! Copies the contents of an old state, of other sizes or of another build, into a new one.
+//! Copies the contents of an old state, with other sizes or from another build, into a new state.
 //!
-//! Rows are copied by index, up to the smaller size. A map whose value type differs is skipped; maps that refer to each
-//! other are copied all or not at all. Packets are counted in the old maps until the programs are replaced; the
+//! Rows are copied by index, up to the smaller size. A map with another value type is skipped; maps that refer to each
+//! other are either all copied or all skipped. Packets are counted in the old maps until the programs are replaced. The
 //! difference is added to the new maps when no packet can be in an old program any more.
 
 use std::io::ErrorKind;
@@ -18,9 +18,9 @@ use crate::pod::Pod;
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
-/// Old maps that the new state does not share, with their values when they were copied.
+/// Counters of the old state that the new state does not share, with their values at the time of the copy.
 #[derive(Debug)]
-pub(crate) struct Carried {
+pub(crate) struct CarriedCounters {
     live: Option<(Mapped<Live>, Vec<Live>)>,
     traffic: Option<(PerCpu<Traffic>, Vec<Traffic>)>,
 }
@@ -63,30 +63,30 @@ impl Routing {
     }
 }
 
-impl Carried {
-    /// Copies the maps that the new state does not share with the old one.
+impl CarriedCounters {
+    /// Copies the maps that the new state does not share with the old state.
     pub(crate) fn copy(state: &Path, new: &Maps) -> Result<Self> {
-        if let Some(routing) = fitting(Routing::open(state))? {
+        if let Some(routing) = if_compatible(Routing::open(state))? {
             routing.copy_to(new)?;
         }
-        if let Some(settings) = fitting(mapped::<Settings>(state, "weir_settings"))? {
+        if let Some(settings) = if_compatible(mapped::<Settings>(state, "weir_settings"))? {
             new.set_settings(&settings.get(0)?)?;
         }
-        if let Some(filter) = fitting(mapped::<Filter>(state, "weir_filters"))? {
+        if let Some(filter) = if_compatible(mapped::<Filter>(state, "weir_filters"))? {
             new.set_filter(&filter.get(0)?)?;
         }
         let mut carried = Self {
             live: None,
             traffic: None,
         };
-        if let Some(old) = fitting(mapped::<Live>(state, "weir_live"))?
+        if let Some(old) = if_compatible(mapped::<Live>(state, "weir_live"))?
             && !same_map(&old, &new.live)
         {
             let rows = rows_in_both(&old, &new.live)?;
             new.live.set_all(0, &rows)?;
             carried.live = Some((old, rows));
         }
-        if let Some(old) = fitting(per_cpu::<Traffic>(state, "weir_traffic"))?
+        if let Some(old) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
             && old.entries() != new.traffic.entries()
         {
             let mut rows = maps::sums_of_traffic(&old)?;
@@ -97,7 +97,7 @@ impl Carried {
         Ok(carried)
     }
 
-    /// Adds what was counted in the old maps since the copy. No packet may be in an old program.
+    /// Adds the counts of the old maps since the copy. No packet may be in an old program.
     pub(crate) fn add_difference(self, new: &Maps) -> Result<()> {
         if let Some((old, rows)) = self.live {
             add_live_difference(&old, &rows, &new.live)?;
@@ -141,29 +141,29 @@ fn add_live_difference(old: &Mapped<Live>, before: &[Live], new: &Mapped<Live>) 
     Ok(())
 }
 
-/// Adds the servers' counts of a replaced state to the new one of `dests` server rows, if the build that created that
-/// one did not copy them: its rows then started at zero, and flows that end would make them wrap. Returns whether it
-/// did. No packet may be in a program of the replaced state.
+/// Adds the servers' counts of a replaced state to the new state, which has `dests` server rows, if the build that
+/// created the new state did not copy them. In this case the new rows started at zero, and flows that end would make
+/// them wrap around. Returns whether counts were added. No packet may be in a program of the replaced state.
 pub(crate) fn transfer(own: &Maps, state: &Path, dests: u32) -> Result<bool> {
-    let Some(live) = fitting(Mapped::open("weir_live", state, Access::Full))? else {
+    let Some(live) = if_compatible(Mapped::open("weir_live", state, Access::Full))? else {
         return Ok(false);
     };
     if same_map(&own.live, &live) {
         return Ok(false);
     }
     let count = dests.min(own.dests.entries());
-    let mut lost = false;
+    let mut were_not_copied = false;
     for row in 0..count.min(live.entries()) {
-        let (had, has) = (own.live.get(row)?, live.get(row)?);
-        // A row in use is not reused within this short time.
-        lost |= had.active + had.inactive > 0 && has.total < had.total;
+        let (old_row, new_row) = (own.live.get(row)?, live.get(row)?);
+        // A used row is not reused within this short time.
+        were_not_copied |= old_row.active + old_row.inactive > 0 && new_row.total < old_row.total;
     }
-    if !lost {
+    if !were_not_copied {
         return Ok(false);
     }
-    let nothing = vec![Live::ZERO; count.min(live.entries()) as usize];
-    add_live_difference(&own.live, &nothing, &live)?;
-    if let Some(traffic) = fitting(per_cpu::<Traffic>(state, "weir_traffic"))?
+    let zeros = vec![Live::ZERO; count.min(live.entries()) as usize];
+    add_live_difference(&own.live, &zeros, &live)?;
+    if let Some(traffic) = if_compatible(per_cpu::<Traffic>(state, "weir_traffic"))?
         && traffic.entries() != own.traffic.entries()
     {
         let mut rows = maps::sums_of_traffic(&own.traffic)?;
@@ -182,18 +182,18 @@ fn difference(now: &Traffic, before: &Traffic) -> Traffic {
     }
 }
 
-/// Adds to the first CPU's value of each row; a concurrent update by a packet may be lost.
+/// Adds counts to the first CPU's value of each row. A concurrent update by a packet may be lost.
 fn add_traffic(traffic: &PerCpu<Traffic>, rows: impl Iterator<Item = Traffic>) -> Result<()> {
-    for (row, by) in (0u32..).zip(rows) {
-        if by == Traffic::ZERO {
+    for (row, added) in (0u32..).zip(rows) {
+        if added == Traffic::ZERO {
             continue;
         }
         let mut values = traffic.get(row)?;
         if let Some(first) = values.first_mut() {
-            first.packets_in = first.packets_in.wrapping_add(by.packets_in);
-            first.bytes_in = first.bytes_in.wrapping_add(by.bytes_in);
-            first.packets_out = first.packets_out.wrapping_add(by.packets_out);
-            first.bytes_out = first.bytes_out.wrapping_add(by.bytes_out);
+            first.packets_in = first.packets_in.wrapping_add(added.packets_in);
+            first.bytes_in = first.bytes_in.wrapping_add(added.bytes_in);
+            first.packets_out = first.packets_out.wrapping_add(added.packets_out);
+            first.bytes_out = first.bytes_out.wrapping_add(added.bytes_out);
         }
         traffic.set(row, &values)?;
     }
@@ -214,8 +214,8 @@ fn mapped<T: Pod>(state: &Path, name: &'static str) -> Result<Mapped<T>> {
     Mapped::open(name, state, Access::Read)
 }
 
-/// `None` = the old state has no such map, or one of another type.
-fn fitting<T>(opened: Result<T>) -> Result<Option<T>> {
+/// Returns `None` if the old state has no such map, or a map of another type.
+fn if_compatible<T>(opened: Result<T>) -> Result<Option<T>> {
     match opened {
         Ok(opened) => Ok(Some(opened)),
         Err(Error::MapMismatch { .. }) => Ok(None),
@@ -241,7 +241,7 @@ fn copy_rows<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> Result<()> {
     new.set_all(0, &rows_in_both(old, new)?)
 }
 
-/// Whether both are the same map, shared by two states.
+/// Returns whether both are the same map, shared by two states.
 fn same_map<T: Pod>(old: &Mapped<T>, new: &Mapped<T>) -> bool {
     use std::os::fd::AsFd;
     let id = |map: &Mapped<T>| sys::map_info(map.map().as_fd()).map(|info| info.id).ok();

@@ -1,17 +1,17 @@
-//! The data plane of one director: opened, filled, activated, attached, watched.
+//! Opens, activates, attaches and migrates the data plane of one director.
 //!
-//! Opening does not affect packets. It adopts maps that fit, creates new directories for those that do not, and loads
-//! programs if the pinned ones are of another build or size. [`Dataplane::activate`] makes all of it effective: it
-//! commits the record, replaces each device's program atomically, and unpins the old objects. If the process dies in
-//! between, there is either the old record with extra directories, which the next open removes, or the new record with
-//! devices that still run the old programs, which the next activation replaces.
+//! Opening does not affect packets. It adopts maps that fit, creates new directories for maps that do not, and loads
+//! programs if the pinned programs are from another build or for other sizes. [`Dataplane::activate`] makes the changes
+//! effective: it commits the record, replaces each device's program atomically, and unpins the old objects. If the
+//! process dies in between, there is either the old record with extra directories, which the next open removes, or the
+//! new record with devices that still run the old programs, which the next activation replaces.
 
 use std::path::PathBuf;
 
 use weir_abi::{ABI_FLOW_LAYOUT, SETTINGS_BEGIN_IN_OLD};
 
 use crate::attach::{self, Attachment, Direction, Mode, XdpChoice};
-use crate::carry::{self, Carried};
+use crate::carry::{self, CarriedCounters};
 use crate::error::{Error, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
 use crate::loader::{self, Programs};
@@ -31,15 +31,15 @@ pub struct OpenOptions {
     pub sizes: Sizes,
     /// Hash secret for a new flow table; `None` = random.
     pub secret: Option<[u64; 2]>,
-    /// The flow table layout, from [`weir_abi::ABI_FLOW_LAYOUT_OLDEST`] to [`ABI_FLOW_LAYOUT`]: an older one is for
-    /// downgrades and for upgrade tests.
+    /// The flow table layout, from [`weir_abi::ABI_FLOW_LAYOUT_OLDEST`] to [`ABI_FLOW_LAYOUT`]. Older layouts are for
+    /// downgrades and upgrade tests.
     pub flow_layout: u32,
-    /// Use clsact filters even where the kernel has tcx.
+    /// Whether to use clsact filters even if the kernel has tcx.
     pub clsact: bool,
 }
 
 impl OpenOptions {
-    /// Default sizes, a random secret, the current flow layout, tcx if available.
+    /// Returns options with default sizes, a random secret, the current flow layout, and tcx if available.
     pub fn new(pin_dir: impl Into<PathBuf>) -> Self {
         Self {
             pin_dir: pin_dir.into(),
@@ -54,15 +54,15 @@ impl OpenOptions {
 /// What [`Dataplane::open`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// Nothing was pinned: every map is new and empty.
+    /// Nothing was pinned, so every map is new and empty.
     Fresh,
     /// The maps fit and were adopted with their contents. Programs of another build are replaced on activation.
     Adopted,
-    /// Maps of another size or build: they were created again with the contents that could be copied. Write every row
-    /// before activating. The flow table was adopted.
+    /// The maps had other sizes or were from another build: they were created again with the contents that could be
+    /// copied. Write every row before activation. The flow table was adopted.
     Replaced,
-    /// The flow table has another size or layout: call [`Dataplane::migrate_flows`] after activating. Other maps may be
-    /// new too: write every row before activating.
+    /// The flow table has another size or layout: call [`Dataplane::migrate_flows`] after activation. Other maps may be
+    /// new too: write every row before activation.
     FlowsMigrating,
 }
 
@@ -73,7 +73,7 @@ const EGRESS_PROGRAM: &str = "weir_tc_egress";
 const BALANCE_PROGRAM: &str = "weir_skb";
 const SWEEP_PROGRAM: &str = "weir_sweep_start";
 
-/// An open data plane. Dropping it changes nothing: everything stays pinned.
+/// An open data plane. Dropping it does not affect packets: all objects stay pinned.
 #[derive(Debug)]
 pub struct Dataplane {
     pins: PinDir,
@@ -82,7 +82,7 @@ pub struct Dataplane {
     active: bool,
     programs: Programs,
     maps: Maps,
-    carried: Option<Carried>,
+    carried: Option<CarriedCounters>,
     migration: Option<Migration>,
 }
 
@@ -102,7 +102,7 @@ impl Dataplane {
             record.check_layouts(&pins)?;
         }
         pins.remove_leftovers(previous.as_ref())?;
-        attach::forget_gone_devices(&pins)?;
+        attach::unpin_removed_devices(&pins)?;
 
         let plan = match &previous {
             None => Plan::fresh(options)?,
@@ -124,7 +124,9 @@ impl Dataplane {
             Access::Full,
         )?;
         let carried = match &previous {
-            Some(old) if plan.share_counts => Some(Carried::copy(&pins.state(old.state), &maps)?),
+            Some(old) if plan.share_counts => {
+                Some(CarriedCounters::copy(&pins.state(old.state), &maps)?)
+            }
             _ => None,
         };
         let migration = (record.old_buckets > 0)
@@ -143,8 +145,8 @@ impl Dataplane {
         Ok((dataplane, plan.opened))
     }
 
-    /// Makes this data plane effective on every device that runs an older one, starts the sweep and unpins replaced
-    /// objects. Idempotent.
+    /// Makes this data plane effective on every device that runs an older data plane, starts the sweep, and unpins
+    /// replaced objects. Idempotent.
     ///
     /// # Errors
     /// The kernel returns an error; remaining devices keep the old programs, and a second call continues.
@@ -189,7 +191,7 @@ impl Dataplane {
         (name, self.pins.programs(self.record.programs).join(name))
     }
 
-    /// Whether this data plane is still the pinned one, not replaced by another process.
+    /// Returns whether this data plane is still pinned, and was not replaced by another process.
     ///
     /// # Errors
     /// The record cannot be read or parsed.
@@ -197,8 +199,8 @@ impl Dataplane {
         Ok(LayoutRecord::read(&self.pins.layout())? == Some(self.record))
     }
 
-    /// Adds this data plane's counts to the one that has replaced it, if that started with zero counts: an older build
-    /// does not copy them. Returns whether it did.
+    /// Adds this data plane's counts to the data plane that has replaced it, if the new one started with zero counts:
+    /// an older build does not copy them. Returns whether counts were added.
     ///
     /// # Errors
     /// A pinned map cannot be read or written.
@@ -212,16 +214,17 @@ impl Dataplane {
         }
     }
 
-    /// Detaches the tc path from devices on which a replacing data plane runs XDP: an older build does not know that
-    /// hook and would leave it attached with unmaintained maps. Returns the number of devices.
+    /// Detaches the packet path at tc from devices on which a replacing data plane runs XDP. An older build does not
+    /// have this hook, and would leave the program attached with maps that are not updated. Returns the number of
+    /// devices.
     ///
     /// # Errors
     /// The pin directory cannot be read, or the kernel returns an error.
     pub fn detach_tc(&self) -> Result<usize> {
         let mut detached = 0;
         for attachment in self.attachments()? {
-            let there = self.path_hooks(attachment.ifindex)?;
-            let xdp = there.iter().any(|(_, mode)| *mode != Mode::Tc);
+            let path_hooks = self.path_hooks(attachment.ifindex)?;
+            let xdp = path_hooks.iter().any(|(_, mode)| *mode != Mode::Tc);
             if xdp && Mode::of(attachment.hook) == Some(Mode::Tc) {
                 attach::detach(&self.pins, attachment.ifindex, attachment.hook)?;
                 detached += 1;
@@ -230,15 +233,15 @@ impl Dataplane {
         Ok(detached)
     }
 
-    /// Attaches XDP to a device of the calling thread's network namespace, unless it is attached. Then detaches the
-    /// path at tc; for a moment packets pass both, XDP first.
+    /// Attaches XDP to a device in the calling thread's network namespace, unless it is attached. Then detaches the
+    /// packet path at tc. For a moment, packets pass through both, XDP first.
     ///
     /// # Errors
-    /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel refuses.
+    /// [`Error::NotActive`], [`Error::Busy`], [`Error::NoXdp`], or the kernel rejects the request.
     pub fn attach(&self, ifindex: u32, choice: XdpChoice) -> Result<Mode> {
         self.require_active()?;
-        let there = self.path_hooks(ifindex)?;
-        let xdp = there.iter().find(|(_, mode)| *mode != Mode::Tc);
+        let path_hooks = self.path_hooks(ifindex)?;
+        let xdp = path_hooks.iter().find(|(_, mode)| *mode != Mode::Tc);
         let mode = match xdp {
             Some((_, mode)) => *mode,
             None => attach::attach_xdp(
@@ -248,30 +251,30 @@ impl Dataplane {
                 choice,
             )?,
         };
-        for (hook, _) in there.iter().filter(|(_, mode)| *mode == Mode::Tc) {
+        for (hook, _) in path_hooks.iter().filter(|(_, mode)| *mode == Mode::Tc) {
             attach::detach(&self.pins, ifindex, *hook)?;
         }
         Ok(mode)
     }
 
-    /// Attaches the path at tc ingress, then detaches XDP.
+    /// Attaches the packet path at tc ingress, then detaches XDP.
     ///
     /// # Errors
-    /// [`Error::NotActive`], or the kernel refuses.
+    /// [`Error::NotActive`], or the kernel rejects the request.
     pub fn attach_at_tc(&self, ifindex: u32) -> Result<Mode> {
-        let there = self.path_hooks(ifindex)?;
+        let path_hooks = self.path_hooks(ifindex)?;
         self.attach_tc(ifindex, Direction::Balance)?;
-        for (hook, _) in there.iter().filter(|(_, mode)| *mode != Mode::Tc) {
+        for (hook, _) in path_hooks.iter().filter(|(_, mode)| *mode != Mode::Tc) {
             attach::detach(&self.pins, ifindex, *hook)?;
         }
         Ok(Mode::Tc)
     }
 
-    /// The hooks of a device to which the path is attached.
+    /// Returns the hooks of a device to which the packet path is attached.
     fn path_hooks(&self, ifindex: u32) -> Result<Vec<(Hook, Mode)>> {
-        let there = self.attachments()?.into_iter();
-        let there = there.filter(|attachment| attachment.ifindex == ifindex);
-        Ok(there
+        let attachments = self.attachments()?.into_iter();
+        let attachments = attachments.filter(|attachment| attachment.ifindex == ifindex);
+        Ok(attachments
             .filter_map(|attachment| Some((attachment.hook, Mode::of(attachment.hook)?)))
             .collect())
     }
@@ -279,26 +282,26 @@ impl Dataplane {
     /// Attaches the tc program of one direction to a device, unless it is attached.
     ///
     /// # Errors
-    /// [`Error::NotActive`], or the kernel refuses.
+    /// [`Error::NotActive`], or the kernel rejects the request.
     pub fn attach_tc(&self, ifindex: u32, direction: Direction) -> Result<Hook> {
         self.require_active()?;
         let hooks = direction.hooks();
         let attachments = self.attachments()?;
-        if let Some(there) = attachments
+        if let Some(attachment) = attachments
             .iter()
-            .find(|there| there.ifindex == ifindex && hooks.contains(&there.hook))
+            .find(|attachment| attachment.ifindex == ifindex && hooks.contains(&attachment.hook))
         {
-            return Ok(there.hook);
+            return Ok(attachment.hook);
         }
         let (name, pin) = self.program_of(hooks[0]);
         let program = loader::program(&self.programs, name)?;
         attach::attach_tc(&self.pins, program, &pin, ifindex, direction, self.clsact)
     }
 
-    /// Restores the program of every attachment that another process changed. Returns the devices concerned.
+    /// Restores the program of every attachment that another process changed. Returns the affected devices.
     ///
     /// # Errors
-    /// [`Error::NotActive`], or the kernel refuses.
+    /// [`Error::NotActive`], or the kernel rejects the request.
     pub fn restore_attachments(&self) -> Result<Vec<u32>> {
         self.require_active()?;
         let mut restored = Vec::new();
@@ -312,10 +315,10 @@ impl Dataplane {
         Ok(restored)
     }
 
-    /// Detaches all programs of Weir from a device.
+    /// Detaches all of Weir's programs from a device.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn detach(&self, ifindex: u32) -> Result<()> {
         for (_, hook, _) in self
             .pins
@@ -328,7 +331,7 @@ impl Dataplane {
         Ok(())
     }
 
-    /// The attachments of the programs.
+    /// Returns the attachments of the programs.
     ///
     /// # Errors
     /// The pin directory cannot be read.
@@ -336,12 +339,12 @@ impl Dataplane {
         attach::attachments(&self.pins)
     }
 
-    /// The shared maps.
+    /// Returns the shared maps.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
 
-    /// Sizes of the maps.
+    /// Returns the sizes of the maps.
     pub fn sizes(&self) -> &Sizes {
         &self.record.sizes
     }
@@ -350,20 +353,20 @@ impl Dataplane {
         &self.record
     }
 
-    /// The hash secret of the flow table.
+    /// Returns the hash secret of the flow table.
     pub fn secret(&self) -> [u64; 2] {
         self.record.secret
     }
 
-    /// The pin directory.
+    /// Returns the pin directory.
     pub fn pins(&self) -> &PinDir {
         &self.pins
     }
 
-    /// Runs one of the programs over a packet.
+    /// Runs one of the programs on a packet.
     ///
     /// # Errors
-    /// No such program, or the kernel rejects the input.
+    /// There is no such program, or the kernel rejects the input.
     pub fn test_run(&self, program: &str, input: &TestInput<'_>) -> Result<TestRun> {
         testrun::run(loader::program(&self.programs, program)?, input)
     }
@@ -372,23 +375,23 @@ impl Dataplane {
     /// [`crate::migrate`].
     ///
     /// # Errors
-    /// [`Error::NotActive`], or the kernel returns an error: packets still find their flows in both tables, and a
+    /// [`Error::NotActive`], or the kernel returns an error. Packets still find their flows in both tables, and a
     /// second call continues.
     pub fn migrate_flows(&mut self) -> Result<Migrated> {
         let Some(migration) = &self.migration else {
             return Ok(Migrated::default());
         };
         self.require_active()?;
-        // After the first wait no older program runs; after the second every packet has seen the setting.
+        // After the first wait no older program runs. After the second wait every packet uses the new setting.
         wait_for_packets();
         self.begin_in_old_table(false)?;
         wait_for_packets();
         let moved = migration.move_all(|order| self.test_run(MOVE_PROGRAM, order))?;
-        self.forget_old_table()?;
+        self.drop_old_table()?;
         Ok(moved)
     }
 
-    /// Selects the table for new flows while there are two.
+    /// Selects the table for new flows while there are two tables.
     fn begin_in_old_table(&self, old: bool) -> Result<()> {
         let mut settings = self.maps.settings()?;
         settings.flags &= !SETTINGS_BEGIN_IN_OLD;
@@ -396,8 +399,8 @@ impl Dataplane {
         self.maps.set_settings(&settings)
     }
 
-    /// Replaces the programs by ones that use only the current table.
-    fn forget_old_table(&mut self) -> Result<()> {
+    /// Replaces the programs with programs that use only the current table.
+    fn drop_old_table(&mut self) -> Result<()> {
         let record = LayoutRecord {
             old_flow_layout: 0,
             old_buckets: 0,
@@ -420,7 +423,7 @@ impl Dataplane {
     }
 }
 
-/// Removes all pins and attachments of Weir in a directory. Returns whether there were any.
+/// Removes all of Weir's pins and attachments in a directory. Returns whether there were any.
 ///
 /// # Errors
 /// An object cannot be detached or unpinned; the record is removed last, so that a second call can continue.

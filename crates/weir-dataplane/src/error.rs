@@ -1,4 +1,4 @@
-//! Errors of the data plane.
+//! Defines the data plane's errors.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bpf(2) command, or a call around it, failed.
-    #[error("{operation} {subject}: {source}")]
+    #[error("failed to {operation} {subject}: {source}")]
     Kernel {
-        /// The operation.
+        /// The operation, as a verb: "attach".
         operation: &'static str,
-        /// Its subject: a map, a program, a path, a device.
+        /// The object of the operation: a map, a program, a path, a device.
         subject: String,
         /// The kernel's error.
         source: io::Error,
@@ -19,7 +19,7 @@ pub enum Error {
     /// A directory or pin could not be created, read or removed.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Its path.
+        /// Path of the directory or pin.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -29,11 +29,11 @@ pub enum Error {
     NoBpffs {
         /// The pin directory.
         path: PathBuf,
-        /// Why none can be mounted.
+        /// Why no bpffs can be mounted.
         reason: String,
     },
     /// The verifier or the loader rejected an object.
-    #[error("loading {object}: {message}")]
+    #[error("failed to load {object}: {message}")]
     Load {
         /// The object's name.
         object: &'static str,
@@ -98,9 +98,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// A size is out of range, such as more servers than a flow entry can refer to.
-    #[error("{what}: {value} is outside {lowest}…{highest}")]
+    #[error("{what} is {value}, but must be between {lowest} and {highest}")]
     Size {
-        /// The size's name.
+        /// Name of the size.
         what: &'static str,
         /// Its value.
         value: u32,
@@ -109,8 +109,8 @@ pub enum Error {
         /// The maximum.
         highest: u32,
     },
-    /// An index outside its map.
-    #[error("map {map} has {entries} entries, none at {index}")]
+    /// The index is outside the map.
+    #[error("index {index} is outside map {map}, which has {entries} entries")]
     Index {
         /// The map.
         map: &'static str,
@@ -119,7 +119,7 @@ pub enum Error {
         /// The number of entries.
         entries: u32,
     },
-    /// Another program holds the device's XDP hook.
+    /// Another program is attached to the device's XDP hook.
     #[error(
         "another XDP program is attached to device {ifindex}; detach it first (ip link set dev … xdp off)"
     )]
@@ -139,10 +139,10 @@ pub enum Error {
         /// The error of generic mode.
         generic: io::Error,
     },
-    /// Opened for reading only.
+    /// The data plane was opened for reading only.
     #[error("the data plane was opened for reading only")]
     ReadOnly,
-    /// Programs are attached only after [`crate::Dataplane::activate`].
+    /// Programs can be attached only after [`crate::Dataplane::activate`].
     #[error("the data plane is not active yet")]
     NotActive,
     /// An error of weir-sys.
@@ -153,7 +153,7 @@ pub enum Error {
 /// The result of every fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Names the operation and its subject in an `io::Error`.
+/// Adds the operation and its subject to an `io::Error`.
 pub(crate) trait Context<T> {
     fn during(self, operation: &'static str, subject: impl FnOnce() -> String) -> Result<T>;
     fn at(self, path: &std::path::Path) -> Result<T>;

@@ -1,14 +1,15 @@
 //! Allocates the elements of `weir_tables`.
 //!
-//! An extent that packets may still read is not reused at once: it stays in a retired list until the caller reports
-//! that no packet uses it. Time is an argument; the map is not accessed here.
+//! An extent that packets may still read is not reused at once: it stays in a list of retired extents for a grace
+//! period, or until the caller reports that no packet uses it. Time is an argument; this module does not access the
+//! map.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Time before a retired extent is reused. A packet uses one for microseconds, in a softirq that is not preempted for
-/// long.
+/// Time before a retired extent is reused. A packet uses an extent for microseconds, in a softirq that is not preempted
+/// for long.
 pub const GRACE: Duration = Duration::from_secs(1);
 
 /// A run of elements.
@@ -20,16 +21,16 @@ pub struct Extent {
     pub length: u32,
 }
 
-/// First-fit allocation over the free runs, ordered by address.
+/// Allocates the first free run that is long enough.
 #[derive(Clone, Debug)]
 pub struct ExtentAllocator {
-    /// Start → length of every free run; neighbours are merged.
+    /// Length of every free run, by its start; adjacent runs are merged.
     free: BTreeMap<u32, u32>,
     retired: VecDeque<(Instant, Extent)>,
 }
 
 impl ExtentAllocator {
-    /// All elements but the first are free.
+    /// Creates an allocator in which all elements except the first are free.
     pub fn new(elements: u32) -> Self {
         let usable = elements.saturating_sub(1);
         let free = if usable > 0 {
@@ -43,26 +44,26 @@ impl ExtentAllocator {
         }
     }
 
-    /// As [`Self::new`], with these runs in use; they may overlap, as extents that share a hash table do.
-    pub fn adopting(elements: u32, taken: impl IntoIterator<Item = Extent>) -> Self {
+    /// Like [`Self::new`], but with these runs in use. Runs may overlap, as extents that share a hash table do.
+    pub fn adopting(elements: u32, used: impl IntoIterator<Item = Extent>) -> Self {
         let mut allocator = Self::new(elements);
-        for extent in taken {
-            allocator.take(extent);
+        for extent in used {
+            allocator.mark_used(extent);
         }
         allocator
     }
 
-    /// Removes `extent` from the free runs, as far as it is free.
-    fn take(&mut self, extent: Extent) {
+    /// Removes `extent`, or the part of it that is free, from the free runs.
+    fn mark_used(&mut self, extent: Extent) {
         let end = extent.at.saturating_add(extent.length);
-        let touched: Vec<(u32, u32)> = self
+        let overlapping: Vec<(u32, u32)> = self
             .free
             .range(..end)
             .rev()
             .take_while(|(at, length)| *at + *length > extent.at)
             .map(|(at, length)| (*at, *length))
             .collect();
-        for (at, length) in touched {
+        for (at, length) in overlapping {
             self.free.remove(&at);
             if at < extent.at {
                 self.free.insert(at, extent.at - at);
@@ -73,7 +74,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Allocates `length` elements; `None` = no run is long enough, but retired ones may become free.
+    /// Allocates `length` elements; `None` = no run is long enough, but retired runs may become free.
     pub fn allocate(&mut self, length: u32) -> Option<Extent> {
         if length == 0 {
             return None;
@@ -106,7 +107,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Frees all retired extents; call it after [`crate::wait_for_packets`].
+    /// Frees all retired extents. Call [`crate::wait_for_packets`] before.
     pub fn reclaim_all(&mut self) {
         while let Some((_, extent)) = self.retired.pop_front() {
             self.release(extent);
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn element_zero_is_never_given_out() {
+    fn element_zero_is_never_allocated() {
         let mut allocator = ExtentAllocator::new(4);
         assert_eq!(allocator.allocate(3), Some(extent(1, 3)));
         assert_eq!(allocator.allocate(1), None);
@@ -157,16 +158,16 @@ mod tests {
     fn retired_extent_waits_for_grace_period() {
         let start = Instant::now();
         let mut allocator = ExtentAllocator::new(5);
-        let taken = allocator.allocate(4).unwrap();
-        allocator.retire(taken, start);
+        let used = allocator.allocate(4).unwrap();
+        allocator.retire(used, start);
         allocator.reclaim(start + GRACE - Duration::from_nanos(1));
         assert_eq!(allocator.allocate(1), None);
         allocator.reclaim(start + GRACE);
-        assert_eq!(allocator.allocate(4), Some(taken));
+        assert_eq!(allocator.allocate(4), Some(used));
     }
 
     #[test]
-    fn neighbours_are_merged() {
+    fn adjacent_free_runs_are_merged() {
         let mut allocator = ExtentAllocator::new(13);
         let parts: Vec<_> = (0..4).map(|_| allocator.allocate(3).unwrap()).collect();
         for index in [0, 2, 3, 1] {
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn adopted_extents_are_taken_even_when_they_overlap() {
+    fn adopted_extents_are_used_even_if_they_overlap() {
         let mut allocator =
             ExtentAllocator::adopting(20, [extent(5, 4), extent(7, 3), extent(18, 9)]);
         assert_eq!(free_elements(&allocator), 4 + 8);
@@ -188,23 +189,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_element_is_given_out_twice(operations in prop::collection::vec((any::<bool>(), 1u32..40), 1..200)) {
+        fn no_element_is_allocated_twice(operations in prop::collection::vec((any::<bool>(), 1u32..40), 1..200)) {
             let mut allocator = ExtentAllocator::new(512);
-            let mut held: Vec<Extent> = Vec::new();
-            for (give_back, size) in operations {
-                if give_back && !held.is_empty() {
-                    let extent = held.swap_remove(size as usize % held.len());
+            let mut allocated: Vec<Extent> = Vec::new();
+            for (free, size) in operations {
+                if free && !allocated.is_empty() {
+                    let extent = allocated.swap_remove(size as usize % allocated.len());
                     allocator.retire(extent, Instant::now());
                     allocator.reclaim_all();
                 } else if let Some(extent) = allocator.allocate(size) {
                     prop_assert!(extent.at >= 1 && extent.at + extent.length <= 512);
-                    for other in &held {
+                    for other in &allocated {
                         prop_assert!(extent.at + extent.length <= other.at || other.at + other.length <= extent.at);
                     }
-                    held.push(extent);
+                    allocated.push(extent);
                 }
-                let taken: u64 = held.iter().map(|extent| u64::from(extent.length)).sum();
-                prop_assert_eq!(free_elements(&allocator) + taken, 511);
+                let used: u64 = allocated.iter().map(|extent| u64::from(extent.length)).sum();
+                prop_assert_eq!(free_elements(&allocator) + used, 511);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Reads the flow table while packets change it.
 //!
-//! A flow that changes while it is read is read again or skipped; entries are never changed here. [`crate::migrate`]
-//! moves entries to a table of another size or layout. The fields in which layout 2 differs, the spill counts of a
-//! bucket, are not used.
+//! A flow that changes while it is read is read again or skipped. This module never changes entries. [`crate::migrate`]
+//! moves entries to a table of another size or layout. The spill counts of a bucket, in which layout 2 differs, are not
+//! used.
 
 use std::path::Path;
 
@@ -32,12 +32,12 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The parts of the entry's meta word.
+    /// Returns the parts of the entry's meta word.
     pub fn meta(&self) -> EntryMeta {
         self.entry.parts()
     }
 
-    /// Index into `weir_dests`.
+    /// Returns the flow's server row, an index into `weir_dests`.
     pub fn dest(&self) -> u32 {
         self.entry.dest()
     }
@@ -53,17 +53,17 @@ impl FlowTable {
         })
     }
 
-    /// Number of buckets.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> u32 {
         self.buckets.entries()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn capacity(&self) -> u32 {
         self.cold.entries()
     }
 
-    /// A copy of a bucket.
+    /// Returns a copy of a bucket.
     ///
     /// # Errors
     /// The index is outside the table.
@@ -71,7 +71,7 @@ impl FlowTable {
         self.buckets.get(index)
     }
 
-    /// The tags that a bucket may be home to, as bits of [`Entry::hint_bit`].
+    /// Returns the tags whose home may be the bucket, as bits of [`Entry::hint_bit`].
     ///
     /// # Errors
     /// The bucket is outside the table.
@@ -80,7 +80,7 @@ impl FlowTable {
         Ok(hints.tags[(bucket % HINTS) as usize])
     }
 
-    /// All flows, forward and reverse entries, in the order of entry indexes.
+    /// Returns all flows, forward and reverse entries, in the order of entry indexes.
     pub fn walk(&self) -> impl Iterator<Item = Flow> + '_ {
         (0..self.buckets.entries()).flat_map(move |index| {
             let slots = self
@@ -99,9 +99,9 @@ impl FlowTable {
         })
     }
 
-    /// The flow at an entry index; `None` if the entry is free or changed during every attempt to read it.
+    /// Returns the flow at an entry index; `None` if the entry is free, or changed during every attempt to read it.
     pub fn at(&self, index: u32) -> Option<Flow> {
-        // Three attempts: an entry that keeps changing is read by the next walk.
+        // Make three attempts. An entry that keeps changing is read by the next walk.
         for _ in 0..3 {
             let before = self.entry(index)?;
             if before.id == 0 || before.parts().kind == KIND_FREE {
@@ -122,13 +122,13 @@ impl FlowTable {
         None
     }
 
-    /// Lets the CPU fetch an entry that is read soon by [`Self::at`].
+    /// Prefetches an entry that [`Self::at`] will read soon.
     pub fn prefetch(&self, index: u32) {
         self.buckets.prefetch(index / BUCKET_SLOTS);
         self.cold.prefetch(index);
     }
 
-    /// A copy of a cold record, which may be that of an earlier flow.
+    /// Returns a copy of a cold record, which may be an earlier flow's.
     ///
     /// # Errors
     /// The index is outside the table.

@@ -1,4 +1,4 @@
-//! Writes the MAC addresses to which frames are this host's (`weir_macs`).
+//! Writes the destination MAC addresses of frames that are for this host (`weir_macs`).
 
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -12,19 +12,19 @@ use crate::maps::Maps;
 type Words = [u64; weir_abi::MAC_ROW_WORDS as usize];
 
 impl Maps {
-    /// Replaces the table by these addresses, each with the ingress device of its frames. XDP accepts all frames from a
-    /// device without addresses here. An address that remains is found at any time, and no device counts as listed
-    /// before all its addresses are.
+    /// Replaces the contents of the table with these addresses, each with the ingress device of its frames. XDP accepts
+    /// all frames from a device that is not listed. Packets always find an address that remains, and a device becomes
+    /// listed only after all its addresses are written.
     ///
     /// # Errors
-    /// Opened for reading.
+    /// The map was opened for reading only.
     pub fn set_frame_addresses(&self, addresses: &BTreeSet<(u32, [u8; 6])>) -> Result<()> {
         let listed = addresses
             .iter()
             .map(|(ifindex, _)| MacRow::listed(*ifindex));
         let listed: BTreeSet<u64> = listed.collect();
         let single = single_device(addresses);
-        // Before another device is listed, addresses without a device must not be accepted any longer.
+        // Addresses without a device must be removed before another device is listed.
         let remaining = self.macs.get(MAC_ROW_SINGLE)?.words;
         self.write_row(
             MAC_ROW_SINGLE,
@@ -34,19 +34,19 @@ impl Maps {
             .iter()
             .map(|(ifindex, mac)| MacRow::word(*ifindex, *mac))
             .collect();
-        let (mut there, mut new) = (BTreeSet::new(), false);
+        let (mut present, mut has_new_device) = (BTreeSet::new(), false);
         for index in 0..MAC_ROW_SINGLE {
-            there.extend(self.macs.get(index)?.words);
+            present.extend(self.macs.get(index)?.words);
         }
         for word in listed {
-            if there.contains(&word) {
+            if present.contains(&word) {
                 words.insert(word);
             } else {
-                new = true;
+                has_new_device = true;
             }
         }
         self.write_macs(&words)?;
-        if new {
+        if has_new_device {
             words.extend(
                 addresses
                     .iter()
@@ -83,7 +83,7 @@ impl Maps {
     }
 }
 
-/// The row of a single device: some of its addresses; empty if addresses of several devices are listed.
+/// Returns the row of a single device: some of its addresses; empty if there are addresses of several devices.
 fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
     let mut row = [0; weir_abi::MAC_ROW_WORDS as usize];
     let devices: BTreeSet<u32> = addresses.iter().map(|(device, _)| *device).collect();
@@ -96,8 +96,8 @@ fn single_device(addresses: &BTreeSet<(u32, [u8; 6])>) -> Words {
     row
 }
 
-/// The new contents of a row, written in the order of the positions. Words that remain keep their position, so that a
-/// packet finds them in between; only if there are too many words does the last one accept all.
+/// Returns the new contents of a row, which are written in the order of the positions. Words that remain keep their
+/// position, so that packets find them in between. If there are too many words, the last word accepts all addresses.
 fn replaced(before: Words, wanted: BTreeSet<u64>) -> Words {
     let mut missing = wanted.clone();
     let mut row = before.map(|word| if missing.remove(&word) { word } else { 0 });
@@ -126,20 +126,20 @@ mod tests {
 
     #[test]
     fn row_of_a_single_device_has_its_first_addresses() {
-        let of = |devices: &[(u32, u8)]| {
+        let row_of = |devices: &[(u32, u8)]| {
             let addresses = devices
                 .iter()
                 .map(|(device, last)| (*device, [2, 0, 0, 0, 0, *last]));
             single_device(&addresses.collect())
         };
         let word = |last| MacRow::single([2, 0, 0, 0, 0, last]);
-        assert_eq!(of(&[]), [0; 8]);
-        assert_eq!(of(&[(5, 1)]), [word(1), 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(row_of(&[]), [0; 8]);
+        assert_eq!(row_of(&[(5, 1)]), [word(1), 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
-            of(&[(5, 1), (5, 2), (5, 3)]),
+            row_of(&[(5, 1), (5, 2), (5, 3)]),
             [word(1), word(2), 0, 0, 0, 0, 0, 0]
         );
-        assert_eq!(of(&[(5, 1), (6, 1)]), [0; 8]);
+        assert_eq!(row_of(&[(5, 1), (6, 1)]), [0; 8]);
     }
 
     #[test]

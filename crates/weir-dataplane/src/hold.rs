@@ -1,10 +1,10 @@
-//! Holds the SYNs of new TCP connections while this process is alive and renews the deadline.
+//! Holds the SYNs of new TCP connections while this process renews a deadline.
 //!
-//! A program at tc ingress removes them from the stack and passes them through a ring buffer; [`Hold::release`] injects
-//! a frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. On older kernels a
-//! filter may outlive a killed process; it then passes all packets, because its deadline is over, and the next [`Hold`]
-//! removes it. The caller decides which connections to hold, for how long, and what to do with frames from the
-//! loopback.
+//! A program at tc ingress takes SYNs from the stack and passes them through a ring buffer; [`Hold::release`] injects a
+//! frame again. Nothing is pinned: on Linux 6.6 and later the attachments end with the process. On older kernels a
+//! filter may outlive a killed process. The filter then passes all packets, because its deadline has expired, and the
+//! next [`Hold`] removes it. The caller decides which connections to hold, for how long, and what to do with frames
+//! from the loopback.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -27,22 +27,22 @@ const NAME: &str = "weir_hold";
 const INGRESS: &str = "weir_hold_ingress";
 const RELEASE: &str = "weir_hold_release";
 
-/// Without tcx: priority and handle that identify the filter of a killed process.
+/// Priority and handle that identify a filter on kernels without tcx.
 const CLSACT_PRIORITY: u16 = 0x58;
 const CLSACT_HANDLE: TcHandle = TcHandle::new(0, 0x5768);
 
-/// `struct hold_key`: address, port, family, padding.
+/// `struct hold_key`: address, port, family and padding.
 type KeyBytes = [u8; 24];
 type AddressBytes = [u8; 16];
-/// Before each frame in the ring: `ifindex` and `length`.
+/// Number of bytes before each frame in the ring: `ifindex` and `length`.
 const RECORD_HEAD: usize = 8;
 
 /// A destination whose connections are held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct HoldTarget {
-    /// Unspecified = all addresses of this host in that family.
+    /// The address; unspecified = all addresses of this host in this family.
     pub address: IpAddr,
-    /// In host order.
+    /// The port, in host order.
     pub port: u16,
 }
 
@@ -58,9 +58,9 @@ pub struct HeldFrame {
 /// Packet counters since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldCounts {
-    /// Held.
+    /// Number of held packets.
     pub held: u64,
-    /// Passed because there was no room.
+    /// Number of packets that passed because the ring was full.
     pub missed: u64,
 }
 
@@ -73,8 +73,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Loads the programs. `own`: this host's addresses, for unspecified ones in `to`. Holds nothing until
-    /// [`Self::until`].
+    /// Loads the programs. `own`: this host's addresses, for unspecified addresses in `to`. No packet is held before
+    /// [`Self::until`] is called.
     ///
     /// # Errors
     /// The process lacks CAP_BPF or CAP_NET_ADMIN, or there are more than 4096 addresses.
@@ -112,27 +112,27 @@ impl Hold {
         })
     }
 
-    /// Attaches to an Ethernet device or the loopback of the calling thread's network namespace.
+    /// Attaches the programs to an Ethernet device or the loopback in the calling thread's network namespace.
     ///
     /// # Errors
-    /// The device is gone, or the kernel refuses.
+    /// The device does not exist, or the kernel rejects the request.
     pub fn attach(&mut self, interface: &str) -> Result<()> {
         let ingress: &mut SchedClassifier = program(&mut self.object, INGRESS)?;
         let first = TcAttachOptions::TcxOrder(LinkOrder::first());
         match ingress.attach_with_options(interface, TcAttachType::Ingress, first) {
             Ok(_) => return Ok(()),
-            // Kernels before 6.6 do not know the attach type.
+            // Kernels before 6.6 do not have the attach type.
             Err(error) if errno(&error) == Some(libc::EINVAL) => {}
             Err(error) => return Err(load(&error)),
         }
-        // It may exist already; other errors show up when the filter is added.
+        // The qdisc may exist already; any other error is returned when the filter is added.
         let _ = qdisc_add_clsact(interface);
         let kind = TcAttachType::Ingress;
-        let left =
+        let stale_filter =
             SchedClassifierLink::attached(interface, kind, CLSACT_PRIORITY, CLSACT_HANDLE, None);
-        if let Ok(left) = left {
-            // Of a killed process.
-            let _ = aya::programs::links::Link::detach(left);
+        if let Ok(stale_filter) = stale_filter {
+            // The filter of a killed process.
+            let _ = aya::programs::links::Link::detach(stale_filter);
         }
         let options = TcAttachOptions::Netlink(NlOptions {
             priority: CLSACT_PRIORITY,
@@ -145,15 +145,15 @@ impl Hold {
             .map_err(|error| load(&error))
     }
 
-    /// Sets the deadline of holding, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
+    /// Sets the time until which packets are held, `CLOCK_MONOTONIC` in nanoseconds; 0 = stop.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn until(&mut self, until_ns: u64) -> Result<()> {
         self.until.set(0, until_ns, 0).map_err(|error| load(&error))
     }
 
-    /// The next held frame.
+    /// Returns the next held frame; `None` = there is none.
     pub fn take(&mut self) -> Option<HeldFrame> {
         loop {
             let record = self.ring.next()?;
@@ -171,11 +171,11 @@ impl Hold {
         }
     }
 
-    /// Injects a frame: the stack receives it from its device. Not possible for the loopback, whose packets have a
-    /// route attached.
+    /// Injects a frame, so that the stack receives it from its device. Not possible for the loopback, whose packets
+    /// have a route attached.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device does not exist.
     pub fn release(&self, frame: &HeldFrame) -> Result<()> {
         let none = || Error::NoProgram {
             name: RELEASE.to_owned(),
@@ -195,10 +195,10 @@ impl Hold {
         testrun::run(descriptor.as_fd(), &input).map(drop)
     }
 
-    /// The packet counters.
+    /// Returns the packet counters.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn counts(&self) -> Result<HoldCounts> {
         let read = |at| self.counts.get(&at, 0).map_err(|error| load(&error));
         Ok(HoldCounts {
@@ -253,7 +253,7 @@ fn load(error: &dyn std::error::Error) -> Error {
     }
 }
 
-/// The errno in an error's chain of sources.
+/// Returns the errno in an error's chain of sources.
 fn errno(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let own = error
         .downcast_ref::<std::io::Error>()

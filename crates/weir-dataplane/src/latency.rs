@@ -11,15 +11,15 @@ use weir_abi::{
 use crate::error::Result;
 use crate::maps::Maps;
 
-/// How far each ring has been read.
+/// The position up to which each ring has been read.
 #[derive(Clone, Debug)]
 pub struct RingPositions([u64; LATENCY_RINGS as usize]);
 
 impl Maps {
-    /// The rings' present ends: older samples are skipped.
+    /// Returns the rings' current ends, so that older samples are skipped.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn latency_positions(&self) -> Result<RingPositions> {
         let mut positions = RingPositions([0; LATENCY_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -36,7 +36,7 @@ impl Maps {
     /// Appends the samples since the last call. Samples that were overwritten meanwhile are skipped.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn latency_samples(
         &self,
         positions: &mut RingPositions,
@@ -84,10 +84,10 @@ impl Maps {
         }))
     }
 
-    /// The estimator's counters over all CPUs, by number.
+    /// Returns the estimator's counters over all CPUs, by number.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn latency_reasons(&self) -> Result<[u64; LATENCY_REASONS.len()]> {
         let mut sums = [0; LATENCY_REASONS.len()];
         self.latency_counts.each(|reason, values| {
@@ -111,7 +111,7 @@ impl Maps {
     /// Marks the costs as up to date at a time of the monotonic clock.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn confirm_costs(&self, now_ns: u64) -> Result<()> {
         self.costs.store_u64(0, 0, now_ns)
     }
@@ -119,7 +119,7 @@ impl Maps {
     /// Sets the number of flows out of 65536 that are sampled.
     ///
     /// # Errors
-    /// Opened for reading.
+    /// The map was opened for reading only.
     pub fn set_latency_sample(&self, flows: u32) -> Result<()> {
         let mut settings = self.settings()?;
         settings.latency_sample = flows;

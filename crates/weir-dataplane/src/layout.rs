@@ -1,7 +1,8 @@
-//! Sizes of the data plane, and the pinned layout record.
+//! Defines the sizes of the data plane, and reads and writes the pinned layout record.
 //!
-//! The record names the current generation of state, flow table and programs; replacing it is the atomic step that
-//! makes a new data plane the pinned one. It also holds the hash secret, which the flow table depends on.
+//! The record contains the current generation of state, flow table and programs. Replacing the record is the atomic
+//! step that makes a new data plane the pinned one. The record also contains the hash secret, on which the flow table
+//! depends.
 
 #![allow(unsafe_code, reason = "the record is a map value")]
 
@@ -22,15 +23,15 @@ use crate::sys;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sizes {
-    /// Rows of services, index 0 included.
+    /// Number of rows of services, including row 0.
     pub services: u32,
-    /// Rows of servers in services, index 0 included; at most [`DESTS_MAX`].
+    /// Number of rows of servers in services, including row 0; at most [`DESTS_MAX`].
     pub dests: u32,
-    /// Rows of counts shared by all services of a pool; they follow the dest rows.
+    /// Number of rows of counts that all services of a pool share; they follow the server rows.
     pub pool_rows: u32,
-    /// 16-byte elements for lists, hash tables and ranges, element 0 included.
+    /// Number of 16-byte elements for lists, hash tables and ranges, including element 0.
     pub elements: u32,
-    /// Flow entries; rounded up to whole buckets.
+    /// Number of flow entries; rounded up to whole buckets.
     pub flows: u32,
     /// Maximum number of addresses of services and snat.
     pub vips: u32,
@@ -59,12 +60,12 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Buckets of the flow table.
+    /// Returns the number of buckets of the flow table.
     pub fn buckets(&self) -> u32 {
         self.flows.div_ceil(BUCKET_SLOTS)
     }
 
-    /// Rows of counts: dests, then pools.
+    /// Returns the number of rows of counts: servers, then pools.
     pub fn live_rows(&self) -> u32 {
         self.dests.saturating_add(self.pool_rows)
     }
@@ -72,7 +73,7 @@ impl Sizes {
     /// Checks that every size is in range.
     ///
     /// # Errors
-    /// [`Error::Size`] for the first one that is out of range.
+    /// [`Error::Size`] for the first size that is out of range.
     pub fn check(&self) -> Result<()> {
         // The maxima keep every map below 4 GiB, the limit of a map's index.
         let limits = [
@@ -100,7 +101,7 @@ impl Sizes {
     }
 }
 
-/// Number of home buckets of a flow table; the others, after them, are its stash.
+/// Returns the number of home buckets of a flow table. The remaining buckets, after them, are its stash.
 pub(crate) fn homes(layout: u32, buckets: u32) -> u32 {
     match layout {
         2 => buckets,
@@ -134,7 +135,7 @@ pub(crate) struct LayoutRecord {
     pub(crate) record_version: u32,
     pub(crate) abi_version: u32,
     pub(crate) abi_hash: u64,
-    /// Hash of the objects that the programs were loaded from.
+    /// Hash of the objects from which the programs were loaded.
     pub(crate) object_hash: u64,
     /// Hash secret of the flow table.
     pub(crate) secret: [u64; 2],
@@ -143,10 +144,10 @@ pub(crate) struct LayoutRecord {
     pub(crate) state: u32,
     /// Number of the program directory.
     pub(crate) programs: u32,
-    /// Layout and buckets of the old flow table, whose entries are still to be moved; 0 buckets = none.
+    /// Layout and number of buckets of the old flow table, whose entries must still be moved; 0 buckets = none.
     pub(crate) old_flow_layout: u32,
     pub(crate) old_buckets: u32,
-    /// Buckets of the old table that the programs use; 0 = none.
+    /// Number of buckets of the old table that the programs use; 0 = none.
     pub(crate) program_old_buckets: u32,
     pub(crate) sizes: Sizes,
     pub(crate) reserved_sizes: [u32; 23],
@@ -211,7 +212,7 @@ impl LayoutRecord {
         Ok(Some(record))
     }
 
-    /// Checks that the layouts of its flow tables are supported.
+    /// Checks that the layouts of the record's flow tables are supported.
     pub(crate) fn check_layouts(&self, pins: &PinDir) -> Result<()> {
         let present = (self.flow_layout, self.sizes.buckets());
         let old = (self.old_flow_layout, self.old_buckets);
@@ -232,7 +233,7 @@ impl LayoutRecord {
     /// Replaces the pinned record atomically: pins this one under a temporary name and renames it.
     pub(crate) fn commit(&self, path: &Path, staging: &Path) -> Result<()> {
         let map: OwnedFd = sys::create_record("weir_layout", size_of::<Self>() as u32)
-            .during("creating", || "the layout record".to_owned())?;
+            .during("create", || "the layout record".to_owned())?;
         // SAFETY: the key is four bytes and the value a record: the map was created with these sizes.
         unsafe { sys::update(map.as_fd(), pod::bytes(&0u32), pod::bytes(self)) }.at(path)?;
         if let Err(error) = std::fs::remove_file(staging)

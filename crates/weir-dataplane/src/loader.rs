@@ -17,7 +17,7 @@ use crate::verify::until_verified;
 
 include!(concat!(env!("OUT_DIR"), "/objects.rs"));
 
-/// The objects of the director; the first one is required.
+/// Names of the director's objects; the first object is required.
 pub(crate) const DIRECTOR: [&str; 3] = ["weir_xdp", "weir_tc", "weir_skb"];
 
 /// The oldest supported kernel (docs/manual/kernels.md).
@@ -26,9 +26,9 @@ const OLDEST: KernelVersion = KernelVersion::new(6, 1, 0);
 const STAGES_MAP: &str = "weir_stages";
 const SKB_STAGES_MAP: &str = "weir_skb_stages";
 
-/// Maps of one program generation, pinned with its programs: the kernel clears a program array without other
-/// references.
-pub(crate) const OWN_MAPS: &[&str] = &[STAGES_MAP, SKB_STAGES_MAP];
+/// Maps of one program generation. They are pinned with the programs, because the kernel clears a program array that
+/// has no other references.
+pub(crate) const PRIVATE_MAPS: &[&str] = &[STAGES_MAP, SKB_STAGES_MAP];
 
 /// Tail-called programs: map, program and index in the map (enum weir_stage, bpf/lib/stage.h).
 const STAGES: &[(&str, &str, u32)] = &[
@@ -41,12 +41,12 @@ const STAGES: &[(&str, &str, u32)] = &[
     (SKB_STAGES_MAP, "weir_skb", 3),
 ];
 
-/// How to obtain a map.
+/// Specifies how to open or create a map.
 #[derive(Clone, Debug)]
 pub(crate) struct MapSource {
-    /// The name in the object.
+    /// The map's name in the object.
     pub(crate) name: &'static str,
-    /// Its pin: opened if it exists, otherwise created.
+    /// Path of the map's pin: opened if it exists, otherwise created.
     pub(crate) pin: PathBuf,
     /// Overrides the object's number of entries when the map is created.
     pub(crate) entries: Option<u32>,
@@ -64,7 +64,7 @@ pub(crate) struct Constant {
 /// Loaded programs by name.
 pub(crate) type Programs = BTreeMap<String, OwnedFd>;
 
-/// The embedded object with this name.
+/// Returns the embedded object with this name.
 pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
     let found = OBJECTS.iter().find(|(object, _)| *object == name);
     found
@@ -72,7 +72,7 @@ pub(crate) fn object(name: &'static str) -> Result<&'static [u8]> {
         .ok_or(Error::NoObject { name })
 }
 
-/// FNV-1a over the director's objects: programs loaded from other bytes are replaced.
+/// Returns an FNV-1a hash of the director's objects: programs that were loaded from other objects are replaced.
 pub(crate) fn director_hash() -> u64 {
     let bytes = OBJECTS
         .iter()
@@ -84,8 +84,8 @@ pub(crate) fn director_hash() -> u64 {
 }
 
 /// Loads all programs of embedded objects and pins each under its name in `directory`. Programs are verified in
-/// parallel after the maps of all objects were created. Objects that are not part of this build are skipped, except the
-/// first one.
+/// parallel, after the maps of all objects have been created. Objects that are not part of this build are skipped,
+/// except for the first object.
 ///
 /// # Errors
 /// The first object is not part of this build, or the kernel rejects a map or a program. Nothing is attached.
@@ -115,7 +115,7 @@ pub(crate) fn load_all(
 /// Loads the programs of one object without pinning them.
 ///
 /// # Errors
-/// As [`load_all`].
+/// The same as for [`load_all`].
 pub(crate) fn load(
     name: &'static str,
     maps: &[MapSource],
@@ -134,7 +134,10 @@ pub(crate) fn load(
 fn refused(object: &'static str, message: &str) -> Error {
     Error::Load {
         object,
-        message: format!("{}{message}", too_old(KernelVersion::current().ok())),
+        message: format!(
+            "{}{message}",
+            old_kernel_hint(KernelVersion::current().ok())
+        ),
     }
 }
 
@@ -174,8 +177,8 @@ fn finish(name: &'static str, mut object: Ebpf, directory: &Path) -> Result<Prog
     Ok(programs)
 }
 
-/// A hint for the error message if the kernel is older than the oldest supported one.
-fn too_old(kernel: Option<KernelVersion>) -> &'static str {
+/// Returns a hint for the error message if the kernel is older than the oldest supported version.
+fn old_kernel_hint(kernel: Option<KernelVersion>) -> &'static str {
     match kernel {
         Some(kernel) if kernel < OLDEST => {
             "this kernel is too old: layer 4 services need Linux 6.1 or newer, proxy services alone do not; "
@@ -252,7 +255,7 @@ fn program_fd(program: &Program) -> std::result::Result<OwnedFd, String> {
         .map_err(|error| error.to_string())
 }
 
-/// An error with all its causes, including the verifier's log.
+/// Formats an error with all its causes, including the verifier's log.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -274,7 +277,7 @@ pub(crate) fn open_programs(directory: &Path) -> Result<Programs> {
     for entry in entries {
         let entry = entry.at(directory)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if OWN_MAPS.contains(&name.as_str()) {
+        if PRIVATE_MAPS.contains(&name.as_str()) {
             continue;
         }
         let path = entry.path();
@@ -283,7 +286,7 @@ pub(crate) fn open_programs(directory: &Path) -> Result<Programs> {
     Ok(programs)
 }
 
-/// The program with this name.
+/// Returns the program with this name.
 pub(crate) fn program<'a>(programs: &'a Programs, name: &str) -> Result<BorrowedFd<'a>> {
     programs
         .get(name)
@@ -298,10 +301,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_old_hint_only_for_unsupported_kernels() {
-        assert!(too_old(Some(KernelVersion::new(5, 10, 0))).contains("Linux 6.1"));
+    fn old_kernel_hint_is_only_for_unsupported_kernels() {
+        assert!(old_kernel_hint(Some(KernelVersion::new(5, 10, 0))).contains("Linux 6.1"));
         for other in [Some(OLDEST), Some(KernelVersion::new(6, 18, 3)), None] {
-            assert_eq!(too_old(other), "");
+            assert_eq!(old_kernel_hint(other), "");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Typed access to the shared maps, with the order of writes that packets rely on.
+//! Reads and writes the shared maps, in the order of writes on which packets rely.
 //!
 //! Guarantees: a partly written next hop is never seen as ready, an address that stays in the filter always matches,
 //! and a service's extent changes atomically. The contents of rows are the caller's responsibility.
@@ -24,19 +24,19 @@ use crate::pod::{self, Pod};
 use crate::sys::{self, Access};
 use crate::table::{PerCpu, Table};
 
-/// The table of probes through a service's forwarding method; shared with the probes that run.
+/// The table of probes through a service's forwarding method, which running probes share.
 pub type ProbeTable = Arc<Table<ProbeKey, Probe>>;
 
-/// Handles on every shared map.
+/// Handles of all shared maps.
 #[derive(Debug)]
 pub struct Maps {
     /// Addresses of services and snat.
     pub vips: Table<Addr, Vip>,
-    /// Exact listener → service.
+    /// Service rows by exact listener.
     pub listeners: Table<Listener, u32>,
-    /// ifindex → XDP capabilities.
+    /// Devices by ifindex, with their XDP capabilities.
     pub devices: Table<u32, Device>,
-    /// The servers of addresses for `lblc` and `lblcr`.
+    /// Servers by destination address, for `lblc` and `lblcr`.
     pub localities: Table<LocalityKey, Locality>,
     /// Probes through a service's forwarding method; the programs fill in the results.
     pub probes: ProbeTable,
@@ -117,7 +117,7 @@ impl Maps {
         })
     }
 
-    /// Sets a service's extent atomically; a packet that sees it also sees all previous writes.
+    /// Sets a service's extent atomically. A packet that uses the new extent also sees all previous writes.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -126,7 +126,7 @@ impl Maps {
             .store_u32(service, offset_of!(Service, extent), at)
     }
 
-    /// Writes one of a server's next hops. Packets that see it partly written take the slow path.
+    /// Writes one of a server's next hops. Packets that read a partly written next hop take the slow path.
     ///
     /// # Errors
     /// The row is outside the map, or `slot` is not below [`HOPS_PER_DEST`].
@@ -142,20 +142,20 @@ impl Maps {
         self.hops.store_u64(index, offset_of!(Hop, link), hop.link)
     }
 
-    /// One of a server's next hops.
+    /// Returns one of a server's next hops.
     ///
     /// # Errors
-    /// As for [`Self::set_hop`].
+    /// The same as for [`Self::set_hop`].
     pub fn hop(&self, dest: u32, slot: u32) -> Result<Hop> {
         self.hops.get(hop_index(dest, slot)?)
     }
 
-    /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to what `flags` returns for their
-    /// device; `None` = unchanged. Without IP forwarding these next hops are learned from a flow's first packet and
-    /// kept.
+    /// Sets [`HOP_SEND`] and [`HOP_REDIRECT`] of the next hops towards clients to the value that `flags` returns for
+    /// their device; `None` = unchanged. Without IP forwarding, these next hops are taken from a flow's first packet
+    /// and kept.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn set_client_flags(&self, flags: impl Fn(u32) -> Option<u8>) -> Result<()> {
         const MASK: u64 = ((HOP_SEND | HOP_REDIRECT) as u64) << 16;
         let offset = offset_of!(Client, hop) + offset_of!(Hop, link);
@@ -176,18 +176,18 @@ impl Maps {
         Ok(())
     }
 
-    /// The run-time settings.
+    /// Returns the run-time settings.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn settings(&self) -> Result<Settings> {
         self.settings.get(0)
     }
 
-    /// Replaces the settings word by word: a packet may see a mix of old and new ones.
+    /// Replaces the settings word by word. A packet may see a mix of old and new settings.
     ///
     /// # Errors
-    /// Opened for reading.
+    /// The map was opened for reading only.
     pub fn set_settings(&self, settings: &Settings) -> Result<()> {
         for (position, word) in pod::bytes(settings).chunks_exact(4).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -197,20 +197,20 @@ impl Maps {
         Ok(())
     }
 
-    /// The address filter.
+    /// Returns the address filter.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn filter(&self) -> Result<Filter> {
         self.filters.get(0)
     }
 
     /// Replaces the address filter word by word. All bits of an address are in one word, so an address in both the old
-    /// and the new filter always matches. Call it before adding the listeners of a new address and after removing those
-    /// of an old one.
+    /// and the new filter always matches. Call it before the listeners of a new address are added, and after the
+    /// listeners of an old address are removed.
     ///
     /// # Errors
-    /// Opened for reading.
+    /// The map was opened for reading only.
     pub fn set_filter(&self, filter: &Filter) -> Result<()> {
         for (position, word) in pod::bytes(filter).chunks_exact(8).enumerate() {
             if let Some(word) = pod::from_bytes(word) {
@@ -223,14 +223,14 @@ impl Maps {
     /// Writes values into an extent, padded to whole elements. Returns the number of elements used.
     ///
     /// # Errors
-    /// They do not fit the map.
+    /// The values do not fit the map.
     pub fn set_elements<T: Pod>(&self, at: u32, values: &[T]) -> Result<u32> {
         let elements = elements_of(values);
         self.elements.set_all(at, &elements)?;
         Ok(elements.len() as u32)
     }
 
-    /// A row of counts.
+    /// Returns a row of counts.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -238,7 +238,7 @@ impl Maps {
         self.live.get(row)
     }
 
-    /// A server's packets and bytes over all CPUs.
+    /// Returns a server's packets and bytes over all CPUs.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -246,18 +246,18 @@ impl Maps {
         Ok(sum_traffic(&self.traffic.get(dest)?))
     }
 
-    /// Every server row's packets and bytes, in few system calls.
+    /// Returns the packets and bytes of every server row, with few system calls.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn all_traffic(&self) -> Result<Vec<Traffic>> {
         sums_of_traffic(&self.traffic)
     }
 
-    /// Counters by reason number over all CPUs.
+    /// Returns the counters over all CPUs, by reason number.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn reasons(&self) -> Result<Vec<u64>> {
         let mut sums = vec![0u64; REASON_COUNT as usize];
         self.reasons.each(|reason, values| {
@@ -269,8 +269,8 @@ impl Maps {
     }
 
     /// Sets the thresholds of the server whose counts are in `row`. As in the kernel (ip_vs_ctl.c,
-    /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether it was
-    /// overloaded.
+    /// `__ip_vs_update_dest`), a higher threshold makes an overloaded server available at once. Returns whether this
+    /// happened.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -288,7 +288,7 @@ impl Maps {
         Ok(raised && before.overloaded != 0)
     }
 
-    /// Resets a server row's counts and traffic, before the row is reused for another server.
+    /// Resets a server row's counts and traffic before the row is reused for another server.
     ///
     /// # Errors
     /// The row is outside the map.
@@ -297,17 +297,17 @@ impl Maps {
         self.traffic.reset(dest)
     }
 
-    /// The sweep's counters.
+    /// Returns the sweep's counters.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn sweep(&self) -> Result<SweepPublic> {
         use std::os::fd::AsFd;
         let info = sys::map_info(self.sweeps.as_fd())
-            .during("reading the information of", || "weir_sweeps".to_owned())?;
+            .during("read the properties of map", || "weir_sweeps".to_owned())?;
         let mut value = vec![0u8; info.value_size as usize];
         let found = read_first(&self.sweeps, &mut value);
-        found.during("reading", || "weir_sweeps".to_owned())?;
+        found.during("read map", || "weir_sweeps".to_owned())?;
         pod::from_bytes(&value).ok_or(Error::Index {
             map: "weir_sweeps",
             index: 0,
@@ -315,15 +315,15 @@ impl Maps {
         })
     }
 
-    /// The extents that a service row refers to; they may overlap.
+    /// Returns the extents to which a service row refers; they may overlap.
     ///
     /// # Errors
-    /// The row is outside the map, or refers to elements outside theirs.
+    /// The row is outside the map, or refers to elements outside their map.
     pub fn extents_of(&self, service: &Service) -> Result<Vec<Extent>> {
         let mut taken = vec![(service.snat_at, u32::from(service.snat_len))];
         if service.extent != 0 {
-            taken.push((service.extent, HEADER));
-            let header = self.elements.get_all(service.extent, HEADER)?;
+            taken.push((service.extent, HEADER_ELEMENTS));
+            let header = self.elements.get_all(service.extent, HEADER_ELEMENTS)?;
             if let Some(header) = pod::from_bytes::<weir_abi::Extent>(pod::slice_bytes(&header)) {
                 taken.push((header.list_at, header.list_len));
                 taken.push((header.hash_at, header.hash_len.div_ceil(4)));
@@ -338,7 +338,7 @@ impl Maps {
         Ok(used.map(|(at, length)| Extent { at, length }).collect())
     }
 
-    /// The ranges of a VIP.
+    /// Returns the port ranges of a VIP.
     ///
     /// # Errors
     /// The VIP refers to elements outside the map.
@@ -350,10 +350,10 @@ impl Maps {
             .collect())
     }
 
-    /// `count` values of `T` starting at element `at`, as written by [`Self::set_elements`].
+    /// Returns `count` values of `T` starting at element `at`, as written by [`Self::set_elements`].
     ///
     /// # Errors
-    /// They are outside the map.
+    /// The values are outside the map.
     pub fn elements_as<T: Pod>(&self, at: u32, count: u32) -> Result<Vec<T>> {
         let bytes = count as usize * size_of::<T>();
         let elements = self
@@ -367,8 +367,8 @@ impl Maps {
     }
 }
 
-/// Elements of an extent's header.
-const HEADER: u32 = (size_of::<weir_abi::Extent>() / size_of::<Element>()) as u32;
+/// Number of elements of an extent's header.
+const HEADER_ELEMENTS: u32 = (size_of::<weir_abi::Extent>() / size_of::<Element>()) as u32;
 
 #[allow(unsafe_code, reason = "the buffer is sized by the map's information")]
 fn read_first(map: &std::os::fd::OwnedFd, value: &mut [u8]) -> std::io::Result<Option<()>> {
@@ -388,7 +388,7 @@ fn hop_index(dest: u32, slot: u32) -> Result<u32> {
     }
 }
 
-/// Every row's packets and bytes over all CPUs.
+/// Returns the packets and bytes of every row over all CPUs.
 pub(crate) fn sums_of_traffic(traffic: &PerCpu<Traffic>) -> Result<Vec<Traffic>> {
     let mut rows = vec![Traffic::ZERO; traffic.entries() as usize];
     traffic.each(|row, values| {
@@ -408,7 +408,7 @@ fn sum_traffic(values: &[Traffic]) -> Traffic {
     })
 }
 
-/// Packs values into elements, the last one padded with zeros.
+/// Packs values into elements, and pads the last element with zeros.
 pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
     let bytes = pod::slice_bytes(values);
     bytes
@@ -421,10 +421,10 @@ pub fn elements_of<T: Pod>(values: &[T]) -> Vec<Element> {
         .collect()
 }
 
-/// Waits until every packet that was in the data plane when this was called has left it.
+/// Waits until every packet that is currently in the data plane has left it.
 ///
-/// Programs run in an RCU read-side section, which membarrier(2) for all CPUs waits for. Where it fails (nohz_full),
-/// sleeps for a second instead.
+/// Programs run in an RCU read-side section, and membarrier(2) on all CPUs waits for its end. If the call fails
+/// (nohz_full), sleeps for a second instead.
 #[allow(unsafe_code, reason = "membarrier(2) has no safe wrapper")]
 pub fn wait_for_packets() {
     const GLOBAL: libc::c_long = 1;

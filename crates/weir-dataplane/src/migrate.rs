@@ -1,10 +1,10 @@
-//! Migrates flows from a table of another size or layout to the current one while packets are processed.
+//! Migrates flows from a table of another size or layout to the current table while packets are processed.
 //!
-//! Programs for the migration use both tables and look in the current one first. While older programs may still run,
-//! new flows are inserted into the old table, where both find them; afterwards into the current one. Then `weir_move`
-//! (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry before it moves it, so that counts stay
-//! exact, and leaves it marked as moved for packets that looked into the current table too early. At the end programs
-//! that use only the current table are loaded, and the old one is unpinned.
+//! Programs for the migration use both tables and search the current table first. While older programs may still run,
+//! new flows are inserted into the old table, where both find them; afterwards into the current table. Then `weir_move`
+//! (bpf/lib/move.h) moves the flows in batches of buckets. It claims an entry before it moves the entry, so that counts
+//! stay exact, and marks the old entry as moved for packets that searched the current table too early. At the end,
+//! programs that use only the current table are loaded, and the old table is unpinned.
 
 use std::path::Path;
 
@@ -19,17 +19,17 @@ use crate::testrun::{TestInput, TestRun};
 /// The program that moves flows; see bpf/lib/move.h.
 pub(crate) const MOVE_PROGRAM: &str = "weir_move";
 
-/// Buckets per run, for at most some milliseconds, because a run is not interrupted.
-const BATCH: u32 = 4_096;
-/// XDP takes no packet shorter than an Ethernet header.
+/// Number of buckets per run. A run takes at most a few milliseconds, because it cannot be interrupted.
+const BATCH_BUCKETS: u32 = 4_096;
+/// Size of the packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
 const PACKET_LEN: usize = 64;
 
 /// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Migrated {
-    /// Flows moved to the current table; both directions of `nat` count as one.
+    /// Number of flows moved to the current table; both directions of `nat` count as one flow.
     pub moved: u64,
-    /// Flows lost because their buckets were full.
+    /// Number of flows lost because their buckets were full.
     pub lost: u64,
 }
 
@@ -46,17 +46,17 @@ impl Migration {
         })
     }
 
-    /// Moves all flows. `run` runs [`MOVE_PROGRAM`] of the programs that use both tables.
+    /// Moves all flows. `run` runs the [`MOVE_PROGRAM`] that uses both tables.
     pub(crate) fn move_all(
         &self,
         run: impl Fn(&TestInput<'_>) -> Result<TestRun>,
     ) -> Result<Migrated> {
         let mut moved = Migrated::default();
         let buckets = self.old.entries();
-        for position in (0..buckets).step_by(BATCH as usize) {
+        for position in (0..buckets).step_by(BATCH_BUCKETS as usize) {
             let order = Move {
                 position,
-                count: BATCH.min(buckets - position),
+                count: BATCH_BUCKETS.min(buckets - position),
                 ..Move::default()
             };
             let mut packet = [0; PACKET_LEN];

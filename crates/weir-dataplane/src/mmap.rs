@@ -1,4 +1,4 @@
-//! Array maps mapped into this process's memory: element access without system calls.
+//! Maps array maps into this process's memory, to access elements without system calls.
 //!
 //! The data plane accesses the same memory concurrently. Elements are therefore copied, never borrowed. A copy may mix
 //! two updates; values that must be consistent are single aligned words (`store_u32`, `store_u64`).
@@ -34,10 +34,10 @@ unsafe impl<T: Pod> Send for Mapped<T> {}
 unsafe impl<T: Pod> Sync for Mapped<T> {}
 
 impl<T: Pod> Mapped<T> {
-    /// Maps the array map pinned at a path.
+    /// Maps the array map that is pinned in a directory under this name.
     ///
-    /// The descriptor is always writable, because the kernel does not map read-only ones; for read access the mapping
-    /// is read-only.
+    /// The descriptor is always writable, because the kernel does not map read-only descriptors. For read access, the
+    /// mapping is read-only.
     ///
     /// # Errors
     /// The pin does not exist, the map's value is not a `T`, or it cannot be mapped.
@@ -51,7 +51,7 @@ impl<T: Pod> Mapped<T> {
         // The kernel aligns elements to eight bytes.
         const { assert!(size_of::<T>().is_multiple_of(8)) };
         let info =
-            sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+            sys::map_info(map.as_fd()).during("read the properties of map", || name.to_owned())?;
         if info.value_size as usize != size_of::<T>() {
             return Err(Error::MapMismatch {
                 name: name.to_owned(),
@@ -82,10 +82,10 @@ impl<T: Pod> Mapped<T> {
         } else {
             Ok(start)
         };
-        let start = start.during("mapping", || name.to_owned())?;
+        let start = start.during("mmap", || name.to_owned())?;
         let Some(start) = NonNull::new(start.cast()) else {
             return Err(io::Error::from(io::ErrorKind::OutOfMemory))
-                .during("mapping", || name.to_owned());
+                .during("mmap", || name.to_owned());
         };
         Ok(Self {
             name,
@@ -98,12 +98,12 @@ impl<T: Pod> Mapped<T> {
         })
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The map itself.
+    /// Returns the map's descriptor.
     pub(crate) fn map(&self) -> &OwnedFd {
         &self.map
     }
@@ -128,7 +128,7 @@ impl<T: Pod> Mapped<T> {
         }
     }
 
-    /// A copy of an element.
+    /// Returns a copy of an element.
     ///
     /// # Errors
     /// The index is outside the map.
@@ -138,7 +138,7 @@ impl<T: Pod> Mapped<T> {
         Ok(unsafe { element.read_volatile() })
     }
 
-    /// Lets the CPU fetch an element that is read soon. An index outside the map has no effect.
+    /// Prefetches an element that will be read soon. An index outside the map has no effect.
     pub fn prefetch(&self, index: u32) {
         let Ok(element) = self.element(index) else {
             return;
@@ -148,10 +148,10 @@ impl<T: Pod> Mapped<T> {
         }
     }
 
-    /// Writes an element, not atomically.
+    /// Writes an element. The write is not atomic.
     ///
     /// # Errors
-    /// The index is outside the map, or it was opened for reading.
+    /// The index is outside the map, or the map was opened for reading only.
     pub fn set(&self, index: u32, value: &T) -> Result<()> {
         let element = self.element_mut(index)?;
         // SAFETY: inside the writable mapping and aligned; volatile, because the data plane reads there.
@@ -162,7 +162,7 @@ impl<T: Pod> Mapped<T> {
     /// Writes consecutive elements.
     ///
     /// # Errors
-    /// They do not all fit, or the map was opened for reading; no element is written.
+    /// The elements do not all fit, or the map was opened for reading only. No element is written.
     pub(crate) fn set_all(&self, first: u32, values: &[T]) -> Result<()> {
         let Some(last) = values.len().checked_sub(1) else {
             return Ok(());
@@ -178,10 +178,10 @@ impl<T: Pod> Mapped<T> {
         Ok(())
     }
 
-    /// Copies of consecutive elements.
+    /// Returns copies of consecutive elements.
     ///
     /// # Errors
-    /// They are not all in the map.
+    /// Some elements are outside the map.
     pub fn get_all(&self, first: u32, count: u32) -> Result<Vec<T>> {
         if count > 0 {
             self.element(first.saturating_add(count - 1))?;
@@ -203,14 +203,14 @@ impl<T: Pod> Mapped<T> {
         Ok(unsafe { element.cast::<u8>().add(offset).cast() })
     }
 
-    /// The atomic word at `offset` bytes into an element.
+    /// Returns the atomic word at `offset` bytes in an element.
     pub(crate) fn atomic_u32(&self, index: u32, offset: usize) -> Result<&AtomicU32> {
         let word = self.word(index, offset, self.element_mut(index)?)?;
         // SAFETY: aligned, inside the writable mapping, which lives as long as self.
         Ok(unsafe { AtomicU32::from_ptr(word) })
     }
 
-    /// The atomic word at `offset` bytes into an element.
+    /// Returns the atomic word at `offset` bytes in an element.
     pub(crate) fn atomic_u64(&self, index: u32, offset: usize) -> Result<&AtomicU64> {
         let word = self.word(index, offset, self.element_mut(index)?)?;
         // SAFETY: aligned, inside the writable mapping, which lives as long as self.
@@ -220,7 +220,7 @@ impl<T: Pod> Mapped<T> {
     /// Stores an aligned 32-bit word atomically, with release ordering.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// The same as for [`Self::set`].
     pub fn store_u32(&self, index: u32, offset: usize, value: u32) -> Result<()> {
         self.atomic_u32(index, offset)?
             .store(value, Ordering::Release);
@@ -230,7 +230,7 @@ impl<T: Pod> Mapped<T> {
     /// Stores an aligned 64-bit word atomically, with release ordering.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// The same as for [`Self::set`].
     pub(crate) fn store_u64(&self, index: u32, offset: usize, value: u64) -> Result<()> {
         self.atomic_u64(index, offset)?
             .store(value, Ordering::Release);
@@ -238,7 +238,7 @@ impl<T: Pod> Mapped<T> {
     }
 }
 
-/// Bytes that a CPU fetches at once.
+/// Size of a CPU's cache line, in bytes.
 const CACHE_LINE: usize = 64;
 
 #[cfg(target_arch = "x86_64")]
@@ -248,13 +248,13 @@ fn prefetch(address: *const u8) {
     unsafe { _mm_prefetch(address.cast(), _MM_HINT_T0) };
 }
 
-/// The intrinsics of other architectures are not stable.
+/// Does nothing: the intrinsics of other architectures are not stable.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_address: *const u8) {}
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; no borrow of it outlives self.
+        // SAFETY: this value's mapping, of this length; no borrow of it outlives self.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

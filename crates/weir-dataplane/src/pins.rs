@@ -1,4 +1,4 @@
-//! The pin directory: names and file operations. Other modules handle the pinned objects.
+//! Names, creates and removes the files in the pin directory. Other modules handle the pinned objects.
 //!
 //! ```text
 //! PIN_DIR/layout                      the layout record
@@ -8,7 +8,7 @@
 //! PIN_DIR/link-IFINDEX-HOOK           attachments
 //! PIN_DIR/socket/MAP, …/link-SCOPE-HOOK  maps and attachments of the cgroup programs
 //! ```
-//! A directory that the record does not refer to is left over from an interrupted change; the next open removes it.
+//! A directory to which the record does not refer was left by an interrupted change; the next open removes it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context, Error, Result};
 use crate::layout::LayoutRecord;
 
-/// Where a program is attached to a device.
+/// The hook of a device to which a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Hook {
     /// XDP in the driver.
@@ -29,13 +29,13 @@ pub enum Hook {
     Ingress,
     /// tcx egress.
     Egress,
-    /// tcx ingress, before [`Self::Ingress`]: the whole path on socket buffers, instead of XDP.
+    /// tcx ingress, before [`Self::Ingress`]: the whole packet path on socket buffers, instead of XDP.
     Balance,
     /// clsact ingress, for kernels without tcx: the program is pinned.
     ClsactIngress,
     /// clsact egress, for kernels without tcx: the program is pinned.
     ClsactEgress,
-    /// As [`Self::Balance`], by clsact.
+    /// Like [`Self::Balance`], with clsact.
     ClsactBalance,
 }
 
@@ -51,7 +51,7 @@ impl Hook {
         Self::ClsactBalance,
     ];
 
-    /// The suffix of the pin's name.
+    /// Returns the suffix of the pin's name.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::XdpNative => "xdp",
@@ -66,7 +66,7 @@ impl Hook {
     }
 }
 
-/// Something pinned by Weir.
+/// A pin in the directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pinned {
     /// Its path.
@@ -96,23 +96,23 @@ pub enum PinKind {
         /// Number of the cgroup.
         scope: u32,
     },
-    /// Not Weir's, by its name.
+    /// Not a pin of Weir's, according to its name.
     Foreign,
 }
 
-/// The directory of one director.
+/// The pin directory of one director.
 #[derive(Clone, Debug)]
 pub struct PinDir {
     root: PathBuf,
 }
 
 impl PinDir {
-    /// The pin directory at `root`; does not access it.
+    /// Returns the pin directory at `root`, without accessing it.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Its path.
+    /// Returns the directory's path.
     pub fn path(&self) -> &Path {
         &self.root
     }
@@ -170,7 +170,7 @@ impl PinDir {
         fs::create_dir_all(&self.root).at(&self.root)
     }
 
-    /// Removes the leftovers of an interrupted change: directories that the record does not refer to.
+    /// Removes the leftovers of an interrupted change: directories to which the record does not refer.
     pub(crate) fn remove_leftovers(&self, record: Option<&LayoutRecord>) -> Result<()> {
         let mut keep = Vec::new();
         if let Some(record) = record {
@@ -190,7 +190,7 @@ impl PinDir {
         Ok(())
     }
 
-    /// The links pinned here.
+    /// Returns the links that are pinned in the directory.
     pub(crate) fn links(&self) -> Result<Vec<(u32, Hook, PathBuf)>> {
         let mut links = Vec::new();
         for path in entries(&self.root)? {
@@ -202,7 +202,7 @@ impl PinDir {
         Ok(links)
     }
 
-    /// All pins below the directory, sorted by path; empty if it does not exist.
+    /// Returns all pins below the directory, sorted by path; empty if the directory does not exist.
     ///
     /// # Errors
     /// A directory cannot be read.
@@ -259,7 +259,7 @@ impl PinDir {
         Ok(found)
     }
 
-    /// Removes all pins except links, the record last; then removes the directory if it is empty.
+    /// Removes all pins except for links, and the record last. Then removes the directory if it is empty.
     pub(crate) fn remove_all(&self) -> Result<()> {
         for path in entries(&self.root)? {
             if is_generation(&path) {
@@ -284,7 +284,7 @@ impl PinDir {
     }
 }
 
-/// The directory of the cgroup programs.
+/// Name of the directory of the cgroup programs.
 const SOCKETS: &str = "socket";
 
 pub(crate) fn file_name(path: &Path) -> &str {
@@ -297,9 +297,9 @@ fn is_generation(path: &Path) -> bool {
         .any(|prefix| file_name(path).starts_with(prefix))
 }
 
-/// Private maps of a program generation are pinned with its programs.
+/// Returns whether the pin in a generation's directory is a program: private maps are pinned there too.
 fn inner_is_program(path: &Path) -> bool {
-    !crate::loader::OWN_MAPS.contains(&file_name(path))
+    !crate::loader::PRIVATE_MAPS.contains(&file_name(path))
 }
 
 fn parse_link(path: &Path) -> Option<(u32, Hook)> {

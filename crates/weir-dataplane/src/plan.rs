@@ -1,4 +1,4 @@
-//! Plans the open of a pin directory: which maps to adopt, which to create, whether to load programs.
+//! Plans the opening of a pin directory: which maps to adopt or create, and whether to load programs.
 //!
 //! New objects are created in directories that no record refers to yet; [`crate::Dataplane`] activates them.
 
@@ -11,17 +11,17 @@ use weir_abi::{ABI_HASH, ABI_VERSION};
 use crate::dataplane::{OpenOptions, Opened, XDP_PROGRAM};
 use crate::error::{Context, Result};
 use crate::layout::{self, LayoutRecord, Sizes};
-use crate::loader::{self, Constant, MapSource, OWN_MAPS, Programs};
+use crate::loader::{self, Constant, MapSource, PRIVATE_MAPS, Programs};
 use crate::pins::PinDir;
 use crate::spec::{Group, MAPS, MapSpec};
 use crate::sys::{self, Access};
 
-/// The plan of an open.
+/// The plan for opening a pin directory.
 pub(crate) struct Plan {
     pub(crate) record: LayoutRecord,
     pub(crate) opened: Opened,
     pub(crate) load_programs: bool,
-    /// The state is new, and the old one has the same ABI version.
+    /// Whether the state is new and the old state has the same ABI version, so that counts can be shared.
     pub(crate) share_counts: bool,
 }
 
@@ -45,7 +45,7 @@ impl Plan {
         })
     }
 
-    /// The plan for an existing record with supported layouts and for the given options.
+    /// Returns the plan for an existing record with supported layouts and for these options.
     pub(crate) fn over(pins: &PinDir, old: &LayoutRecord, options: &OpenOptions) -> Result<Self> {
         let (mut sizes, mut flow_layout) = (options.sizes, options.flow_layout);
         // During a migration the current table is not replaced: there are never three tables.
@@ -116,7 +116,7 @@ fn in_group(wanted: impl Fn(Group) -> bool) -> impl Iterator<Item = &'static Map
     MAPS.iter().filter(move |spec| wanted(spec.group))
 }
 
-/// Whether every map of these groups is pinned in a directory as this build expects it.
+/// Returns whether every map of these groups is pinned in a directory with the properties that this build expects.
 fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Result<bool> {
     for spec in in_group(wanted) {
         let path = directory.join(spec.name);
@@ -135,7 +135,7 @@ fn fits(directory: &Path, sizes: &Sizes, wanted: impl Fn(Group) -> bool) -> Resu
     Ok(true)
 }
 
-/// Pins the old state's counts in the new state too, if they fit.
+/// Pins the old state's maps of counts in the new state too, if they fit.
 pub(crate) fn share_counts(pins: &PinDir, old: &LayoutRecord, new: &LayoutRecord) -> Result<()> {
     let directory = pins.state(new.state);
     fs::create_dir_all(&directory).at(&directory)?;
@@ -171,7 +171,7 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
             entries: Some(spec.entries(&record.sizes)),
         }
     });
-    let own = OWN_MAPS.iter().map(|name| MapSource {
+    let own = PRIVATE_MAPS.iter().map(|name| MapSource {
         name,
         pin: own.join(name),
         entries: None,
@@ -179,8 +179,8 @@ pub(crate) fn sources(pins: &PinDir, record: &LayoutRecord) -> Vec<MapSource> {
     shared.chain(old_table(pins, record)).chain(own).collect()
 }
 
-/// The maps of the old flow table, under the names that the programs use. Without an old table each object gets unused
-/// private maps.
+/// Returns the maps of the old flow table, under the names that the programs use. Without an old table, each object has
+/// unused private maps.
 fn old_table(pins: &PinDir, record: &LayoutRecord) -> impl Iterator<Item = MapSource> {
     let directory = (record.program_old_buckets > 0)
         .then(|| pins.flows(record.old_flow_layout, record.program_old_buckets));
@@ -242,7 +242,8 @@ pub(crate) fn load_generation(pins: &PinDir, record: &LayoutRecord) -> Result<Pr
     loader::load_all(&loader::DIRECTOR, &sources, &constants, &directory)
 }
 
-/// Checks every shared map against this build's expectations: aya does not check a pin that it opens.
+/// Checks that every shared map has the properties that this build expects, because aya does not check a pin that it
+/// opens.
 pub(crate) fn verify(pins: &PinDir, record: &LayoutRecord) -> Result<()> {
     for (spec, source) in MAPS.iter().zip(sources(pins, record)) {
         let map = sys::open_pin(&source.pin, Access::Full).at(&source.pin)?;
@@ -256,10 +257,10 @@ fn random_secret() -> Result<[u64; 2]> {
     let mut secret = [0u64; 2];
     // SAFETY: the buffer is sixteen bytes of integers.
     let length = unsafe { libc::getrandom(secret.as_mut_ptr().cast(), size_of_val(&secret), 0) };
-    let drawn = if length == size_of_val(&secret) as isize {
+    let result = if length == size_of_val(&secret) as isize {
         Ok(secret)
     } else {
         Err(std::io::Error::last_os_error())
     };
-    drawn.during("drawing", || "the fingerprint secret".to_owned())
+    result.during("generate", || "the hash secret".to_owned())
 }

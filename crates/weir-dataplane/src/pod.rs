@@ -1,4 +1,4 @@
-//! Plain-old-data types, for map keys and values.
+//! Converts plain-old-data types, which map keys and values are, to bytes and back.
 
 #![allow(
     unsafe_code,
@@ -14,7 +14,7 @@ use weir_abi::{
 /// A type for which every bit pattern is valid.
 ///
 /// # Safety
-/// `repr(C)` of integers only, without implicit padding, without pointers.
+/// The type must be `repr(C)` and contain only integers: no implicit padding and no pointers.
 pub unsafe trait Pod: Copy + 'static {}
 
 macro_rules! pod {
@@ -73,30 +73,30 @@ pod!(
     weir_abi::SyncRing,
 );
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 pub(crate) fn bytes<T: Pod>(value: &T) -> &[u8] {
     slice_bytes(std::slice::from_ref(value))
 }
 
-/// The bytes of values.
+/// Returns the bytes of values.
 pub(crate) fn slice_bytes<T: Pod>(values: &[T]) -> &[u8] {
     // SAFETY: a Pod has no padding, so all its bytes are initialised.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The bytes of values, for writing.
+/// Returns the bytes of values, for writing.
 pub(crate) fn slice_bytes_mut<T: Pod>(values: &mut [T]) -> &mut [u8] {
     // SAFETY: every bit pattern is a valid Pod.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }
 
-/// A value of zero bytes.
+/// Returns a value whose bytes are zero.
 pub(crate) fn zeroed<T: Pod>() -> T {
     // SAFETY: zero bytes are a valid Pod.
     unsafe { std::mem::zeroed() }
 }
 
-/// The value at the start of `bytes`; `None` if they are too short.
+/// Returns the value at the start of `bytes`; `None` = too few bytes.
 pub(crate) fn from_bytes<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;

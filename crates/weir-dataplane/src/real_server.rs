@@ -1,11 +1,11 @@
-//! The real server's programs: decapsulation, restoring the VIP of marked packets, rewriting replies.
+//! Installs the real server's programs: decapsulation, restoring VIPs of marked packets, rewriting replies.
 //!
-//! [`RealServer`] installs one set of [`Rules`] on a set of [`Hook`]s and reports what is installed. Every change loads
-//! the programs again, with filled maps, and switches each hook by one atomic link update, so that a packet sees the
-//! old rules or the new ones, and a newer build never uses maps of an older layout. Only links are pinned
-//! (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through them and freed with them, and
-//! the state is consistent after a killed process. Before Linux 6.6 there are no tcx links; a clsact filter and a
-//! pinned program (`filter-…`) are used instead.
+//! [`RealServer`] installs one set of [`Rules`] on a set of [`Hook`]s and returns the installed state. Every change
+//! loads the programs again, with filled maps, and switches each hook with one atomic link update. So each packet is
+//! processed with the old rules or with the new rules, and a newer build never uses maps of an older layout. Only links
+//! are pinned (`PIN_DIR/real-server/link-IFINDEX-DIRECTION`): programs and maps are found through the links and freed
+//! with them, and the state is consistent even after the process was killed. Before Linux 6.6, which introduced tcx
+//! links, a clsact filter and a pinned program (`filter-…`) are used instead.
 //!
 //! The caller chooses rules and interfaces and manages addresses and sysctls. This module works in the calling thread's
 //! network namespace.
@@ -75,7 +75,7 @@ pub const COUNTS: [(&str, &str); 12] = [
     ),
 ];
 
-/// Identifies this build's programs: FNV-1a over the object.
+/// Returns a value that identifies this build's programs: an FNV-1a hash of the object.
 pub fn object_id() -> u64 {
     OBJECT.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -85,20 +85,20 @@ pub fn object_id() -> u64 {
 /// The installed state of one pin directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observed {
-    /// The active rules; `None` if nothing is attached, hooks differ, or the maps are of another build.
+    /// The active rules; `None` if nothing is attached, the hooks' rules differ, or the maps are from another build.
     pub rules: Option<Rules>,
     /// The hooks at which the programs are attached.
     pub hooks: Vec<Hook>,
-    /// Pins whose program is no longer attached: the interface was removed, or another process detached it.
+    /// Pins whose program is not attached any more: the interface was removed, or another process detached the program.
     pub stale: usize,
     /// Totals over all CPUs, in the order of [`COUNTS`]; preserved when the rules change.
     pub counts: [u64; COUNTS.len()],
 }
 
-/// Ids of all programs, also of others than Weir, at one direction of an interface by tcx.
+/// Returns the ids of all tcx programs, including those of other software, in one direction of an interface.
 ///
 /// # Errors
-/// No such interface, no `CAP_NET_ADMIN`, or a kernel without tcx.
+/// The interface does not exist, `CAP_NET_ADMIN` is missing, or the kernel has no tcx.
 pub fn programs_at(interface: &str, direction: Direction) -> Result<Vec<u32>> {
     let found = SchedClassifier::query_tcx(interface, direction.tc());
     let (_, programs) = found.map_err(|source| Error::program("query", source))?;
@@ -115,19 +115,20 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Uses `pin_dir`/real-server, without accessing it yet. `interfaces`: ifindex and name of the existing interfaces.
+    /// Creates the value for `pin_dir`/real-server, without accessing the directory yet. `interfaces`: ifindex and name
+    /// of the existing interfaces.
     pub fn new(pin_dir: impl AsRef<Path>, interfaces: Vec<(u32, String)>) -> Self {
         Self {
             pins: Pins::new(pin_dir.as_ref().join("real-server"), interfaces),
         }
     }
 
-    /// The directory of the pins.
+    /// Returns the directory of the pins.
     pub fn pin_dir(&self) -> PathBuf {
         self.pins.dir().to_owned()
     }
 
-    /// The installed state.
+    /// Returns the installed state.
     ///
     /// # Errors
     /// Pins cannot be read, usually because `CAP_BPF` is missing.
@@ -168,8 +169,8 @@ impl RealServer {
     /// Installs `rules` on exactly `hooks`.
     ///
     /// # Errors
-    /// The rules exceed a limit of the maps, or loading, attaching or pinning fails. Existing hooks then have the old
-    /// or the new rules; none is left without.
+    /// The rules exceed a limit of the maps, or loading, attaching or pinning fails. In this case each existing hook
+    /// has either the old or the new rules.
     pub fn install(&self, rules: &Rules, hooks: &[Hook]) -> Result<()> {
         rules.check()?;
         self.pins.prepare()?;
@@ -211,7 +212,8 @@ impl RealServer {
     }
 }
 
-/// The new generation starts with the old one's counts; what the old one counts until it is replaced is lost.
+/// Initializes the new generation's counts with the old generation's. Packets that the old generation counts until it
+/// is replaced are lost from the counts.
 fn seed_counts(map: Option<&mut Map>, counts: [u64; COUNTS.len()]) -> Result<()> {
     let map = map.ok_or(Error::Object {
         missing: "weir_rs_counts",

@@ -1,7 +1,7 @@
-//! The programs that balance clients on this machine, attached to cgroups by pinned links.
+//! Attaches the programs that balance clients on this machine to cgroups, with pinned links.
 //!
-//! Every cgroup has a number, its scope; its programs see only listeners with this number. The programs share services,
-//! servers and counts with the director's. Scope and cgroup are read back from the pinned links, so that a new process
+//! Every cgroup has a number, its scope; its programs use only listeners with this number. The programs share services,
+//! servers and counts with the director's. Scope and cgroup are read from the pinned links, so that a new process
 //! continues with them. If the process dies between two steps, the next [`attach`] completes them.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::table::Table;
 
 const OBJECT: &str = "weir_socket";
 
-/// Greatest scope: it is a byte of a socket's record.
+/// Maximum scope: it is one byte in a socket's record.
 pub const SCOPE_MAX: u32 = 255;
 
 /// A hook of a cgroup: the suffix of its pin and its program, and whether it selects servers.
@@ -41,7 +41,7 @@ const fn hook(name: &'static str, program: &'static str, kind: LinkKind, selects
     }
 }
 
-/// In the order of attaching: a socket is counted only when its end is noticed too.
+/// The hooks, in the order in which they are attached: a socket is counted only after the hook for its end is attached.
 const HOOKS: [Hook; 10] = [
     hook("release", "weir_sock_release", LinkKind::SockRelease, false),
     hook("recvmsg4", "weir_recvmsg4", LinkKind::Recvmsg4, false),
@@ -65,7 +65,7 @@ const HOOKS: [Hook; 10] = [
     hook("sendmsg6", "weir_sendmsg6", LinkKind::Sendmsg6, true),
 ];
 
-/// Scope and index of the hook of a pinned link.
+/// Returns the scope and the index of the hook of a pinned link.
 pub(crate) fn parse_link(name: &str) -> Option<(u32, usize)> {
     let (scope, hook) = name.strip_prefix("link-")?.split_once('-')?;
     let hook = HOOKS.iter().position(|one| one.name == hook)?;
@@ -81,11 +81,11 @@ fn link(pins: &PinDir, scope: u32, hook: &Hook) -> PathBuf {
 pub struct Scope {
     /// Id of the cgroup; 0 = the cgroup was removed.
     pub cgroup: u64,
-    /// Whether every hook is attached; otherwise only those that open sockets need.
+    /// Whether all hooks are attached; otherwise only the hooks that open sockets need.
     pub complete: bool,
 }
 
-/// The attached scopes.
+/// Returns the attached scopes.
 ///
 /// # Errors
 /// A pin cannot be read.
@@ -110,7 +110,7 @@ pub fn scopes(pins: &PinDir) -> Result<BTreeMap<u32, Scope>> {
         .collect())
 }
 
-/// Scope and index of the hook of every pinned link.
+/// Returns the scope and the index of the hook of every pinned link.
 fn links(pins: &PinDir) -> Result<Vec<(u32, usize)>> {
     let directory = pins.sockets();
     if !directory.exists() {
@@ -126,7 +126,7 @@ fn links(pins: &PinDir) -> Result<Vec<(u32, usize)>> {
 /// The maps of the programs.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Listeners by scope; value: the service row.
+    /// Service rows by listener and scope.
     pub listeners: Table<SocketListener, u32>,
     /// Servers of sockets.
     pub sockets: Table<SocketKey, Socket>,
@@ -136,7 +136,7 @@ impl Sockets {
     /// Opens the pinned maps, or creates them.
     ///
     /// # Errors
-    /// A pinned map has other properties than this build expects, or the kernel refuses.
+    /// A pinned map has other properties than this build expects, or the kernel rejects the request.
     pub fn open(plane: &Dataplane) -> Result<Self> {
         let directory = plane.pins().sockets();
         let missing = SOCKET_MAPS
@@ -149,10 +149,10 @@ impl Sockets {
         Self::open_pinned(plane.pins(), Access::Full)
     }
 
-    /// The pinned maps, for reading; `None` = there are none.
+    /// Opens the pinned maps for reading; `None` = there are none.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The same as for [`Self::open`].
     pub fn read(pins: &PinDir) -> Result<Option<Self>> {
         if !pins.sockets().join(SOCKET_MAPS[0].name).exists() {
             return Ok(None);
@@ -179,11 +179,11 @@ impl Sockets {
     }
 }
 
-/// Attaches the programs to a cgroup, or replaces them where they are attached. `netns` limits them to clients in that
-/// network namespace.
+/// Attaches the programs to a cgroup, or replaces the attached programs. `netns` limits them to clients in that network
+/// namespace.
 ///
 /// # Errors
-/// The kernel rejects a program or an attachment; those before it remain.
+/// The kernel rejects a program or an attachment; earlier attachments remain.
 pub fn attach(
     plane: &Dataplane,
     scope: u32,
@@ -205,10 +205,10 @@ pub fn attach(
         let path = link(plane.pins(), scope, hook);
         match sys::open_pin(&path, Access::Full) {
             Ok(link) => sys::link_update(link.as_fd(), program)
-                .during("replacing the program of", || path.display().to_string())?,
+                .during("replace the program of", || path.display().to_string())?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let link = sys::cgroup_link_create(program, cgroup, hook.kind)
-                    .during("attaching", || format!("{} to the cgroup", hook.name))?;
+                    .during("attach", || format!("{} to the cgroup", hook.name))?;
                 sys::pin(link.as_fd(), &path).at(&path)?;
             }
             Err(error) => return Err(error).at(&path),
@@ -217,10 +217,10 @@ pub fn attach(
     Ok(())
 }
 
-/// Detaches the hooks that select servers. The others stay while sockets of the scope are open.
+/// Detaches the hooks that select servers. The other hooks stay attached while sockets of the scope are open.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the request.
 pub fn stop(pins: &PinDir, scope: u32) -> Result<()> {
     HOOKS
         .iter()
@@ -232,7 +232,7 @@ pub fn stop(pins: &PinDir, scope: u32) -> Result<()> {
 /// Detaches all hooks of a scope.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the request.
 pub fn detach(pins: &PinDir, scope: u32) -> Result<()> {
     HOOKS
         .iter()
@@ -254,13 +254,13 @@ fn detach_hook(pins: &PinDir, scope: u32, hook: &Hook) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).at(&path),
     };
-    sys::link_detach(link.as_fd()).during("detaching", || path.display().to_string())?;
+    sys::link_detach(link.as_fd()).during("detach", || path.display().to_string())?;
     remove_file(&path)
 }
 
 fn sources(plane: &Dataplane) -> Vec<MapSource> {
     let mut sources = plan::sources(plane.pins(), plane.record());
-    sources.retain(|source| !loader::OWN_MAPS.contains(&source.name));
+    sources.retain(|source| !loader::PRIVATE_MAPS.contains(&source.name));
     let directory = plane.pins().sockets();
     let own = SOCKET_MAPS.iter().map(|spec| MapSource {
         name: spec.name,

@@ -1,7 +1,7 @@
-//! The expected type and size of every shared map.
+//! Defines the expected type and size of every shared map, and checks maps against them.
 //!
-//! The loader opens pins without checking them and would use one of half the size. So every map is compared with this
-//! table, before it is adopted and after it is created.
+//! The loader does not check the maps that it opens, and would use a map of half the size. So every map is compared
+//! with this table before it is adopted and after it is created.
 
 use weir_abi::{
     Addr, BUCKET_SLOTS, Bucket, Budget, CLIENT_SLOTS, Client, Cost, Cursor, Dest, Device, Element,
@@ -19,15 +19,15 @@ use crate::sys::MapInfo;
 /// What happens to a map when its size or the ABI changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
-    /// Written by user space, read by packets; the maps refer to each other and are replaced together.
+    /// Maps that user space writes and packets read; they refer to each other and are replaced together.
     Routing,
-    /// Counts and caches written by packets; each map is kept if it fits.
+    /// Counts and caches that packets write; each map is kept if it fits.
     Counts,
-    /// The flow table: kept if layout and size match, else migrated.
+    /// The flow table: kept if layout and size match, otherwise migrated.
     Flows,
 }
 
-/// enum bpf_map_type, the values in use.
+/// The values of `enum bpf_map_type` that are used.
 const HASH: u32 = 1;
 pub(crate) const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
@@ -37,7 +37,7 @@ const MMAPABLE: u32 = 1 << 10;
 /// `struct bpf_timer`, at the end of the value of `weir_sweeps`.
 const TIMER_SIZE: usize = 16;
 
-/// Maximum number of concurrent probes through the path.
+/// Maximum number of concurrent probes through a service's path.
 const PROBES: u32 = 4_096;
 
 /// The expected properties of a shared map.
@@ -159,7 +159,7 @@ pub(crate) const MAPS: &[MapSpec] = &[
     }),
 ];
 
-/// Listeners for clients on this machine at most, and sockets.
+/// Maximum numbers of listeners for clients on this machine, of sockets, and of persistent clients.
 const SOCKET_LISTENERS: u32 = 65_536;
 const SOCKETS: u32 = 1 << 20;
 const SOCKET_CLIENTS: u32 = 16_384;
@@ -187,7 +187,7 @@ pub(crate) const SOCKET_MAPS: &[MapSpec] = &[
 ];
 
 impl MapSpec {
-    /// Number of entries for these sizes.
+    /// Returns the number of entries for these sizes.
     pub(crate) fn entries(&self, sizes: &Sizes) -> u32 {
         (self.entries)(sizes)
     }
@@ -202,7 +202,7 @@ impl MapSpec {
         )
     }
 
-    /// As [`Self::check`], without the number of entries.
+    /// Like [`Self::check`], without the number of entries.
     pub(crate) fn check_shape(&self, found: &MapInfo) -> Result<()> {
         self.compare("the type", self.kind, found.kind)?;
         self.compare("the key's size", self.key_size, found.key_size)?;

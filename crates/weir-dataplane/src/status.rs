@@ -1,4 +1,4 @@
-//! Read-only access to a pinned data plane, without a daemon.
+//! Opens a pinned data plane for reading, without a daemon.
 
 use weir_abi::ABI_VERSION;
 
@@ -12,9 +12,9 @@ use crate::sys::Access;
 /// A pinned data plane, open for reading.
 #[derive(Debug)]
 pub struct PinnedPlane {
-    /// The maps; writing to them is refused.
+    /// The maps, which cannot be written.
     pub maps: Maps,
-    /// Their sizes.
+    /// Sizes of the maps.
     pub sizes: Sizes,
     /// The attachments of the programs.
     pub attachments: Vec<Attachment>,
@@ -46,7 +46,7 @@ pub fn open_readonly(pins: &PinDir) -> Result<PinnedPlane> {
     })
 }
 
-/// The name of any loaded program; `None` = no such id, or it has no name.
+/// Returns the name of a loaded program; `None` = there is no program with this id, or it has no name.
 pub fn program_name(id: u32) -> Option<String> {
     let mut programs = aya::programs::loaded_programs().flatten();
     let program = programs.find(|program| program.id() == id)?;
@@ -54,7 +54,7 @@ pub fn program_name(id: u32) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The sizes of a pinned data plane of any build; `None` = nothing is pinned.
+/// Returns the sizes of a pinned data plane from any build; `None` = nothing is pinned.
 ///
 /// # Errors
 /// [`Error::ForeignLayout`] if the record cannot be parsed.

@@ -1,4 +1,4 @@
-//! Flow synchronization: reads the flows that have changed, and inserts those of a peer.
+//! Reads the flows that have changed, and inserts flows from a peer: flow synchronization.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -12,19 +12,19 @@ use crate::pod;
 use crate::testrun::TestInput;
 
 const PROGRAM: &str = "weir_sync_insert";
-/// XDP takes no packet shorter than an Ethernet header.
+/// Size of the packet, in bytes: XDP test runs reject packets shorter than an Ethernet header.
 const PACKET_LEN: usize = 64;
 const XDP_PASS: u32 = 2;
 
-/// How far each ring has been read.
+/// The position up to which each ring has been read.
 #[derive(Clone, Debug)]
 pub struct SyncPositions([u64; SYNC_RINGS as usize]);
 
 impl Maps {
-    /// The rings' present ends.
+    /// Returns the rings' current ends.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn sync_positions(&self) -> Result<SyncPositions> {
         let mut positions = SyncPositions([0; SYNC_RINGS as usize]);
         for (ring, position) in (0..).zip(&mut positions.0) {
@@ -40,11 +40,11 @@ impl Maps {
             .load(Ordering::Acquire))
     }
 
-    /// Appends the entry indexes noted since the last call, and returns how many were overwritten before they were
-    /// read.
+    /// Appends the entry indexes that were recorded since the last call. Returns the number of indexes that were
+    /// overwritten before they were read.
     ///
     /// # Errors
-    /// None that a mapped map can give.
+    /// None for a mapped map.
     pub fn sync_changes(
         &self,
         positions: &mut SyncPositions,
@@ -69,7 +69,7 @@ impl Maps {
                 } else if sequence.wrapping_sub(expected) as i32 > 0 {
                     lost += 1;
                 } else {
-                    // Another CPU has taken the slot and is about to write it.
+                    // Another CPU has reserved the slot and is about to write it.
                     break;
                 }
                 *position += 1;
@@ -78,10 +78,10 @@ impl Maps {
         Ok(lost)
     }
 
-    /// Sets whether flows that change state are noted.
+    /// Sets whether flows that change state are recorded.
     ///
     /// # Errors
-    /// Opened for reading.
+    /// The map was opened for reading only.
     pub fn set_sync(&self, on: bool) -> Result<()> {
         let mut settings = self.settings()?;
         settings.flags &= !SETTINGS_SYNC;
@@ -91,10 +91,10 @@ impl Maps {
 }
 
 impl Dataplane {
-    /// Inserts flows of a peer; sets `result`, `entry_index` and `seen` of each.
+    /// Inserts flows from a peer, and sets `result`, `entry_index` and `seen` of each.
     ///
     /// # Errors
-    /// The kernel returns an error; the results of some flows are then missing.
+    /// The kernel returns an error. In this case the results of some flows are missing.
     pub fn insert_flows(&self, flows: &mut [SyncFlow]) -> Result<()> {
         for batch in flows.chunks_mut(SYNC_BATCH as usize) {
             self.maps().sync_batch.set_all(0, batch)?;

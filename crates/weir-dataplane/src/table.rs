@@ -1,4 +1,4 @@
-//! Typed hash maps and per-CPU arrays: every access is a system call, so there are batch operations.
+//! Accesses hash maps and per-CPU arrays, with batches because every access is a system call.
 
 #![allow(
     unsafe_code,
@@ -15,14 +15,14 @@ use crate::error::{Context, Error, Result};
 use crate::pod::{self, Pod};
 use crate::sys;
 
-/// A write that finds no memory is repeated this often, after this pause.
+/// Maximum number of attempts of a write for which the kernel has no memory, and the pause between attempts.
 const MEMORY_ATTEMPTS: u32 = 100;
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
 
-/// Whether a write may succeed a moment later. Elements of maps that are not allocated in advance come from a small
-/// stock that the kernel fills up in the background (kernel/bpf/memalloc.c): many new elements in a row can empty it
-/// although there is memory. A full map is another error (E2BIG).
-fn may_be_repeated(error: &io::Error, attempts: &mut u32) -> bool {
+/// Returns whether a failed write may succeed a moment later. Elements of maps that are not allocated in advance come
+/// from a small cache that the kernel refills in the background (kernel/bpf/memalloc.c): many new elements in a row can
+/// empty it although there is memory. A full map is another error (E2BIG).
+fn can_be_retried(error: &io::Error, attempts: &mut u32) -> bool {
     if error.raw_os_error() != Some(libc::ENOMEM) || *attempts == 0 {
         return false;
     }
@@ -31,12 +31,12 @@ fn may_be_repeated(error: &io::Error, attempts: &mut u32) -> bool {
     true
 }
 
-/// Repeats a write while the kernel has no memory for it.
-fn with_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+/// Retries a write while the kernel has no memory for it.
+fn retry_without_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let mut attempts = MEMORY_ATTEMPTS;
     loop {
         match write() {
-            Err(error) if may_be_repeated(&error, &mut attempts) => {}
+            Err(error) if can_be_retried(&error, &mut attempts) => {}
             result => return result,
         }
     }
@@ -45,7 +45,7 @@ fn with_memory(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
 /// Compares the sizes of a map's key and value with its types. Returns the number of entries.
 fn check_sizes(name: &'static str, map: &OwnedFd, key: usize, value: usize) -> Result<u32> {
     let info =
-        sys::map_info(map.as_fd()).during("reading the information of", || name.to_owned())?;
+        sys::map_info(map.as_fd()).during("read the properties of map", || name.to_owned())?;
     for (attribute, expected, found) in [
         ("the key's size", key, info.key_size),
         ("the value's size", value, info.value_size),
@@ -82,52 +82,52 @@ impl<K: Pod, V: Pod> Table<K, V> {
         })
     }
 
-    /// Maximum number of elements.
+    /// Returns the maximum number of elements.
     pub fn capacity(&self) -> u32 {
         self.entries
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let mut value: V = pod::zeroed();
         let buffer = pod::slice_bytes_mut(std::slice::from_mut(&mut value));
         // SAFETY: `new` compared both sizes.
         let found = unsafe { sys::lookup(self.map.as_fd(), pod::bytes(key), buffer) };
         Ok(found
-            .during("reading", || self.name.to_owned())?
+            .during("read map", || self.name.to_owned())?
             .map(|()| value))
     }
 
     /// Adds or replaces an element.
     ///
     /// # Errors
-    /// The map is full (E2BIG), or the kernel refuses.
+    /// The map is full (E2BIG), or the kernel rejects the request.
     pub fn set(&self, key: &K, value: &V) -> Result<()> {
         let (key, value) = (pod::bytes(key), pod::bytes(value));
         // SAFETY: `new` compared both sizes.
-        let result = with_memory(|| unsafe { sys::update(self.map.as_fd(), key, value) });
-        result.during("writing", || self.name.to_owned())
+        let result = retry_without_memory(|| unsafe { sys::update(self.map.as_fd(), key, value) });
+        result.during("write to map", || self.name.to_owned())
     }
 
     /// Removes an element. Returns whether it existed.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn remove(&self, key: &K) -> Result<bool> {
         // SAFETY: `new` compared the size.
         let removed = unsafe { sys::delete(self.map.as_fd(), pod::bytes(key)) };
         Ok(removed
-            .during("removing from", || self.name.to_owned())?
+            .during("remove an element from map", || self.name.to_owned())?
             .is_some())
     }
 
     /// Adds or replaces many elements in batches.
     ///
     /// # Errors
-    /// The map is full, or the kernel returns an error; the elements before the failed one are written.
+    /// The map is full, or the kernel returns an error. The elements before the failed element are written.
     pub fn set_many(&self, keys: &[K], values: &[V]) -> Result<()> {
         let count = keys.len().min(values.len());
         let (mut done, mut attempts) = (0, MEMORY_ATTEMPTS);
@@ -145,23 +145,23 @@ impl<K: Pod, V: Pod> Table<K, V> {
             };
             match result {
                 Ok(()) => done += length as usize,
-                // A signal ends a batch early; the rest is written by the next one.
+                // A signal ends a batch early; the next batch writes the remaining elements.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     done += written as usize
                 }
-                Err(error) if may_be_repeated(&error, &mut attempts) => done += written as usize,
+                Err(error) if can_be_retried(&error, &mut attempts) => done += written as usize,
                 Err(error) => {
-                    return Err(error).during("writing a batch to", || self.name.to_owned());
+                    return Err(error).during("write a batch to map", || self.name.to_owned());
                 }
             }
         }
         Ok(())
     }
 
-    /// Removes many elements; missing ones are skipped.
+    /// Removes many elements. Skips missing elements.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn remove_many(&self, keys: &[K]) -> Result<()> {
         let mut done = 0;
         while done < keys.len() {
@@ -179,20 +179,20 @@ impl<K: Pod, V: Pod> Table<K, V> {
                     done += removed as usize
                 }
                 Err(error) => {
-                    return Err(error).during("removing a batch from", || self.name.to_owned());
+                    return Err(error).during("remove a batch from map", || self.name.to_owned());
                 }
             }
         }
         Ok(())
     }
 
-    /// All keys. Keys added or removed concurrently may be included or not.
+    /// Returns all keys. Keys that are added or removed concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn keys(&self) -> Result<Vec<K>> {
         let mut keys: Vec<K> = Vec::new();
-        // If the current key is removed, the kernel restarts at the first one: the limit guarantees termination.
+        // If the current key is removed, the kernel restarts at the first key: the limit guarantees termination.
         let limit = self.entries as usize * 2;
         while keys.len() < limit {
             let mut next: K = pod::zeroed();
@@ -200,7 +200,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
             // SAFETY: `new` compared the size.
             let found =
                 unsafe { sys::next_key(self.map.as_fd(), keys.last().map(pod::bytes), buffer) };
-            match found.during("walking", || self.name.to_owned())? {
+            match found.during("walk map", || self.name.to_owned())? {
                 Some(()) => keys.push(next),
                 None => break,
             }
@@ -208,10 +208,10 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(keys)
     }
 
-    /// All elements, as [`Self::keys`].
+    /// Returns all elements. Elements that are added or removed concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn elements(&self) -> Result<Vec<(K, V)>> {
         let mut elements = Vec::new();
         for key in self.keys()? {
@@ -222,11 +222,11 @@ impl<K: Pod, V: Pod> Table<K, V> {
         Ok(elements)
     }
 
-    /// Calls `visit` for every element, read in batches of whole buckets. Elements added or removed concurrently may be
-    /// included or not.
+    /// Calls `visit` for every element, read in batches of whole buckets. Elements that are added or removed
+    /// concurrently may or may not be included.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn each(&self, mut visit: impl FnMut(&K, &V)) -> Result<()> {
         let mut size = BATCH.min(self.entries.max(1));
         let mut position = None;
@@ -252,7 +252,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
                 }
                 result => result,
             };
-            let (count, ended) = result.during("reading a batch of", || self.name.to_owned())?;
+            let (count, ended) = result.during("read a batch of map", || self.name.to_owned())?;
             for (key, value) in keys.iter().zip(&values).take(count as usize) {
                 visit(key, value);
             }
@@ -265,7 +265,7 @@ impl<K: Pod, V: Pod> Table<K, V> {
     /// Removes all elements.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn clear(&self) -> Result<()> {
         self.remove_many(&self.keys()?)
     }
@@ -299,12 +299,12 @@ impl<V: Pod> PerCpu<V> {
         })
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// An element's values, one per possible CPU.
+    /// Returns an element's values, one per possible CPU.
     ///
     /// # Errors
     /// The index is outside the map.
@@ -318,7 +318,7 @@ impl<V: Pod> PerCpu<V> {
                 pod::slice_bytes_mut(&mut values),
             )
         };
-        match found.during("reading", || self.name.to_owned())? {
+        match found.during("read map", || self.name.to_owned())? {
             Some(()) => Ok(values),
             None => Err(Error::Index {
                 map: self.name,
@@ -349,13 +349,13 @@ impl<V: Pod> PerCpu<V> {
                 pod::slice_bytes(values),
             )
         };
-        result.during("writing", || self.name.to_owned())
+        result.during("write to map", || self.name.to_owned())
     }
 
     /// Sets an element to zero on every CPU.
     ///
     /// # Errors
-    /// As for [`Self::set`].
+    /// The same as for [`Self::set`].
     pub fn reset(&self, index: u32) -> Result<()> {
         self.set(index, &vec![pod::zeroed(); self.cpus])
     }
@@ -363,7 +363,7 @@ impl<V: Pod> PerCpu<V> {
     /// Calls `visit` for every element's values, read in batches.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the request.
     pub fn each(&self, mut visit: impl FnMut(u32, &[V])) -> Result<()> {
         let size = BATCH.min(self.entries.max(1));
         let mut keys = vec![0u32; size as usize];
@@ -380,7 +380,7 @@ impl<V: Pod> PerCpu<V> {
                     size,
                 )
             };
-            let (count, ended) = result.during("reading a batch of", || self.name.to_owned())?;
+            let (count, ended) = result.during("read a batch of map", || self.name.to_owned())?;
             for (key, values) in keys
                 .iter()
                 .zip(values.chunks_exact(self.cpus))
@@ -400,10 +400,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn write_without_memory_is_repeated_and_other_errors_are_not() {
+    fn only_write_without_memory_is_retried() {
         let run = |error: i32, failures: u32| {
             let mut calls = 0;
-            let result = with_memory(|| {
+            let result = retry_without_memory(|| {
                 calls += 1;
                 match calls <= failures {
                     true => Err(io::Error::from_raw_os_error(error)),

@@ -13,15 +13,15 @@ use crate::sys::{self, TestRunAttr};
 pub struct TestInput<'a> {
     /// The frame, starting with the destination MAC; at least 14 bytes.
     pub packet: &'a [u8],
-    /// Number of runs, at least one. From the second run on the input is the previous run's output, unless
-    /// `live_frames` is set.
+    /// Number of runs, at least 1. From the second run on, the input is the previous run's output, unless `live_frames`
+    /// is set.
     pub repeat: u32,
-    /// The packet's ingress device, 0 = the loopback device. It must exist in the calling thread's network namespace,
-    /// and for XDP have a receive queue.
+    /// The packet's ingress device, 0 = the loopback device. The device must exist in the calling thread's network
+    /// namespace and, for XDP, have a receive queue.
     pub ingress_ifindex: u32,
     /// The program's type.
     pub kind: TestKind,
-    /// XDP only: BPF_F_TEST_XDP_LIVE_FRAMES; verdicts are executed and frames are sent.
+    /// Only for XDP: BPF_F_TEST_XDP_LIVE_FRAMES. Verdicts are executed and frames are sent.
     pub live_frames: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum TestKind {
 }
 
 impl<'a> TestInput<'a> {
-    /// One run of an XDP program.
+    /// Returns the input for one run of an XDP program.
     pub fn xdp(packet: &'a [u8]) -> Self {
         Self {
             packet,
@@ -46,7 +46,7 @@ impl<'a> TestInput<'a> {
         }
     }
 
-    /// One run of a tc program.
+    /// Returns the input for one run of a tc program.
     pub fn classifier(packet: &'a [u8]) -> Self {
         Self {
             kind: TestKind::Classifier,
@@ -58,18 +58,18 @@ impl<'a> TestInput<'a> {
 /// Result of a test run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// XDP_PASS, TC_ACT_OK and the like; 0 under `live_frames`.
+    /// The verdict: XDP_PASS, TC_ACT_OK and so on; 0 with `live_frames`.
     pub verdict: u32,
-    /// The frame after the last run; empty under `live_frames`.
+    /// The frame after the last run; empty with `live_frames`.
     pub packet: Vec<u8>,
-    /// Metadata before the frame, not part of `packet`; XDP only.
+    /// Metadata before the frame, not part of `packet`; only for XDP.
     pub metadata: Vec<u8>,
     /// Mean duration of one run, as measured by the kernel.
     pub duration: Duration,
 }
 
 const LIVE_FRAMES: u32 = 1 << 1;
-/// Space for headers that a program adds: XDP_PACKET_HEADROOM, and space for a tail.
+/// Space in bytes for headers that a program adds: XDP_PACKET_HEADROOM, and space for a tail.
 const GROWTH: usize = 512;
 /// struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
 const XDP_CONTEXT: usize = 24;
@@ -93,7 +93,7 @@ pub(crate) fn run(program: BorrowedFd<'_>, input: &TestInput<'_>) -> Result<Test
     let mut context = context(input);
     let mut attr = TestRunAttr::new(input.repeat.max(1), if live { LIVE_FRAMES } else { 0 });
     sys::test_run(program, &mut attr, input.packet, &mut out, &mut context)
-        .during("running", || "a program over a test packet".to_owned())?;
+        .during("run", || "a program on a test packet".to_owned())?;
     out.truncate(attr.out_length as usize);
     let metadata = match input.kind {
         TestKind::Xdp if !live => metadata_length(&context).min(out.len()),
@@ -126,7 +126,7 @@ fn context(input: &TestInput<'_>) -> Vec<u8> {
     }
 }
 
-/// xdp_md.data after the run: the length of the metadata before the frame.
+/// Returns the length of the metadata before the frame: xdp_md.data after the run.
 fn metadata_length(context: &[u8]) -> usize {
     context
         .first_chunk::<4>()

@@ -1,14 +1,14 @@
-//! Retries the loading of a program when verification was interrupted.
+//! Retries loading a program if verification was interrupted.
 
 use std::io::ErrorKind;
 
 use aya::programs::ProgramError;
 
-/// Maximum number of attempts; the same as libbpf's (`PROG_LOAD_ATTEMPTS`).
+/// Maximum number of attempts, as in libbpf (`PROG_LOAD_ATTEMPTS`).
 const ATTEMPTS: usize = 5;
 
 /// Calls `load` until verification completes. The verifier returns EAGAIN if the thread has a pending signal
-/// (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification takes a second.
+/// (kernel/bpf/verifier.c, `do_check`), and on a busy machine verification can take a second.
 ///
 /// # Errors
 /// The error of the last attempt.
@@ -38,7 +38,8 @@ fn retry_interrupted<E>(
 mod tests {
     use super::*;
 
-    /// The result of a call that is interrupted `times` before it returns `result`, and the number of calls.
+    /// Returns the result of a call that is interrupted `times` times before it returns `result`, and the number of
+    /// calls.
     fn after(times: usize, result: Result<(), &'static str>) -> (Result<(), &'static str>, usize) {
         let mut calls = 0;
         let call = || {

@@ -1,4 +1,4 @@
-//! The structs of weir-abi have the same layout in memory as those of the compiled data plane.
+//! Tests that the structs of weir-abi have the same memory layout as those of the compiled data plane.
 
 #[path = "support/elf.rs"]
 #[allow(dead_code, reason = "the layout of structs needs sections alone")]
@@ -48,7 +48,7 @@ fn every_shared_struct_is_the_same_in_c_and_rust() {
         .collect();
     assert!(
         missing.is_empty(),
-        "no object uses {missing:?}: nothing to compare them with"
+        "no object uses {missing:?}, so their layout cannot be compared"
     );
 }
 

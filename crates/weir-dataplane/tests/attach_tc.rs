@@ -1,8 +1,8 @@
-//! The tc programs on a device: tcx links, clsact filters, and how a second opening treats them.
+//! Tests the tc programs on a device: tcx links, clsact filters, and a second opening.
 
 mod support;
 
-use support::{Sandbox, privileged, small, veth};
+use support::{Sandbox, privileged, small_sizes, veth};
 use weir_dataplane::{Dataplane, Direction, Hook, OpenOptions, Sizes, clean};
 
 fn filters(device: &str, direction: &str) -> String {
@@ -28,7 +28,7 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
     assert_eq!(
         first.attach_tc(ifindex, Direction::Ingress).unwrap(),
         expected[0],
-        "once is enough"
+        "a second attachment has no effect"
     );
     let before = first.attachments().unwrap();
     assert_eq!(before.len(), 2);
@@ -39,7 +39,7 @@ fn attach_both(clsact: bool, expected: [Hook; 2]) {
     let bigger = OpenOptions {
         sizes: Sizes {
             dests: 128,
-            ..small()
+            ..small_sizes()
         },
         ..options.clone()
     };

@@ -1,7 +1,7 @@
-//! The stack of every call chain fits within the limits of the oldest supported kernel (Linux 6.1,
+//! Tests that the stack of every call chain fits the limits of the oldest supported kernel (Linux 6.1,
 //! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop
 //! counted like calls, fewer than eight frames, and less than 256 bytes above a function that may make a tail call.
-//! Newer kernels round up to 16 only, so loading a program there does not test this.
+//! Newer kernels round up to only 16, so loading a program on them does not test this.
 
 #[path = "support/elf.rs"]
 mod elf;
@@ -15,7 +15,7 @@ const STACK_ABOVE_TAIL_CALL: usize = 256;
 const FRAMES_MAX: usize = 8;
 const FRAME_UNIT: usize = 32;
 
-const INSTRUCTION: usize = 8;
+const INSTRUCTION_BYTES: usize = 8;
 const OPCODE_CALL: u8 = 0x85;
 const OPCODE_LOAD_IMM64: u8 = 0x18;
 const OPCODE_MOVE: u8 = 0xbf;
@@ -49,7 +49,7 @@ struct Instruction {
 }
 
 fn instructions(code: &[u8]) -> Vec<Instruction> {
-    code.chunks_exact(INSTRUCTION)
+    code.chunks_exact(INSTRUCTION_BYTES)
         .map(|at| Instruction {
             opcode: at[0],
             to: at[1] & 0xf,
@@ -79,8 +79,8 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     }
 }
 
-/// Whether the callback whose address is loaded at `at` belongs to a timer, according to the next helper call.
-fn for_timer(code: &[Instruction], at: usize) -> bool {
+/// Returns whether the callback whose address is loaded at `at` is a timer's, according to the next helper call.
+fn is_timer_callback(code: &[Instruction], at: usize) -> bool {
     let helper = code[at..]
         .iter()
         .find(|next| next.opcode == OPCODE_CALL && next.from == 0);
@@ -99,7 +99,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
     };
     let mut depth = 1;
     for (index, now) in code.iter().enumerate() {
-        let offset = symbol.value + index * INSTRUCTION;
+        let offset = symbol.value + index * INSTRUCTION_BYTES;
         depth = depth.max(reach(*now, code.get(index + 1)));
         let named = relocations.get(&offset).map(|symbol| &symbols[*symbol]);
         let bytes = |instructions: i32| isize::try_from(instructions).unwrap() * 8;
@@ -114,7 +114,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
             }
             (OPCODE_LOAD_IMM64, Some(to)) if elf.name(to.section) == ".text" => {
                 let start = to.value + usize::try_from(now.imm).unwrap();
-                let list = if for_timer(&code, index) {
+                let list = if is_timer_callback(&code, index) {
                     &mut found.later
                 } else {
                     &mut found.calls

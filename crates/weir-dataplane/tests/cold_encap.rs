@@ -1,4 +1,4 @@
-//! Checksums of GUE and GRE, and remote checksum offload, for every kind of inner packet.
+//! Tests checksums of GUE and GRE, and remote checksum offload, for every kind of inner packet.
 
 mod support;
 mod world;
@@ -18,7 +18,7 @@ fn open(v6: bool, v6_outside: bool, tunnel: Tunnel, flags: u8) -> Option<World> 
     setup.open()
 }
 
-/// Packets of one flow that use each way of summing: deferred, partial, byte by byte.
+/// Returns packets of one flow that cover each way of computing the checksum: deferred, partial, byte by byte.
 fn packets(world: &World) -> Vec<Vec<u8>> {
     let (client, vip) = (world.net.client, world.net.vip);
     let mut packets: Vec<Vec<u8>> = [0, 1, 2, 3, 31, 1400]
@@ -58,8 +58,8 @@ fn packets(world: &World) -> Vec<Vec<u8>> {
     packets
 }
 
-/// The inner packet is the one that was sent, except for its TTL and the checksum that `checked` leaves to the
-/// receiver.
+/// Asserts that the inner packet is the sent packet, except for its TTL and a checksum that is left to the receiver.
+/// Returns the inner packet.
 fn carried<'a>(out: &'a Out, sent: &[u8]) -> &'a Datagram {
     let inner = out
         .sent()
@@ -130,7 +130,7 @@ fn gue_with_the_remote_checksum() {
 }
 
 #[test]
-fn fragments_and_errors_are_summed_too() {
+fn checksums_of_fragments_and_errors_are_correct() {
     for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
         for v6 in [false, true] {
             let Some(world) = open(v6, true, Tunnel::Gue, flags) else {
@@ -158,7 +158,7 @@ fn fragments_and_errors_are_summed_too() {
 }
 
 #[test]
-fn wrong_inner_checksum_stays_wrong() {
+fn wrong_inner_checksum_is_not_corrected() {
     for flags in [weir_abi::TUNNEL_CSUM, weir_abi::TUNNEL_REMCSUM] {
         let Some(world) = open(false, false, Tunnel::Gue, flags) else {
             return;
@@ -175,7 +175,7 @@ fn wrong_inner_checksum_stays_wrong() {
         assert_eq!(
             out.ip().transport_checksum,
             ChecksumState::Invalid,
-            "nor is it hidden by completing it"
+            "completing the checksum does not hide the error"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Fragments follow their first fragment.
+//! Tests that fragments follow their first fragment.
 
 mod support;
 mod world;
@@ -12,7 +12,7 @@ use world::{
     tcp_packet, udp_packet,
 };
 
-/// Frames of one datagram in three fragments.
+/// Returns the frames of one datagram in three fragments.
 fn parts(packet: &[u8], id: u32) -> Vec<Vec<u8>> {
     let parts = frame().fragments(packet, 600, id).unwrap();
     assert_eq!(parts.len(), 3);
@@ -23,13 +23,13 @@ fn request(world: &World) -> Vec<u8> {
     udp_packet(world.net.client, world.net.vip, CLIENT_PORT, PORT, 1400)
 }
 
-/// The datagram whose fragments the frames contain, without the IP headers.
+/// Returns the datagram whose fragments the frames contain, without the IP headers.
 fn joined(frames: &[world::Out]) -> Vec<u8> {
     frames
         .iter()
         .flat_map(|out| {
             let ip = out.ip();
-            let fragment = ip.fragment.expect("a fragment");
+            let fragment = ip.fragment.expect("the packet is a fragment");
             let header = match &ip.ip {
                 IpHeader::V4(_) => 20,
                 IpHeader::V6(..) => 48,
@@ -40,14 +40,14 @@ fn joined(frames: &[world::Out]) -> Vec<u8> {
         .collect()
 }
 
-/// Whether the checksum of the reassembled UDP datagram is correct for these addresses.
+/// Returns whether the checksum of the reassembled UDP datagram is correct for these addresses.
 fn udp_valid(src: IpAddr, dst: IpAddr, datagram: &[u8]) -> bool {
     let sum = weir_wire::checksum::pseudo_header(src, dst, IpProtocol::UDP, datagram.len());
     sum.bytes(datagram).is_valid()
 }
 
 #[test]
-fn every_part_goes_to_the_server_of_the_first() {
+fn every_fragment_goes_to_the_server_of_the_first() {
     for v6 in [false, true] {
         for forward in [
             Forward::Direct,
@@ -104,7 +104,7 @@ fn every_part_goes_to_the_server_of_the_first() {
 }
 
 #[test]
-fn replies_under_nat_and_snat() {
+fn fragmented_replies_are_translated_under_nat_and_snat() {
     for v6 in [false, true] {
         for snat in [false, true] {
             let setup = Setup::new(v6, Forward::Nat);
@@ -136,7 +136,7 @@ fn replies_under_nat_and_snat() {
 }
 
 #[test]
-fn one_before_its_first_is_dropped() {
+fn fragment_before_the_first_is_dropped() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Direct).open() else {
             return;
@@ -178,7 +178,7 @@ fn expired_fragment_record_is_ignored() {
 }
 
 #[test]
-fn tcp_fragments() {
+fn tcp_fragments_follow_the_first() {
     let Some(world) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
@@ -207,7 +207,7 @@ fn stack_gets_all_fragments_of_a_datagram_it_got_first() {
 }
 
 #[test]
-fn fragments_of_others_are_left_alone() {
+fn foreign_fragments_pass_unchanged() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -233,7 +233,7 @@ fn fragments_of_others_are_left_alone() {
 }
 
 #[test]
-fn removed_server() {
+fn fragments_to_removed_server_follow_the_first() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -284,7 +284,7 @@ fn local_server_gets_all_fragments() {
 }
 
 #[test]
-fn whole_packets_leave_no_note() {
+fn unfragmented_packets_create_no_record() {
     let Some(world) = Setup::new(false, Forward::Nat).open() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! ICMP errors follow the flow of the packet that they quote, and are translated like its packets.
+//! Tests that ICMP errors follow the flow of the quoted packet, and are translated like its packets.
 
 mod support;
 mod world;
@@ -22,7 +22,7 @@ const FORWARDS: [Forward; 4] = [
     Forward::Nat,
 ];
 
-/// A "too big" error about `quoted`, from the router to the sender of the quoted packet.
+/// Returns a "too big" error about `quoted`, from the router to the sender of the quoted packet.
 fn too_big(from: IpAddr, to: IpAddr, mtu: u16, quoted: &[u8]) -> Vec<u8> {
     frame().ip(from, to).ttl(60).too_big(mtu, quoted).build()
 }
@@ -86,7 +86,7 @@ fn error_about_a_reply_reaches_its_server() {
 }
 
 #[test]
-fn error_with_dscp_under_l3dsr() {
+fn error_about_dscp_packet_is_translated_under_l3dsr() {
     for v6 in [false, true] {
         let mut setup = Setup::new(v6, Forward::L3dsr);
         setup.dest.dscp = 5;
@@ -121,7 +121,7 @@ fn eight_bytes_of_the_quoted_header_are_enough() {
 }
 
 #[test]
-fn udp_with_and_without_a_checksum() {
+fn quoted_udp_with_and_without_checksum_is_translated() {
     for v6 in [false, true] {
         for zero in [false, true] {
             let Some(world) = Setup::new(v6, Forward::Nat).open() else {
@@ -160,7 +160,7 @@ fn udp_with_and_without_a_checksum() {
 }
 
 #[test]
-fn snat_is_undone_and_done_inside() {
+fn snat_is_reversed_outside_and_applied_in_the_quote() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).snat().open() else {
             return;
@@ -207,7 +207,7 @@ fn error_about_a_request_reaches_the_client() {
 }
 
 #[test]
-fn the_other_errors() {
+fn other_error_types_are_translated() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -233,7 +233,7 @@ fn the_other_errors() {
 }
 
 #[test]
-fn errors_about_no_flow_go_up_unchanged() {
+fn errors_about_unknown_flows_pass_unchanged() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -260,7 +260,7 @@ fn errors_about_no_flow_go_up_unchanged() {
 }
 
 #[test]
-fn truncated_quote_is_dropped_at_a_vip_only() {
+fn truncated_quote_is_dropped_only_at_a_vip() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -287,7 +287,7 @@ fn truncated_quote_is_dropped_at_a_vip_only() {
 }
 
 #[test]
-fn error_is_never_answered() {
+fn errors_are_never_sent_about_errors() {
     let Some(world) = Setup::new(false, Forward::Nat).open() else {
         return;
     };
@@ -303,7 +303,7 @@ fn error_is_never_answered() {
 }
 
 #[test]
-fn a_wrong_checksum_stays_wrong() {
+fn wrong_checksum_is_not_corrected() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -343,7 +343,7 @@ fn extension_headers_in_the_quote_are_followed() {
     );
 }
 
-/// A tunnel of each kind: its server's row and its packets.
+/// Returns a tunnel of each kind, with its overhead in bytes.
 fn tunnels() -> [(Tunnel, u8, Encapsulation, u32); 5] {
     let gue = |checksum| Encapsulation::Gue {
         sport: 50_000,
@@ -451,9 +451,9 @@ fn flow_without_entry_is_found_by_hash() {
     assert_eq!(out.parsed.ethernet.dst.octets(), SERVER_MAC);
 }
 
-/// `schedule_icmp`: the error is assigned to a server, and the client's later packets go to the same one.
+/// With `schedule_icmp`, the error is assigned to a server, and the client's later packets go to the same server.
 #[test]
-fn error_of_no_flow_creates_one_if_configured() {
+fn error_about_unknown_flow_creates_flow_with_schedule_icmp() {
     for v6 in [false, true] {
         for forward in FORWARDS {
             for asked in [false, true] {
@@ -499,7 +499,7 @@ fn error_of_no_flow_creates_one_if_configured() {
 }
 
 #[test]
-fn error_of_no_flow_and_no_server_is_dropped() {
+fn error_about_unknown_flow_is_dropped_without_server() {
     let mut setup = Setup::new(false, Forward::Direct);
     setup.settings.flags |= SETTINGS_SCHEDULE_ICMP;
     setup.servers = false;

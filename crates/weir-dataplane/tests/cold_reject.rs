@@ -1,4 +1,4 @@
-//! ICMP errors that the director generates, and echo replies.
+//! Tests ICMP errors that the director generates, and echo replies.
 
 mod support;
 mod world;
@@ -67,7 +67,7 @@ fn reply_keeps_vlan_tag() {
 }
 
 #[test]
-fn the_budget_bounds_answers() {
+fn errors_are_limited_by_the_budget() {
     let mut setup = Setup {
         servers: false,
         ..Setup::new(false, Forward::Direct)
@@ -136,7 +136,7 @@ fn no_server_drop_is_silent() {
 }
 
 #[test]
-fn packet_above_tunnel_mtu_is_answered_with_the_mtu() {
+fn packet_above_tunnel_mtu_gets_error_with_the_mtu() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Tunnel).open() else {
             return;
@@ -202,7 +202,7 @@ fn ipv6_packet_too_big_reports_1280_at_least() {
 }
 
 #[test]
-fn expired_ttl_is_answered() {
+fn expired_ttl_gets_time_exceeded() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Nat).open() else {
             return;
@@ -222,7 +222,7 @@ fn expired_ttl_is_answered() {
 }
 
 #[test]
-fn echo_to_a_vip_is_answered_in_place() {
+fn echo_request_to_a_vip_gets_reply() {
     for v6 in [false, true] {
         let Some(world) = Setup::new(v6, Forward::Direct).open() else {
             return;
@@ -248,7 +248,7 @@ fn echo_to_a_vip_is_answered_in_place() {
 }
 
 #[test]
-fn wrong_echo_checksum_stays_wrong() {
+fn wrong_echo_checksum_is_not_corrected() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -279,7 +279,7 @@ fn other_icmp_passes() {
             .build();
         let out = world.send(&piece);
         assert_eq!(out.verdict, XDP_PASS);
-        assert_eq!(out.frame, piece, "a part of a datagram cannot be answered");
+        assert_eq!(out.frame, piece, "a fragment gets no reply");
         let to_snat = frame().ip(net.client, net.snat).echo_request(1, 1).build();
         assert_eq!(world.send(&to_snat).verdict, XDP_PASS);
         assert_eq!(world.count(Reason::PassIcmp), 3);
@@ -293,7 +293,7 @@ fn other_icmp_passes() {
 }
 
 #[test]
-fn without_a_device_that_sends_the_answer_goes_to_tc() {
+fn reply_goes_to_tc_if_xdp_cannot_send() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! The tc programs: packets from XDP that leave by the neighbour table, and replies of a server on the director itself.
+//! Tests the tc programs: packets from XDP that leave by the neighbour table, and replies of a server on the director.
 
 #![allow(unsafe_code, reason = "packet sockets")]
 
@@ -64,7 +64,7 @@ fn reply_of_local_server_has_the_vip_as_source() {
                 assert_eq!(
                     out.ip().ttl(),
                     64,
-                    "the director is no hop for its own packets"
+                    "the TTL of the director's own packets is not decremented"
                 );
             }
             let traffic = world.plane.maps().traffic(1).unwrap();
@@ -149,7 +149,7 @@ fn other_packets_leave_unchanged() {
     assert_eq!(
         reply(&world, &own).frame,
         frame().ip_packet(&own),
-        "off unless some server is local"
+        "disabled unless a server is local"
     );
 }
 
@@ -176,12 +176,12 @@ fn zero_udp_checksum_stays_zero() {
 // ---- ingress
 // -----------------------------------------------------------------------------------------------------------
 
-/// A packet socket on a device. It receives the packets that arrive there and waits two seconds for each.
-struct Tap(OwnedFd);
+/// A packet socket on a device, which receives the packets that arrive there. It waits at most two seconds for each.
+struct PacketSocket(OwnedFd);
 
 const ETH_P_ALL: u16 = 3;
 
-impl Tap {
+impl PacketSocket {
     fn on(ifindex: u32) -> Self {
         // SAFETY: no pointers.
         let fd = unsafe {
@@ -228,7 +228,7 @@ impl Tap {
         assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
     }
 
-    /// The next frame with a TCP packet, in a tunnel or not.
+    /// Receives the next frame with a TCP packet, in a tunnel or not.
     fn tcp(&self) -> weir_wire::Parsed {
         loop {
             let mut buffer = [0u8; 2048];
@@ -241,7 +241,11 @@ impl Tap {
                     0,
                 )
             };
-            assert!(length > 0, "nothing came: {}", io::Error::last_os_error());
+            assert!(
+                length > 0,
+                "no frame received: {}",
+                io::Error::last_os_error()
+            );
             let parsed = Packet::parse(&buffer[..length as usize]);
             if let Ok(parsed) = parsed
                 && parsed
@@ -254,7 +258,7 @@ impl Tap {
     }
 }
 
-/// Sends a SYN into `va` whose server is behind `vc` and has no known link address, and answers the neighbour request.
+/// Sends a SYN to `va`, whose server is behind `vc` and has no known MAC address, and replies to the neighbour request.
 fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Parsed> {
     let world = Setup::new(v6, forward).open()?;
     let net = world.net;
@@ -290,7 +294,7 @@ fn through_tc(v6: bool, forward: Forward, tagged: bool) -> Option<weir_wire::Par
         .unwrap();
     world.plane.attach(inside, XdpChoice::Best).unwrap();
     world.plane.attach_tc(inside, Direction::Ingress).unwrap();
-    let (feed, sink) = (Tap::on(index("vb")), Tap::on(index("vd")));
+    let (feed, sink) = (PacketSocket::on(index("vb")), PacketSocket::on(index("vd")));
     let syn = Packet::ip(net.client, net.vip)
         .tcp(CLIENT_PORT, PORT)
         .flags(TcpFlags::SYN)
@@ -356,7 +360,8 @@ const OTHER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 99];
 const BROADCAST: [u8; 6] = [0xff; 6];
 const TC_REDIRECT: u32 = 7;
 
-/// The verdict of a path over a frame with this destination, and whether it was counted as another host's.
+/// Returns the verdict of a packet path for a frame with this destination, and whether it was counted as another
+/// host's.
 fn verdict_to(world: &World, program: &str, mac: [u8; 6], packet: &[u8]) -> (u32, bool) {
     let before = world.count(Reason::PassOtherHost);
     let mac = Packet::ethernet(MacAddr::new(world::PEER_MAC), MacAddr::new(mac));
@@ -369,7 +374,7 @@ fn list(world: &World, macs: &[[u8; 6]]) {
     world.plane.maps().set_frame_addresses(&addresses).unwrap();
 }
 
-/// A client's first packet.
+/// Returns a client's first packet.
 fn request(world: &World) -> Vec<u8> {
     let packet = Packet::ip(world.net.client, world.net.vip).tcp(CLIENT_PORT, PORT);
     packet.flags(TcpFlags::SYN).build()
@@ -382,14 +387,14 @@ fn xdp_leaves_frames_to_other_hosts_to_the_stack() {
     };
     let request = request(&world);
     let to = |mac| verdict_to(&world, "weir_xdp", mac, &request);
-    // Nothing is known about the device.
+    // No address of the device is listed.
     assert_eq!(to(OTHER_MAC), (XDP_TX, false));
     list(&world, &[world::DIRECTOR_MAC]);
     assert_eq!(to(world::DIRECTOR_MAC), (XDP_TX, false));
     for foreign in [OTHER_MAC, VIRTUAL_MAC, BROADCAST, LOOPBACK.1] {
         assert_eq!(to(foreign), (XDP_PASS, true), "{foreign:02x?}");
     }
-    // The address that a macvlan device has while its virtual router is active.
+    // The address of a macvlan device while its virtual router is active.
     list(&world, &[world::DIRECTOR_MAC, VIRTUAL_MAC]);
     assert_eq!(to(VIRTUAL_MAC), (XDP_TX, false));
     assert_eq!(to(OTHER_MAC), (XDP_PASS, true));
@@ -430,7 +435,7 @@ fn tc_leaves_frames_to_other_hosts_to_the_stack() {
 
 /// Without an entry in the table: while the daemon is not running, or before it has received the kernel's event.
 #[test]
-fn virtual_mac_counts_once_the_host_has_the_vip() {
+fn frames_to_virtual_mac_are_accepted_if_the_host_has_the_vip() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };

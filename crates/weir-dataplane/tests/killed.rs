@@ -1,14 +1,14 @@
-//! A daemon that is killed at any moment leaves a state that the next daemon adopts.
+//! Tests that a daemon that is killed at any moment leaves a state that the next daemon adopts.
 //!
 //! The test runs itself as a child that opens, activates, attaches and cleans up repeatedly. It kills the child and
-//! opens what remains. The moments depend on the clock, so each run covers some of them; none may fail.
+//! opens the remaining state. The moments depend on the clock, so each run covers some of them; none may fail.
 
 mod support;
 
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Sandbox, fill, privileged, small, veth};
+use support::{Sandbox, fill, privileged, small_sizes, veth};
 use weir_dataplane::{Dataplane, OpenOptions, Opened, Sizes, XdpChoice, clean};
 
 const CHILD: &str = "WEIR_TEST_KILLED_CHILD";
@@ -18,7 +18,7 @@ fn options(pin_dir: std::path::PathBuf, round: u32) -> OpenOptions {
     let sizes = Sizes {
         dests: 64 + round % 3,
         flows: 7 * (16 + round % 2),
-        ..small()
+        ..small_sizes()
     };
     OpenOptions {
         sizes,
@@ -26,7 +26,7 @@ fn options(pin_dir: std::path::PathBuf, round: u32) -> OpenOptions {
     }
 }
 
-/// What the child does until it is killed.
+/// Runs in the child process until it is killed.
 #[test]
 fn child() {
     let Some(pin_dir) = std::env::var_os(CHILD) else {
@@ -43,7 +43,7 @@ fn child() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_a_state_that_the_next_one_adopts() {
+fn state_of_killed_daemon_is_adopted() {
     if !privileged() || std::env::var_os(CHILD).is_some() {
         return;
     }
@@ -64,7 +64,7 @@ fn a_killed_daemon_leaves_a_state_that_the_next_one_adopts() {
         assert_eq!(
             child.try_wait().unwrap(),
             None,
-            "the child failed by itself in round {round}"
+            "the child failed before it was killed in round {round}"
         );
         child.kill().unwrap();
         child.wait().unwrap();

@@ -1,8 +1,8 @@
-//! Open, activate, attach, reopen, replace, clean: against the kernel, in namespaces that the test makes.
+//! Tests open, activate, attach, reopen, replace and clean with the kernel, in namespaces of the test.
 
 mod support;
 
-use support::{ACK, SYN, Sandbox, fill, privileged, small, tcp, veth};
+use support::{ACK, SYN, Sandbox, fill, privileged, small_sizes, tcp, veth};
 use weir_abi::Reason;
 use weir_dataplane::{
     Dataplane, Error, Hook, Mode, Opened, Sizes, TestInput, XdpChoice, clean, open_readonly,
@@ -88,7 +88,7 @@ fn pinned_maps_are_adopted_with_their_flows() {
     assert_eq!(
         second.attachments().unwrap(),
         before,
-        "the program is the same one"
+        "the program is not replaced"
     );
     assert_eq!(
         second.attach(ifindex, XdpChoice::Best).unwrap(),
@@ -117,7 +117,7 @@ fn changed_sizes_replace_maps_and_keep_counts_and_rows() {
     let sizes = Sizes {
         dests: 128,
         elements: 8192,
-        ..small()
+        ..small_sizes()
     };
     let bigger = weir_dataplane::OpenOptions {
         sizes,
@@ -141,7 +141,7 @@ fn changed_sizes_replace_maps_and_keep_counts_and_rows() {
     assert_eq!(
         (live.active + live.inactive, live.total),
         (2, 2),
-        "also what came between opening and activation"
+        "including packets between opening and activation"
     );
     assert_eq!(second.maps().traffic(1).unwrap().packets_in, 2);
     send(&second, &tcp(1, 1001, ACK));
@@ -162,7 +162,7 @@ fn pin_of_half_the_size_is_not_adopted() {
         pin_dir: sandbox.pin_dir().with_file_name("other"),
         sizes: Sizes {
             dests: 32,
-            ..small()
+            ..small_sizes()
         },
         ..sandbox.options()
     };
@@ -194,7 +194,7 @@ fn open_without_activation_leaves_nothing() {
         sizes: Sizes {
             dests: 128,
             flows: 7 * 128,
-            ..small()
+            ..small_sizes()
         },
         ..sandbox.options()
     };
@@ -206,7 +206,7 @@ fn open_without_activation_leaves_nothing() {
 }
 
 #[test]
-fn generic_mode_where_the_driver_has_none() {
+fn generic_mode_is_used_without_native_mode() {
     if !privileged() {
         return;
     }
@@ -286,12 +286,12 @@ fn pinned_data_plane_is_read_without_changes() {
     let plane = open_readonly(dataplane.pins()).unwrap();
     assert_eq!(plane.maps.flows.walk().count(), 1);
     assert_eq!(plane.maps.live(1).unwrap().total, 1);
-    assert_eq!(plane.sizes, small());
+    assert_eq!(plane.sizes, small_sizes());
     assert!(matches!(plane.maps.set_extent(1, 0), Err(Error::ReadOnly)));
 }
 
 #[test]
-fn clean_removes_everything_and_says_so() {
+fn clean_removes_everything_and_reports_it() {
     if !privileged() {
         return;
     }
@@ -314,7 +314,7 @@ fn clean_removes_everything_and_says_so() {
 }
 
 #[test]
-fn non_empty_directory_is_not_mounted_over() {
+fn bpffs_is_not_mounted_over_non_empty_directory() {
     if !privileged() {
         return;
     }
@@ -365,7 +365,7 @@ fn test_run_returns_the_sent_frame() {
 }
 
 #[test]
-fn live_frames_count_like_any_others() {
+fn live_frames_are_counted_like_other_frames() {
     if !privileged() {
         return;
     }

@@ -1,16 +1,16 @@
-//! Flows move to a table of another size or layout while packets continue to arrive.
+//! Tests that flows move to a table of another size or layout while packets continue to arrive.
 
 mod support;
 
 use std::collections::BTreeSet;
 
-use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small, tcp, wait_for_flows};
+use support::{ACK, FIN, RST, SYN, Sandbox, fill, privileged, small_sizes, tcp, wait_for_flows};
 use weir_abi::{ABI_FLOW_LAYOUT, Bucket2, FLOW_AWAY, Reason};
 use weir_dataplane::migrate::Migrated;
 use weir_dataplane::{Dataplane, Error, OpenOptions, Opened, Sizes, TestInput, open_readonly};
 
 /// The previous layout.
-const BEFORE: u32 = ABI_FLOW_LAYOUT - 1;
+const PREVIOUS_LAYOUT: u32 = ABI_FLOW_LAYOUT - 1;
 
 /// Layout and buckets of a flow table.
 type Table = (u32, u32);
@@ -19,7 +19,7 @@ fn options(sandbox: &Sandbox, (flow_layout, buckets): Table) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             flows: 7 * buckets,
-            ..small()
+            ..small_sizes()
         },
         flow_layout,
         ..sandbox.options()
@@ -32,8 +32,8 @@ fn send(dataplane: &Dataplane, port: u16, flags: u8) {
         .unwrap();
 }
 
-/// Packets whose flow was not found.
-fn strangers(dataplane: &Dataplane) -> u64 {
+/// Returns the number of packets whose flow was not found.
+fn unmatched_packets(dataplane: &Dataplane) -> u64 {
     dataplane.maps().reasons().unwrap()[Reason::PassNoFlow.number() as usize]
 }
 
@@ -52,18 +52,18 @@ fn migrate(from: Table, to: Table) {
     fill(&old);
     old.activate().unwrap();
     (1000..1060).for_each(|port| send(&old, port, SYN));
-    if from.0 == BEFORE {
-        assert_layout_before(&sandbox, &old, from);
+    if from.0 == PREVIOUS_LAYOUT {
+        assert_previous_layout(&sandbox, &old, from);
     }
 
     let (mut new, opened) = Dataplane::open(&options(&sandbox, to)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
-    // The old programs end flows before the activation; an RST alone does not end a half-open one (ip_vs_proto_tcp.c).
+    // The old programs still end flows before activation; an RST does not end a half-open flow (ip_vs_proto_tcp.c).
     (1010..1020).for_each(|port| send(&old, port, ACK));
     (1010..1020).for_each(|port| send(&old, port, RST));
     wait_for_flows(&old, 50);
     new.activate().unwrap();
-    // Until no old program can run, each side finds the entries that the other creates and changes.
+    // While old programs may still run, both find the entries that the other creates or changes.
     (1060..1065).for_each(|port| send(&new, port, SYN));
     (1060..1065).for_each(|port| send(&old, port, ACK));
     (1065..1070).for_each(|port| send(&old, port, SYN));
@@ -71,15 +71,19 @@ fn migrate(from: Table, to: Table) {
     (1000..1005).for_each(|port| send(&old, port, ACK | FIN));
     (1005..1010).for_each(|port| send(&new, port, ACK | FIN));
     send(&new, 1000, ACK);
-    assert_eq!(new.maps().flows.walk().count(), 0, "all in the old table");
+    assert_eq!(
+        new.maps().flows.walk().count(),
+        0,
+        "all flows are in the old table"
+    );
     assert_eq!(old.maps().flows.walk().count(), 60);
-    assert_eq!(strangers(&new), 0);
+    assert_eq!(unmatched_packets(&new), 0);
     let moved = new.migrate_flows().unwrap();
     assert_eq!(moved, Migrated { moved: 60, lost: 0 });
     assert_eq!(
         new.migrate_flows().unwrap(),
         Migrated::default(),
-        "there is nothing more to move"
+        "no more flows to move"
     );
     let expected: BTreeSet<u16> = (1000..1070)
         .filter(|port| !(1010..1020).contains(port))
@@ -91,7 +95,7 @@ fn migrate(from: Table, to: Table) {
 
     // The programs find every migrated entry and end it, and all counts return to zero.
     expected.iter().for_each(|port| send(&new, *port, ACK));
-    assert_eq!(strangers(&new), 0);
+    assert_eq!(unmatched_packets(&new), 0);
     assert_eq!(ports(&new), expected);
     expected.iter().for_each(|port| send(&new, *port, RST));
     wait_for_flows(&new, 0);
@@ -102,9 +106,9 @@ fn migrate(from: Table, to: Table) {
     }
 }
 
-/// The packets place entries as layout 2 did: the stash is not used, and the home bucket counts the entries in their
-/// second bucket.
-fn assert_layout_before(sandbox: &Sandbox, dataplane: &Dataplane, from: Table) {
+/// Asserts that the programs insert entries as layout 2 does: the stash is not used, and the home bucket counts the
+/// entries in their second bucket.
+fn assert_previous_layout(sandbox: &Sandbox, dataplane: &Dataplane, from: Table) {
     let path = table(sandbox, from).join("weir_flows");
     let map = aya::maps::Map::Array(aya::maps::MapData::from_pin(path).unwrap());
     let buckets = aya::maps::Array::<_, [u8; 128]>::try_from(map).unwrap();
@@ -127,7 +131,7 @@ fn table(sandbox: &Sandbox, (layout, buckets): Table) -> std::path::PathBuf {
     sandbox.pin_dir().join(format!("flows-{layout}-{buckets}"))
 }
 
-/// The counts of the server and its pool have these values, and the table agrees.
+/// Asserts the counts of the server and its pool, and that the table agrees.
 fn assert_counts(dataplane: &Dataplane, active: u64, inactive: u64) {
     let is_active = |flow: &weir_dataplane::Flow| flow.meta().flags & weir_abi::FLOW_ACTIVE != 0;
     let (on, off): (Vec<_>, Vec<_>) = dataplane.maps().flows.walk().partition(is_active);
@@ -161,17 +165,17 @@ fn flows_move_to_a_smaller_table() {
 }
 
 #[test]
-fn flows_of_the_layout_before_are_taken_over() {
+fn flows_in_previous_layout_are_migrated() {
     if privileged() {
-        migrate((BEFORE, 64), (ABI_FLOW_LAYOUT, 64));
-        migrate((BEFORE, 16), (ABI_FLOW_LAYOUT, 64));
+        migrate((PREVIOUS_LAYOUT, 64), (ABI_FLOW_LAYOUT, 64));
+        migrate((PREVIOUS_LAYOUT, 16), (ABI_FLOW_LAYOUT, 64));
     }
 }
 
 #[test]
-fn flows_go_back_to_the_layout_before() {
+fn flows_migrate_back_to_previous_layout() {
     if privileged() {
-        migrate((ABI_FLOW_LAYOUT, 64), (BEFORE, 16));
+        migrate((ABI_FLOW_LAYOUT, 64), (PREVIOUS_LAYOUT, 16));
     }
 }
 
@@ -186,11 +190,11 @@ fn interrupted_migration_continues() {
     fill(&old);
     old.activate().unwrap();
     (1000..1030).for_each(|port| send(&old, port, SYN));
-    let (mut died, _) = Dataplane::open(&options(64)).unwrap();
-    died.activate().unwrap();
-    drop(died);
+    let (mut interrupted, _) = Dataplane::open(&options(64)).unwrap();
+    interrupted.activate().unwrap();
+    drop(interrupted);
 
-    // The requested size waits until the previous table is empty.
+    // The requested size is applied only after the previous table is empty.
     let (mut next, opened) = Dataplane::open(&options(32)).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
     assert_eq!(next.maps().flows.buckets(), 64);
@@ -202,7 +206,7 @@ fn interrupted_migration_continues() {
 }
 
 #[test]
-fn flows_above_capacity_are_uncounted_and_hashed() {
+fn flows_beyond_capacity_are_dropped_and_reach_server_by_hash() {
     if !privileged() {
         return;
     }
@@ -218,7 +222,11 @@ fn flows_above_capacity_are_uncounted_and_hashed() {
     assert_eq!((moved.moved, moved.lost), (14, 46));
     assert_counts(&new, 14, 0);
     (1000..1060).for_each(|port| send(&new, port, ACK));
-    assert_eq!(strangers(&new), 0, "the others find the server by hash");
+    assert_eq!(
+        unmatched_packets(&new),
+        0,
+        "flows without an entry still reach the server by hash"
+    );
     assert_counts(&new, 14, 0);
 }
 
@@ -228,13 +236,13 @@ fn resize_begun_by_previous_release_is_finished_first() {
         return;
     }
     let sandbox = Sandbox::new();
-    let (mut old, _) = Dataplane::open(&options(&sandbox, (BEFORE, 16))).unwrap();
+    let (mut old, _) = Dataplane::open(&options(&sandbox, (PREVIOUS_LAYOUT, 16))).unwrap();
     fill(&old);
     old.activate().unwrap();
     (1000..1030).for_each(|port| send(&old, port, SYN));
-    let (mut died, _) = Dataplane::open(&options(&sandbox, (BEFORE, 64))).unwrap();
-    died.activate().unwrap();
-    drop(died);
+    let (mut interrupted, _) = Dataplane::open(&options(&sandbox, (PREVIOUS_LAYOUT, 64))).unwrap();
+    interrupted.activate().unwrap();
+    drop(interrupted);
 
     let (mut next, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
@@ -243,7 +251,10 @@ fn resize_begun_by_previous_release_is_finished_first() {
         next.migrate_flows().unwrap(),
         Migrated { moved: 30, lost: 0 }
     );
-    assert!(table(&sandbox, (BEFORE, 64)).exists(), "never three tables");
+    assert!(
+        table(&sandbox, (PREVIOUS_LAYOUT, 64)).exists(),
+        "there are never three tables"
+    );
     drop(next);
     let (mut last, opened) = Dataplane::open(&options(&sandbox, (ABI_FLOW_LAYOUT, 64))).unwrap();
     assert_eq!(opened, Opened::FlowsMigrating);
@@ -253,16 +264,16 @@ fn resize_begun_by_previous_release_is_finished_first() {
         Migrated { moved: 30, lost: 0 }
     );
     assert_eq!(ports(&last), (1000..1030).collect());
-    assert!(!table(&sandbox, (BEFORE, 64)).exists());
+    assert!(!table(&sandbox, (PREVIOUS_LAYOUT, 64)).exists());
     assert_counts(&last, 30, 0);
 }
 
 /// Writes one word of the pinned record, as a future release would have written it.
 fn forge(sandbox: &Sandbox, offset: usize, word: u32) {
-    const LENGTH: usize = 328;
+    const RECORD_BYTES: usize = 328;
     let data = aya::maps::MapData::from_pin(sandbox.pin_dir().join("layout")).unwrap();
     let map = aya::maps::Map::Array(data);
-    let mut record = aya::maps::Array::<_, [u8; LENGTH]>::try_from(map).unwrap();
+    let mut record = aya::maps::Array::<_, [u8; RECORD_BYTES]>::try_from(map).unwrap();
     let mut bytes = record.get(&0, 0).unwrap();
     bytes[offset..offset + 4].copy_from_slice(&word.to_ne_bytes());
     record.set(0, bytes, 0).unwrap();
@@ -288,14 +299,14 @@ fn newer_layout_is_rejected_without_packet_loss() {
     };
     let newer = format!("has flow layout {}", ABI_FLOW_LAYOUT + 1);
     assert!(error.to_string().contains(&newer), "{error}");
-    let looked = open_readonly(old.pins()).map(|plane| plane.sizes);
+    let readonly = open_readonly(old.pins()).map(|plane| plane.sizes);
     assert!(
-        matches!(looked, Err(Error::FlowLayout { .. })),
-        "{looked:?}"
+        matches!(readonly, Err(Error::FlowLayout { .. })),
+        "{readonly:?}"
     );
-    assert_eq!(old.pins().list().unwrap(), before, "nothing was touched");
+    assert_eq!(old.pins().list().unwrap(), before, "the pins are unchanged");
     (1000..1010).for_each(|port| send(&old, port, ACK));
-    assert_eq!(strangers(&old), 0);
+    assert_eq!(unmatched_packets(&old), 0);
     assert_counts(&old, 10, 0);
 
     forge(&sandbox, flow_layout, ABI_FLOW_LAYOUT);

@@ -1,10 +1,10 @@
-//! Maps that another build pinned, one of them with another shape: the others keep their contents.
+//! Tests maps that another build pinned: if one has another type, the others keep their contents.
 
 mod support;
 
 use std::os::fd::AsFd;
 
-use support::{SYN, Sandbox, fill, privileged, small, tcp, veth};
+use support::{SYN, Sandbox, fill, privileged, small_sizes, tcp, veth};
 use weir_dataplane::{
     Dataplane, Error, Mode, OpenOptions, Opened, Sizes, TestInput, XdpChoice, attach_xdp,
     open_readonly, pinned_sizes,
@@ -16,7 +16,7 @@ fn send(dataplane: &Dataplane, port: u16) {
     dataplane.test_run("weir_xdp", &input).unwrap();
 }
 
-/// A data plane whose programs have received packets.
+/// Opens a data plane and sends packets to its programs.
 fn running(sandbox: &Sandbox) -> Dataplane {
     let (mut first, _) = Dataplane::open(&sandbox.options()).unwrap();
     fill(&first);
@@ -26,19 +26,19 @@ fn running(sandbox: &Sandbox) -> Dataplane {
     first
 }
 
-/// Sizes for which new maps are created.
+/// Returns options with sizes that require new maps.
 fn bigger(sandbox: &Sandbox) -> OpenOptions {
     OpenOptions {
         sizes: Sizes {
             dests: 128,
             elements: 8192,
-            ..small()
+            ..small_sizes()
         },
         ..sandbox.options()
     }
 }
 
-/// Replaces the pinned address filter by one of another size, as another build would have made it.
+/// Replaces the pinned address filter with a map of another size, as another build would have created it.
 fn put_other_filter(sandbox: &Sandbox) {
     let pin = sandbox.pin_dir().join("state-1/weir_filters");
     std::fs::remove_file(&pin).unwrap();
@@ -48,7 +48,7 @@ fn put_other_filter(sandbox: &Sandbox) {
         .args(["type", "array", "key", "4", "value", "16384"])
         .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
         .output()
-        .expect("bpftool runs");
+        .expect("run bpftool");
     assert!(made.status.success(), "{made:?}");
 }
 
@@ -65,7 +65,7 @@ fn map_of_another_build_keeps_counts_of_others() {
         open_readonly(first.pins()),
         Err(Error::MapMismatch { .. })
     ));
-    assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small()));
+    assert_eq!(pinned_sizes(first.pins()).unwrap(), Some(small_sizes()));
 
     let (mut second, opened) = Dataplane::open(&bigger(&sandbox)).unwrap();
     assert_eq!(opened, Opened::Replaced);
@@ -77,16 +77,19 @@ fn map_of_another_build_keeps_counts_of_others() {
     assert_eq!(second.maps().services.get(1).unwrap().generation, 1);
 }
 
-/// A build that finds maps of another shape may start with all counts at zero.
+/// A build that finds maps of another type may start with all counts at zero.
 #[test]
-fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
+fn counts_are_transferred_to_a_build_that_could_not_copy_them() {
     if !privileged() {
         return;
     }
     let sandbox = Sandbox::new();
     let first = running(&sandbox);
     (1000..1010).for_each(|port| send(&first, port));
-    assert!(!first.transfer_counts().unwrap(), "it is the current one");
+    assert!(
+        !first.transfer_counts().unwrap(),
+        "this data plane is the current one"
+    );
     for map in ["weir_live", "weir_traffic"] {
         std::fs::remove_file(sandbox.pin_dir().join("state-1").join(map)).unwrap();
     }
@@ -108,9 +111,9 @@ fn counts_are_left_to_a_build_that_could_not_carry_them_over() {
     assert_eq!(counts(&second), (11, 11, 11, 11));
 }
 
-/// A build that does not know the tc path attaches XDP next to it and keeps it attached.
+/// A build without the packet path at tc attaches XDP, and leaves the tc program attached.
 #[test]
-fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
+fn tc_path_is_detached_if_another_build_took_over_with_xdp() {
     if !privileged() {
         return;
     }
@@ -122,7 +125,7 @@ fn the_path_at_tc_ends_where_another_build_took_over_with_xdp() {
     assert_eq!(
         first.detach_tc().unwrap(),
         0,
-        "the path has no other place there"
+        "the packet path is attached only once"
     );
     let pin = sandbox.pin_dir().join("prog-1/weir_xdp");
     let program = aya::programs::ProgramInfo::from_pin(pin).unwrap();

@@ -1,4 +1,4 @@
-//! Flows from a peer: inserted, updated, refused, with exact counts, through the kernel's verifier.
+//! Tests that flows from a peer are inserted, updated or rejected, with exact counts, in the kernel.
 
 mod support;
 mod world;
@@ -52,7 +52,7 @@ fn inserted_flow_continues_without_syn() {
                 return;
             };
             let n = world.net;
-            // Another flow, whose packets show the path to the client.
+            // Packets of another flow determine the next hop to the client.
             world
                 .send(&tcp(n.client, n.vip, CLIENT_PORT + 9, PORT, TcpFlags::SYN))
                 .sent();
@@ -95,7 +95,7 @@ fn state_change_updates_counts_and_same_record_changes_nothing() {
 }
 
 #[test]
-fn flow_of_another_server_generation_is_refused() {
+fn flow_of_another_server_generation_is_rejected() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
@@ -131,7 +131,7 @@ fn snat_flow_needs_its_tuple_and_keeps_it() {
         ..flow
     };
     assert_eq!(insert(&world, other).result, SYNC_CONFLICT);
-    assert_eq!(counts(&world), (1, 0), "the refused flow is not counted");
+    assert_eq!(counts(&world), (1, 0), "the rejected flow is not counted");
 }
 
 #[test]
@@ -160,35 +160,35 @@ fn template_is_inserted_and_its_timeout_updated() {
 }
 
 #[test]
-fn only_flows_that_left_syn_recv_are_noted() {
+fn only_flows_that_left_syn_recv_are_recorded() {
     let Some(world) = Setup::new(false, Forward::Direct).open() else {
         return;
     };
     let n = world.net;
     let maps = world.plane.maps();
     let mut positions = maps.sync_positions().unwrap();
-    let mut noted = Vec::new();
+    let mut recorded = Vec::new();
     let packet = |port, flags| tcp(n.client, n.vip, port, PORT, flags);
     world.send(&packet(1000, TcpFlags::SYN)).sent();
     world.send(&packet(1000, TcpFlags::ACK)).sent();
-    assert_eq!(maps.sync_changes(&mut positions, &mut noted).unwrap(), 0);
-    assert!(noted.is_empty(), "without [sync]");
+    assert_eq!(maps.sync_changes(&mut positions, &mut recorded).unwrap(), 0);
+    assert!(recorded.is_empty(), "without [sync]");
     maps.set_sync(true).unwrap();
     for port in 2000..2100 {
         world.send(&packet(port, TcpFlags::SYN)).sent();
     }
-    maps.sync_changes(&mut positions, &mut noted).unwrap();
-    assert!(noted.is_empty(), "a SYN flood");
+    maps.sync_changes(&mut positions, &mut recorded).unwrap();
+    assert!(recorded.is_empty(), "not for a SYN flood");
     for _ in 0..5 {
         world.send(&packet(2000, TcpFlags::ACK)).sent();
     }
-    maps.sync_changes(&mut positions, &mut noted).unwrap();
-    assert_eq!(noted.len(), 1, "established once");
-    let flow = maps.flows.at(noted[0]).unwrap();
+    maps.sync_changes(&mut positions, &mut recorded).unwrap();
+    assert_eq!(recorded.len(), 1, "established once");
+    let flow = maps.flows.at(recorded[0]).unwrap();
     assert_eq!(flow.cold.sport, Be16::from(2000));
     world
         .send(&packet(2000, TcpFlags::FIN | TcpFlags::ACK))
         .sent();
-    maps.sync_changes(&mut positions, &mut noted).unwrap();
-    assert_eq!(noted.len(), 2, "state change");
+    maps.sync_changes(&mut positions, &mut recorded).unwrap();
+    assert_eq!(recorded.len(), 2, "state change");
 }

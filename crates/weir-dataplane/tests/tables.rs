@@ -1,4 +1,4 @@
-//! The typed maps with the kernel: batches, walks, mapped elements, hops, settings.
+//! Tests the typed maps with the kernel: batches, walks, mapped elements, hops, settings.
 
 mod support;
 
@@ -71,7 +71,7 @@ fn full_table_returns_an_error() {
 }
 
 #[test]
-fn rows_are_read_back_as_written() {
+fn rows_are_read_as_written() {
     if !privileged() {
         return;
     }

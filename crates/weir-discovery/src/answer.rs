@@ -1,6 +1,7 @@
 //! Builds DNS queries and parses responses (RFC 1035, RFC 3596, RFC 2782).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -72,7 +73,7 @@ pub(crate) fn parse_response(
         return is_truncated(message, id).then_some(Ok(None));
     };
     let question = packet.questions.first()?;
-    let same_name = question.qname.to_string().eq_ignore_ascii_case(name);
+    let same_name = text_of(&question.qname).eq_ignore_ascii_case(name);
     if packet.id() != id
         || !packet.has_flags(PacketFlag::RESPONSE)
         || !same_name
@@ -125,7 +126,7 @@ fn records(packet: &Packet<'_>) -> Records {
                 priority: target.priority,
                 weight: target.weight,
                 port: target.port,
-                name: target.target.to_string(),
+                name: text_of(&target.target),
             }),
             other => records.addresses.extend(address(other)),
         }
@@ -134,14 +135,32 @@ fn records(packet: &Packet<'_>) -> Records {
         if let Some(address) = address(&record.rdata) {
             let ttl = Duration::from_secs(record.ttl.into());
             records.ttl = records.ttl.into_iter().chain([ttl]).min();
-            let addresses = records
-                .additional
-                .entry(record.name.to_string())
-                .or_default();
+            let addresses = records.additional.entry(text_of(&record.name)).or_default();
             addresses.push(address);
         }
     }
     records
+}
+
+/// Returns a name of a response for messages and queries: bytes without a visible character are escaped as in a zone file (RFC
+/// 1035 section 5.1), because the writer of a zone must not control terminals.
+fn text_of(name: &Name<'_>) -> String {
+    let mut text = String::new();
+    for (at, label) in name.get_labels().iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        for byte in label.as_ref() {
+            match byte {
+                b'.' | b'\\' => text.extend(['\\', char::from(*byte)]),
+                byte if byte.is_ascii_graphic() => text.push(char::from(*byte)),
+                byte => {
+                    let _ = write!(text, "\\{byte:03}");
+                }
+            }
+        }
+    }
+    text
 }
 
 /// Returns the address in an A or AAAA record.
@@ -217,6 +236,37 @@ mod tests {
             records.additional[&records.services[0].name],
             [IpAddr::from([10, 0, 0, 5])]
         );
+    }
+
+    #[test]
+    fn names_of_targets_have_no_control_characters() {
+        let target = Name::new_unchecked("\u{1b}]0;x\u{7}\u{9b}\r\nok.example");
+        let message = reply(|packet| {
+            let data = SRV {
+                priority: 1,
+                weight: 1,
+                port: 80,
+                target: target.clone(),
+            };
+            packet.answers.push(record(NAME, 30, RData::SRV(data)));
+            let address = u32::from(Ipv4Addr::new(10, 0, 0, 5));
+            let data = RData::A(A { address });
+            let additional = ResourceRecord::new(target.clone(), CLASS::IN, 20, data);
+            packet.additional_records.push(additional);
+        });
+        let records = parse_response(&message, NAME, TYPE::SRV, 7)
+            .expect("a response to the query")
+            .expect("no error")
+            .expect("not truncated");
+        let name = &records.services[0].name;
+        assert_eq!(name, "\\027]0;x\\007\\194\\155\\013\\010ok.example");
+        assert!(records.additional.contains_key(name));
+        // A query with this text is for the same name.
+        let mut message = build_query(name, TYPE::A, 7).expect("a query");
+        message[2] |= 0x80;
+        let label = b"\x1b]0;x\x07\xc2\x9b\r\nok\x07example\0";
+        assert!(message.windows(label.len()).any(|it| it == label));
+        assert!(parse_response(&message, name, TYPE::A, 7).is_some());
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Who may edit the services of ipvsadm: root, and members of `socket_group` if its mode lets them use the socket.
+//! Decides who may edit ipvsadm's services: root, and members of `socket_group` if `socket_mode` permits it.
 //!
-//! The daemon passes the client's socket, and the kernel reports who connected it (SO_PEERCRED). A daemon with foreign
-//! code could pass a socket of its own, so its own account is refused, whatever groups it has. For a socket that it
-//! connected itself, the kernel names the process that listens, which may be root (`/run/systemd/journal/stdout`, a
-//! system bus). So the socket must be one that the API's socket accepted: it has the name of the API's socket, and its
-//! peer has no name.
+//! The daemon passes the client's socket, and the kernel reports who connected it (SO_PEERCRED). A compromised daemon
+//! could pass a socket of its own, so the daemon's account is rejected, whatever groups it has. For a socket that the
+//! daemon connected itself, the kernel reports the listening process, which may be root's
+//! (`/run/systemd/journal/stdout`, a system bus). Therefore the socket must have been accepted by the API's socket: it
+//! has the name of the API's socket, and its peer has no name.
 
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
@@ -21,17 +21,17 @@ use weir_sys::names;
 /// The names with which the API's socket is bound; a later rename does not change them.
 const API_SOCKETS: [&str; 2] = ["weir.sock.new", "weir.sock"];
 
-/// Checks the client at the other end of a socket; returns its user. `runtime_dir` is the directory of the API's
-/// socket.
+/// Checks the client at the other end of a socket. Returns the client's user ID. `runtime_dir` is the directory of the
+/// API's socket.
 ///
 /// # Errors
-/// It is not permitted, in words.
+/// Returns a message if the client may not edit services.
 pub(crate) fn check(
     socket: BorrowedFd<'_>,
     node: &Node,
     runtime_dir: &Path,
 ) -> Result<u32, String> {
-    let failed = |error: &dyn std::fmt::Display| format!("the client is not known: {error}");
+    let failed = |error: &dyn std::fmt::Display| format!("failed to identify the client: {error}");
     if socket_domain(socket).map_err(|error| failed(&error))? != AddressFamily::UNIX {
         return Err("only clients of the unix socket may edit the services of ipvsadm".to_owned());
     }
@@ -58,15 +58,15 @@ pub(crate) fn check(
     ))
 }
 
-/// Whether the API's socket accepted it. A process without a right over the directory cannot give this name to a
-/// socket whose peer is another process.
+/// Returns whether the socket was accepted by the API's socket. A process without write permission for the directory
+/// cannot give this name to a socket whose peer is another process.
 fn is_accepted(socket: BorrowedFd<'_>, runtime_dir: &Path) -> io::Result<bool> {
     if socket_type(socket)? != SocketType::STREAM {
         return Ok(false);
     }
     let socket = UnixStream::from(socket.try_clone_to_owned()?);
-    let (own, peer) = (socket.local_addr()?, socket.peer_addr()?);
-    let Some(path) = own.as_pathname().filter(|_| peer.is_unnamed()) else {
+    let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
+    let Some(path) = local.as_pathname().filter(|_| peer.is_unnamed()) else {
         return Ok(false);
     };
     let has_name = path
@@ -102,7 +102,7 @@ mod tests {
             Self(path)
         }
 
-        /// A connection to a socket: the client's end and the accepted one.
+        /// Connects to a new socket. Returns the client's end and the accepted end.
         fn connected(&self, name: &str) -> (UnixStream, UnixStream) {
             let path = self.0.join(name);
             let listener = UnixListener::bind(&path).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn user_is_the_kernels_and_other_sockets_are_refused() {
+    fn caller_is_identified_by_kernel_and_other_sockets_are_rejected() {
         let directory = Directory::new("user");
         let (_client, accepted) = directory.connected("weir.sock.new");
         let own = rustix::process::geteuid().as_raw();
@@ -139,22 +139,22 @@ mod tests {
     }
 
     #[test]
-    fn socket_that_the_daemon_connected_itself_is_refused() {
+    fn socket_connected_by_daemon_is_rejected() {
         let directory = Directory::new("connected");
-        let refused = |socket: &dyn AsFd| {
+        let assert_rejected = |socket: &dyn AsFd| {
             let error = check(socket.as_fd(), &Node::default(), &directory.0).unwrap_err();
             assert!(error.contains("does not belong to a client"), "{error}");
         };
-        // The peer of these is this process, as that of a socket of journald would be root.
-        let (one, _other) = UnixStream::pair().unwrap();
-        refused(&one);
+        // The peer of these sockets is this process, as the peer of journald's socket would be root.
+        let (end, _other_end) = UnixStream::pair().unwrap();
+        assert_rejected(&end);
         let (client, accepted) = directory.connected("other/weir.sock");
-        refused(&client);
-        refused(&accepted);
+        assert_rejected(&client);
+        assert_rejected(&accepted);
         let (client, accepted) = directory.connected("vrrp.sock");
-        refused(&client);
-        refused(&accepted);
-        // A client that gave the name of the API's socket to its own one.
+        assert_rejected(&client);
+        assert_rejected(&accepted);
+        // A client that gave the name of the API's socket to its own socket.
         let other = directory.0.join("listener");
         let _listener = UnixListener::bind(&other).unwrap();
         let named = |kind: SocketType, name: &str| -> OwnedFd {
@@ -165,11 +165,11 @@ mod tests {
         };
         let client = named(SocketType::STREAM, "weir.sock");
         connect(&client, &SocketAddrUnix::new(&other).unwrap()).unwrap();
-        refused(&client);
-        // A channel that root made: one of its ends gets the name afterwards.
+        assert_rejected(&client);
+        // A channel that root created: one of its ends gets the name afterwards.
         let (mine, _theirs) = weir_sys::Channel::pair().unwrap();
         let path = directory.0.join("weir.sock.new");
         bind(&mine, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        refused(&mine);
+        assert_rejected(&mine);
     }
 }

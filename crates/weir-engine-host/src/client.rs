@@ -1,4 +1,4 @@
-//! The daemon's side of the channel.
+//! Sends the daemon's requests to the engine process and receives the replies.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -10,9 +10,9 @@ use weir_sys::Channel;
 
 use crate::message::{self, Reply, Request, UNREQUESTED};
 
-/// How long reading may take.
+/// Maximum time for a request that only reads.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a change may take: programs are verified, neighbours resolved.
+/// Maximum time for a change: programs are verified, neighbours resolved.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a request has no result.
@@ -21,13 +21,13 @@ pub enum Failure {
     /// The process died; the keeper starts it again.
     #[error("the privileged process of layer 4 has ended; it is being restarted")]
     Lost,
-    /// The process does not answer.
+    /// The process does not respond in time.
     #[error("the privileged process of layer 4 does not respond")]
     Silent,
     /// The engine's error.
     #[error("{0}")]
     Engine(String),
-    /// Only root can permit it.
+    /// The policy does not permit the request.
     #[error("{0}")]
     Refused(String),
 }
@@ -36,9 +36,9 @@ pub enum Failure {
 struct Shared {
     channel: Channel,
     numbers: AtomicU64,
-    /// Requests without an answer.
+    /// Requests without a reply.
     pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
-    /// A process has started since the engine was opened.
+    /// Whether another process has started since the engine was opened.
     lost: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ pub struct EngineClient {
 }
 
 impl EngineClient {
-    /// A client of the process at the other end of the channel, which may be started later. Starts a thread.
+    /// Creates a client of the process at the other end of the channel, which may be started later. Starts a thread.
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
@@ -62,12 +62,12 @@ impl EngineClient {
         Self { shared }
     }
 
-    /// Whether another process serves the channel than the one that opened the engine.
+    /// Returns whether another process serves the channel than the one that opened the engine.
     pub fn is_lost(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Sends a request without waiting for its answer.
+    /// Sends a request without waiting for the reply.
     pub fn order(&self, request: &Request) {
         let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
         if !self.is_lost()
@@ -77,7 +77,7 @@ impl EngineClient {
         }
     }
 
-    /// Sends a request with files and waits for its answer.
+    /// Sends a request with files and waits for the reply.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -85,7 +85,7 @@ impl EngineClient {
         self.begin(request, files)?.wait()
     }
 
-    /// Sends a request with files. The answer can be left unread.
+    /// Sends a request with files. The reply can be left unread.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -100,13 +100,13 @@ impl EngineClient {
             Request::Read(_) | Request::IsCurrent => READ_TIMEOUT,
             _ => CHANGE_TIMEOUT,
         };
-        let (sender, answer) = mpsc::channel();
+        let (sender, reply_receiver) = mpsc::channel();
         let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
         shared.lock().insert(number, sender);
         let pending = Pending {
             shared: Arc::clone(shared),
             number,
-            answer,
+            reply_receiver,
             limit,
         };
         message::send(&shared.channel, number, request, files)
@@ -120,24 +120,24 @@ impl EngineClient {
 pub struct Pending {
     shared: Arc<Shared>,
     number: u64,
-    answer: mpsc::Receiver<Reply>,
+    reply_receiver: mpsc::Receiver<Reply>,
     limit: Duration,
 }
 
 impl Pending {
-    /// Waits for the answer.
+    /// Waits for the reply.
     ///
     /// # Errors
     /// See [`Failure`].
     pub fn wait(self) -> Result<Reply, Failure> {
         let mut parts = Vec::new();
-        let answer = loop {
-            match self.answer.recv_timeout(self.limit) {
+        let reply = loop {
+            match self.reply_receiver.recv_timeout(self.limit) {
                 Ok(Reply::Services(part)) => parts.push(part),
-                answer => break answer,
+                reply => break reply,
             }
         };
-        match answer {
+        match reply {
             Ok(Reply::Snapshot(mut snapshot)) => {
                 parts.push(std::mem::take(&mut snapshot.services));
                 snapshot.services = parts.into_iter().flatten().collect();
@@ -167,7 +167,7 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives answers until the keeper has ended.
+    /// Receives replies until the keeper has ended.
     fn receive(&self) {
         let mut is_first = true;
         while let Ok(Some(received)) = self.channel.receive() {
@@ -247,7 +247,7 @@ mod tests {
         });
         let request = || client.request(&Request::Read(Query::Snapshot), &[]);
         let Reply::Snapshot(snapshot) = request().unwrap() else {
-            panic!("another answer");
+            panic!("wrong reply");
         };
         let names: Vec<&str> = snapshot
             .services
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(
             request().unwrap_err(),
             Failure::Lost,
-            "it died between two parts"
+            "the process died between two parts"
         );
         drop(host.join().unwrap());
     }
@@ -269,17 +269,17 @@ mod tests {
         let client = EngineClient::new(mine);
         let host = std::thread::spawn(move || {
             let next = || message::open::<Request>(theirs.receive().unwrap().unwrap()).unwrap();
-            let answer =
+            let send_reply =
                 |number, reply: &Reply| message::send(&theirs, number, reply, &[]).unwrap();
-            answer(UNREQUESTED, &Reply::Started);
+            send_reply(UNREQUESTED, &Reply::Started);
             let (number, _, _) = next();
-            answer(number, &Reply::Current(true));
-            // It dies with a request, and another one starts.
+            send_reply(number, &Reply::Current(true));
+            // The process dies with a request, and another process starts.
             drop(next());
-            answer(UNREQUESTED, &Reply::Started);
+            send_reply(UNREQUESTED, &Reply::Started);
             let (number, request, _) = next();
             assert!(matches!(request, Request::Begin { .. }));
-            answer(number, &Reply::Done);
+            send_reply(number, &Reply::Done);
         });
         let request = |request: &Request| client.request(request, &[]);
         assert!(matches!(
@@ -293,7 +293,7 @@ mod tests {
         );
         assert!(client.is_lost());
         let reads = request(&Request::Read(Query::Facts));
-        assert_eq!(reads.unwrap_err(), Failure::Lost, "it is not sent");
+        assert_eq!(reads.unwrap_err(), Failure::Lost, "the request is not sent");
         let begin = Request::Begin { added: Vec::new() };
         assert!(matches!(request(&begin), Ok(Reply::Done)));
         host.join().unwrap();

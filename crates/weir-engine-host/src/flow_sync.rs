@@ -1,8 +1,8 @@
-//! Flow synchronization: the socket, the sessions with the peers, and the engine's flow table.
+//! Synchronizes flows: connects the socket, the sessions with the peers, and the engine's flow table.
 //!
-//! Runs every few milliseconds in the process that has the engine: each flow would otherwise cross a channel. A
-//! datagram is read only after its seal has been checked with the key of root's file. What is sent is limited, so that
-//! a full table does not delay requests.
+//! Runs every few milliseconds in the engine's process: otherwise each flow would cross a channel. A datagram is parsed
+//! only after it has been authenticated with the key from root's file. The number of datagrams per step is limited, so
+//! that a full table does not delay requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -17,20 +17,20 @@ use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
 use crate::message::{SyncPeerStatus, SyncStatus};
 
-/// Pause between two steps while a peer answers, and otherwise.
-const BUSY: Duration = Duration::from_millis(5);
-const IDLE: Duration = Duration::from_millis(50);
-/// Pause without `[sync]`.
-const OFF: Duration = Duration::from_secs(1);
-/// Pause after the socket could not be opened.
-const RETRY: Duration = Duration::from_secs(1);
-/// Datagrams received, and sent to one peer, in one step.
+/// Pause between two steps while a peer responds, and otherwise.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+const IDLE_PAUSE: Duration = Duration::from_millis(50);
+/// Pause if `[sync]` is not configured.
+const OFF_PAUSE: Duration = Duration::from_secs(1);
+/// Pause after an error, such as a failure to open the socket.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum number of datagrams received, and sent to one peer, in one step.
 const RECEIVE_MAX: usize = 1024;
 const SEND_MAX: usize = 128;
-/// Holds the datagrams of a long step of the daemon, such as a reload.
-const RECEIVE_BUFFER: usize = 8 << 20;
+/// Receive buffer in bytes: large enough for the datagrams that arrive during a long step, such as a reload.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// `[sync]` while it is configured.
+/// The state of `[sync]` while it is configured.
 #[derive(Debug)]
 struct Running {
     config: FlowSync,
@@ -39,8 +39,8 @@ struct Running {
     /// Why there is no socket.
     error: Option<String>,
     sessions: Vec<(SocketAddr, Session)>,
-    /// Datagrams from unknown addresses.
-    strangers: u64,
+    /// Number of datagrams from unknown addresses.
+    unknown_senders: u64,
     sending: bool,
     receiving: bool,
     counts: SyncCounts,
@@ -51,7 +51,7 @@ struct Running {
 pub struct FlowSynchronizer {
     since: Instant,
     running: Option<Running>,
-    /// When flows that a change of tables has moved were last found.
+    /// When flows that a change to tables has moved were last found.
     moved: Duration,
     records: Vec<Record>,
     entries: Vec<u32>,
@@ -86,7 +86,9 @@ impl Running {
     fn new(config: &FlowSync, now: Duration) -> Option<Self> {
         let mut seed = Seed::default();
         if aws_lc_rs::rand::fill(&mut seed).is_err() {
-            tracing::error!("no random numbers: flows are not synchronized");
+            tracing::error!(
+                "flows are not synchronized: the system's random number generator failed"
+            );
             return None;
         }
         let key = Key::new(config.key.expose());
@@ -99,7 +101,7 @@ impl Running {
             sessions: sessions
                 .map(|(number, peer)| (*peer, Session::new(&key, seed, number, now)))
                 .collect(),
-            strangers: 0,
+            unknown_senders: 0,
             sending: true,
             receiving: true,
             counts: SyncCounts::default(),
@@ -122,7 +124,7 @@ impl Running {
                     tracing::warn!(listen = %self.config.listen, %error, "flows are not synchronized");
                 }
                 self.error = Some(text);
-                self.retry_at = now + RETRY;
+                self.retry_at = now + RETRY_PAUSE;
             }
         }
     }
@@ -136,11 +138,11 @@ impl Running {
             match socket.recv_from(&mut buffer) {
                 Ok((length, from)) => {
                     match self.sessions.iter_mut().find(|(peer, _)| *peer == from) {
-                        // The session counts what it ignores.
+                        // The session counts the datagrams that it ignores.
                         Some((_, session)) => {
                             let _ = session.handle(&mut buffer[..length], now, records);
                         }
-                        None => self.strangers += 1,
+                        None => self.unknown_senders += 1,
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -191,7 +193,7 @@ impl Running {
         }
         *state = on;
         if self.sending && on {
-            // What changed meanwhile was not noted.
+            // Changes were not recorded meanwhile.
             self.sessions
                 .iter_mut()
                 .for_each(|(_, session)| session.send_all());
@@ -199,7 +201,7 @@ impl Running {
         Ok(())
     }
 
-    /// `ipvsadm -L --daemon` (ipvsadm 1.31, list_daemon): a line for each peer that flows are sent to or received from.
+    /// Returns the text of `ipvsadm -L --daemon`.
     fn daemons(&self) -> String {
         let (own, port) = (self.config.listen.ip(), self.config.listen.port());
         let mut text = String::new();
@@ -252,7 +254,7 @@ impl Running {
                 .filter(|(_, count)| *count > 0)
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect::<BTreeMap<_, _>>(),
-            unknown_senders: self.strangers,
+            unknown_senders: self.unknown_senders,
             overwritten: self.counts.overwritten,
             moving: false,
             daemons: self.daemons(),
@@ -263,8 +265,8 @@ impl Running {
 fn socket(listen: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(listen)?;
     socket.set_nonblocking(true)?;
-    if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER).is_err() {
-        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
+    if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
     }
     Ok(socket)
 }
@@ -291,10 +293,10 @@ impl FlowSynchronizer {
             && let Err(error) = engine.set_sync(on)
         {
             tracing::warn!(%error, "failed to switch flow synchronization");
-            return RETRY;
+            return RETRY_PAUSE;
         }
         let Some(running) = &mut self.running else {
-            return OFF;
+            return OFF_PAUSE;
         };
         running.open(now);
         self.records.clear();
@@ -308,12 +310,16 @@ impl FlowSynchronizer {
                 if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
                 {
                     tracing::warn!(%error, "failed to synchronize flows");
-                    return RETRY;
+                    return RETRY_PAUSE;
                 }
             }
             None => running.send(now, &mut NoTable),
         }
-        if running.is_alive(now) { BUSY } else { IDLE }
+        if running.is_alive(now) {
+            BUSY_PAUSE
+        } else {
+            IDLE_PAUSE
+        }
     }
 
     /// Starts or stops a synchronization daemon of ipvsadm, for which it has a separate command; `None` = the edits
@@ -327,12 +333,13 @@ impl FlowSynchronizer {
         }
     }
 
-    /// The text of `ipvsadm -L --daemon`; `None` = there is no `[sync]`.
+    /// Returns the text of `ipvsadm -L --daemon`, or `None` if there is no `[sync]`.
     pub fn daemons(&self) -> Option<String> {
         self.running.as_ref().map(Running::daemons)
     }
 
-    /// Whether a change of tables has moved flows that not every peer knows yet. Peers that do not answer do not count.
+    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Peers that do
+    /// not answer are ignored.
     pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -353,7 +360,7 @@ impl FlowSynchronizer {
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
     }
 
-    /// For the status document; `None` = there is no `[sync]`.
+    /// Returns the state for the status document, or `None` if there is no `[sync]`.
     pub fn status(&self) -> Option<SyncStatus> {
         let now = self.since.elapsed();
         self.running.as_ref().map(|running| running.status(now))

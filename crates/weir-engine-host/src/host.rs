@@ -1,4 +1,4 @@
-//! Executes requests on the engine, with a copy of the state of servers.
+//! Executes requests on the engine, with a copy of the servers' state.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,13 +18,13 @@ use crate::message::{
 use crate::policy::{Accepted, Policy};
 use crate::probe::{self, ArpClaim};
 
-/// Pause of flow synchronization while there is no engine at work.
+/// Pause of flow synchronization while no engine is active.
 const SYNC_PAUSE: Duration = Duration::from_millis(50);
 
-/// Servers in a part of a snapshot.
-const PART: usize = 8_192;
+/// Number of servers in a part of a snapshot.
+const PART_SERVERS: usize = 8_192;
 
-/// The engine, and the copy of the state of servers that it uses.
+/// The engine, and the copy of the servers' state that it uses.
 #[derive(Debug)]
 pub(crate) struct Host {
     paths: Paths,
@@ -42,7 +42,7 @@ fn failed(error: &impl Display) -> Reply {
     }
 }
 
-/// A refusal, which is logged.
+/// Logs the reason and returns a refusal.
 fn refused(reason: String) -> Reply {
     tracing::error!(reason, "refused a request of the daemon");
     Reply::Refused { reason }
@@ -59,7 +59,7 @@ fn facts(engine: &Engine) -> Facts {
 
 /// The steps between the two halves of opening the engine, on the channel.
 pub(crate) trait Steps {
-    /// Answers the first half, and waits for the state of servers; `None`: the daemon cancels, or has ended.
+    /// Replies to the first request, and waits for the state of servers; `None` = the daemon cancels, or has ended.
     fn states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
 
@@ -75,7 +75,8 @@ impl Host {
         }
     }
 
-    /// Opens the engine. A former engine of this process is dropped: the new one adopts what it has pinned.
+    /// Opens the engine. A previous engine of this process is dropped first: the new engine adopts its pinned data
+    /// plane.
     pub(crate) async fn open(
         &mut self,
         added: Vec<AddedServer>,
@@ -86,7 +87,7 @@ impl Host {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };
-        let configured = match accepted.with(added) {
+        let configured = match accepted.with_list_servers(added) {
             Ok(configured) => configured,
             Err(reason) => return refused(reason),
         };
@@ -128,8 +129,7 @@ impl Host {
         self.policy.accept(text)
     }
 
-    /// Executes another request than those of opening the engine.
-    /// `send` sends a part of the answer.
+    /// Executes a request, except for those that open the engine. `send` sends a part of the reply.
     pub(crate) async fn execute(
         &mut self,
         request: Request,
@@ -152,7 +152,7 @@ impl Host {
             Request::Read(query) => self.read(&query, send),
             Request::AddProbe { id, way } => self.with(|engine, _| Ok(probe::add(engine, id, way))),
             Request::RemoveProbe(id) => self.with(|engine, _| Ok(probe::remove(engine, id))),
-            // Answered by a thread: the server may take a while.
+            // Handled by a thread, because the server's response may take some time.
             Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
             Request::Prepare => {
                 self.policy.prepare();
@@ -164,7 +164,7 @@ impl Host {
             }
             Request::Resume => {
                 self.is_paused = false;
-                // What happened in between.
+                // Events may have been missed in between.
                 self.network_event(&Event::Lost).await;
                 Reply::Done
             }
@@ -183,7 +183,7 @@ impl Host {
                 Ok(Reply::Done)
             }),
         };
-        // The daemon reports them.
+        // The daemon reports these changes.
         drop(self.states.take_pool_changes());
         reply
     }
@@ -198,7 +198,7 @@ impl Host {
         }
     }
 
-    /// What the ARP request to the server of a probe needs.
+    /// Returns the parameters of the ARP request to a probe's server; `None` = there is no such probe.
     pub(crate) fn claim_request(&self, id: ProbeId) -> Option<ArpClaim> {
         ArpClaim::of(self.engine.as_ref()?, id)
     }
@@ -214,11 +214,11 @@ impl Host {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };
-        let desired = match accepted.with(added) {
+        let desired = match accepted.with_list_servers(added) {
             Ok(desired) => desired,
             Err(reason) => return refused(reason),
         };
-        // A change of lists alone does not read the key again.
+        // A change that affects only server lists does not read the key again.
         let sync = match has_text.then(|| accepted.sync()).transpose() {
             Ok(sync) => sync,
             Err(reason) => return failed(&reason),
@@ -245,11 +245,11 @@ impl Host {
             return Reply::NotOpen;
         };
         let Some(socket) = files.first() else {
-            return refused("an edit of ipvsadm arrived without its client".to_owned());
+            return refused("an edit by ipvsadm was sent without the client's socket".to_owned());
         };
         let directory = &self.paths.runtime_dir;
         match caller::check(socket.as_fd(), &engine.desired().node, directory) {
-            Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
+            Ok(user) => tracing::debug!(user, edits = edits.len(), "edits by ipvsadm"),
             Err(reason) => return refused(reason),
         }
         if let Some(result) = self.sync.switch_by(edits) {
@@ -284,13 +284,13 @@ impl Host {
         }
     }
 
-    /// `send` sends a part of the answer.
+    /// Executes a query. `send` sends a part of the reply.
     fn read(&mut self, query: &Query, send: &mut impl FnMut(&Reply)) -> Reply {
         match query {
             Query::Facts => self.with(|engine, _| Ok(Reply::Active(facts(engine)))),
             Query::Snapshot => self.with(|engine, states| {
                 let hand_over = |services| send(&Reply::Services(services));
-                let snapshot = engine.snapshot_in_parts(states, PART, hand_over)?;
+                let snapshot = engine.snapshot_in_parts(states, PART_SERVERS, hand_over)?;
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
             Query::Services => self.with(|engine, states| {
@@ -322,8 +322,8 @@ impl Host {
             }),
             Query::Handshakes => self.with(|engine, states| {
                 let watched = engine.watch_clients(states)?.into_iter();
-                let counters = watched.map(|one| {
-                    let (watched, silent) = one.into_parts();
+                let counters = watched.map(|handshakes| {
+                    let (watched, silent) = handshakes.into_parts();
                     Counters {
                         silent,
                         ..counters(watched)
@@ -348,33 +348,33 @@ impl Host {
         }
     }
 
-    /// The engine, unless another one may be at work.
-    fn at_work(&mut self) -> Option<(&mut Engine, &ServerStates)> {
+    /// Returns the engine, unless another process's engine may be active.
+    fn active_engine(&mut self) -> Option<(&mut Engine, &ServerStates)> {
         let engine = self.engine.as_mut().filter(|_| !self.is_paused)?;
         Some((engine, &self.states))
     }
 
-    /// Handles a change of links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbours.
     pub(crate) async fn network_event(&mut self, event: &Event) {
-        if let Some((engine, _)) = self.at_work()
+        if let Some((engine, _)) = self.active_engine()
             && let Err(error) = engine.network_event(event).await
         {
             tracing::warn!(%error, "failed to handle a netlink event");
         }
     }
 
-    /// Runs once per second.
+    /// Runs the engine's periodic maintenance, once per second.
     pub(crate) async fn tick(&mut self) {
-        if let Some((engine, states)) = self.at_work()
+        if let Some((engine, states)) = self.active_engine()
             && let Err(error) = engine.tick(states).await
         {
-            tracing::warn!(%error, "the periodic maintenance failed");
+            tracing::warn!(%error, "periodic maintenance failed");
         }
     }
 
-    /// Runs twice per second.
+    /// Checks for drift and repairs it, twice per second.
     pub(crate) async fn repair_drift(&mut self) {
-        if let Some((engine, _)) = self.at_work() {
+        if let Some((engine, _)) = self.active_engine() {
             engine.repair_drift().await;
         }
     }
@@ -389,7 +389,7 @@ impl Host {
 
     /// Publishes the costs of `least-time`. Returns the pause until the next call.
     pub(crate) fn publish_latency(&mut self) -> Option<Duration> {
-        match self.at_work()?.0.publish_latency() {
+        match self.active_engine()?.0.publish_latency() {
             Ok(pause) => Some(pause),
             Err(error) => {
                 tracing::warn!(%error, "failed to publish latencies");

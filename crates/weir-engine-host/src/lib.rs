@@ -1,22 +1,22 @@
-//! `weir helper --engine`: the process that owns the layer 4 engine for a daemon without rights.
+//! `weir helper --engine`: runs the layer 4 engine for an unprivileged daemon.
 //!
-//! It loads and attaches programs, writes maps, adds VIPs, repairs drift. The daemon at the other end of the channel
-//! reads what clients send and has no rights; this process trusts it as little as possible:
+//! The process loads and attaches programs, writes maps, adds VIPs and repairs drift. The daemon at the other end of
+//! the channel reads what clients send and is unprivileged. This process trusts the daemon as little as possible:
 //!
-//! - A configuration is applied only if its layer 4 part is that of the configuration file, which this process reads
-//!   itself and only if root alone can write it, or of the one that was applied last (`policy`). No message names an
-//!   interface, a VIP or a map.
+//! - A configuration is applied only if its layer 4 part is the same as in the configuration file, which this process
+//!   reads itself, and only if only root can write it, or as in the configuration that was applied last (`policy`). No
+//!   message contains an interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
-//! - Edits of ipvsadm come with the socket of the client, so that the kernel, not the daemon, identifies the caller
+//! - Edits by ipvsadm come with the client's socket, so that the kernel, not the daemon, identifies the caller
 //!   (`caller`).
-//! - Flows are exchanged with the peers of `[sync]` in that configuration, whose key this process reads (`flow_sync`).
-//! - Probes of the daemon take the path of a configured service to one of its servers (`probe`).
-//! - Files are written to a directory in which the daemon can neither replace nor plant them
+//! - Flows are exchanged with the peers in `[sync]` of that configuration. This process reads the key (`flow_sync`).
+//! - The daemon's probes use the path of a configured service to one of its servers (`probe`).
+//! - Files are written to a directory in which the daemon can neither create nor replace files
 //!   ([`weir_runtime_dir::share`]).
 //!
-//! The kernel forwards packets without either process. The keeper holds this end of the channel and replaces this
-//! process when it dies; the daemon then opens the engine again ([`EngineClient::is_lost`]), which adopts the pinned
-//! data plane.
+//! The kernel forwards packets without either process. The keeper holds this end of the channel and restarts this
+//! process if it dies; then the daemon opens the engine again ([`EngineClient::is_lost`]), and the engine adopts the
+//! pinned data plane.
 
 mod caller;
 mod client;
@@ -33,10 +33,10 @@ pub use message::{
     AddedServer, Counters, Facts, ProbeId, ProbeWay, Query, Reply, Request, SyncPeerStatus,
     SyncStatus,
 };
-pub use policy::RECORD;
+pub use policy::RECORD_FILE;
 pub use serve::{restrict, serve};
 
-/// Why the process ends.
+/// Why the process exits.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A request to the network failed.
@@ -45,10 +45,10 @@ pub enum Error {
     /// A system call failed.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// The other process sent something else than a message of this version.
+    /// The other process sent data that is not a message of this version.
     #[error("invalid message: {reason}")]
     Message {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }

@@ -1,8 +1,10 @@
-//! Messages between the daemon and the process that owns the engine: JSON in packets of a SEQPACKET channel, long ones
-//! in an attached file. Requests are only added and never change their meaning.
+//! Defines the messages between the daemon and the engine process, and sends and reads them.
 //!
-//! Answers with one record for each server are binary (postcard): the daemon requests them several times per second,
-//! and JSON of a hundred thousand servers costs more than reading their counters. Both ends are the same program.
+//! Messages are JSON in packets of a SEQPACKET channel; long messages are in an attached file. Requests are only added
+//! and never change their meaning.
+//!
+//! Replies with one record for each server are binary (postcard): the daemon requests them several times per second,
+//! and JSON for a hundred thousand servers costs more than reading their counters. Both ends are the same program.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,17 +24,17 @@ use weir_sys::{Channel, Message, sealed_file};
 
 use crate::Error;
 
-/// Version of the format.
+/// Version of the message format.
 const VERSION: u32 = 1;
-/// The number of [`Reply::Started`], which answers no request.
+/// The number of [`Reply::Started`], which is not a reply to a request.
 pub(crate) const UNREQUESTED: u64 = u64::MAX;
-/// Longer messages are in an attached file; in bytes.
-const INLINE_MAX: usize = 32 << 10;
+/// Maximum size of a message without an attached file, in bytes.
+const INLINE_MAX_BYTES: usize = 32 << 10;
 /// Maximum size of a message, in bytes: a snapshot of a million servers.
-const MAX: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// The content of a packet whose message is in the first attached file.
 const ATTACHED: &[u8] = b"attached";
-/// The same for a binary answer.
+/// The same for a binary reply.
 const BINARY: &[u8] = b"binary";
 
 /// A server that a list or the API adds to a pool.
@@ -51,43 +53,43 @@ pub struct AddedServer {
     pub weight: u32,
     /// The upper limit of connections; 0 = none.
     pub max_connections: u32,
-    /// The lower one.
+    /// The lower limit of connections.
     pub min_connections: u32,
     /// Names of `[check.NAME]`; `None` = the pool's checks.
     pub checks: Option<Vec<String>>,
 }
 
-/// A request of the daemon.
+/// A request from the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Open the engine with the configuration whose text is attached: its first half. [`Request::Finish`] or
+    /// First half of opening the engine, with the configuration whose text is attached. [`Request::Finish`] or
     /// [`Request::Cancel`] follows.
     Begin {
-        /// Servers of lists.
+        /// Servers from server lists.
         added: Vec<AddedServer>,
     },
-    /// The second half.
+    /// Second half of opening the engine.
     Finish {
         /// The whole state of servers.
         states: StateCopy,
     },
-    /// Instead of the second half: leave everything as it was.
+    /// Instead of the second half: restore the previous state.
     Cancel,
-    /// The daemon loads the configuration file: read it at the same time.
+    /// Start reading the configuration file, because the daemon loads it.
     Prepare,
     /// Apply a configuration; its text is attached if it differs from the last one.
     Apply {
-        /// Servers of lists.
+        /// Servers from server lists.
         added: Vec<AddedServer>,
-        /// What changed of the state of servers.
+        /// Changes to the state of servers.
         states: StateCopy,
     },
     /// Apply the weights of these pools.
     Weights {
         /// The pools.
         pools: Vec<String>,
-        /// What changed of the state of servers.
+        /// Changes to the state of servers.
         states: StateCopy,
     },
     /// Add an override to the copy that 0.1.0 reads.
@@ -95,39 +97,39 @@ pub enum Request {
         /// The override.
         record: OverrideRecord,
     },
-    /// Execute edits of ipvsadm. The client's socket is attached.
+    /// Execute edits by ipvsadm. The client's socket is attached.
     Edit {
-        /// In order.
+        /// In execution order.
         edits: Vec<Edit>,
     },
-    /// Read something.
+    /// Execute a query.
     Read(Query),
-    /// Forward the packets of a probe along the path of a service.
+    /// Forward the packets of a probe along a service's path.
     AddProbe {
-        /// Its packets.
+        /// Identifies the probe's packets.
         id: ProbeId,
-        /// The path, which is that of a configured service and server.
+        /// The path, which must be that of a configured service and server.
         way: ProbeWay,
     },
-    /// The probe has ended.
+    /// Stop forwarding the packets of a probe.
     RemoveProbe(ProbeId),
-    /// Whether the server of a probe answers ARP for the VIP.
+    /// Check whether the server of a probe responds to ARP requests for the VIP.
     ClaimsVip(ProbeId),
-    /// Do nothing without a request: a successor of the daemon opens its own engine.
+    /// Make no changes without a request: a successor of the daemon opens its own engine.
     Pause,
     /// The successor has failed: continue.
     Resume,
-    /// Drop the engine: a successor has taken over. The kernel keeps everything.
+    /// Drop the engine, because a successor has taken over. The data plane stays in the kernel.
     Close,
-    /// Whether the data plane is still this engine's.
+    /// Check whether the data plane is still this engine's.
     IsCurrent,
-    /// Leave counters to a program that replaced the maps.
+    /// Transfer counters to a program that has replaced the maps.
     TransferCounts,
-    /// Detach what a successor does not know.
+    /// Detach programs that a successor does not detach itself.
     DetachTc,
 }
 
-/// What is read.
+/// Selects what [`Request::Read`] reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
@@ -135,7 +137,7 @@ pub enum Query {
     Facts,
     /// The status.
     Snapshot,
-    /// The services of the status alone; the reply is a snapshot without its other parts.
+    /// Only the services of the status; the reply is a snapshot without its other parts.
     Services,
     /// Services as ipvsadm lists them.
     Listing,
@@ -148,14 +150,14 @@ pub enum Query {
         /// `tcp SRC:PORT VIP:PORT`.
         packet: String,
     },
-    /// The current flows of a service, or of one of its servers.
+    /// Number of current flows of a service, or of one of its servers.
     LiveFlows {
         /// The service.
         service: String,
         /// The server.
         server: Option<String>,
     },
-    /// Connections of a server: open ones, and closed ones that have not expired.
+    /// Numbers of connections of a server: open connections, and closed connections that have not expired.
     ConnectionsOf {
         /// The pool.
         pool: String,
@@ -164,27 +166,27 @@ pub enum Query {
     },
     /// Handshake counters for passive checks.
     Handshakes,
-    /// Counters of answers within `max_latency`, and weights that follow the latency.
+    /// Counters of responses within `max_latency`, and weights that follow the latency.
     Latencies,
-    /// Flow synchronization.
+    /// Status of flow synchronization.
     Sync,
-    /// What a probe through a service's path has observed.
+    /// Results of a probe through a service's path.
     Probe(ProbeId),
 }
 
-/// The packets of a probe through a service's path.
+/// Identifies the packets of a probe through a service's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeId {
-    /// Address of this machine.
+    /// Source address, which is this machine's.
     pub local: IpAddr,
-    /// Its port.
+    /// Source port.
     pub port: u16,
-    /// Number of the protocol.
+    /// IP protocol number.
     pub protocol: u8,
 }
 
-/// How its packets are forwarded.
+/// How a probe's packets are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeWay {
@@ -204,24 +206,24 @@ pub struct ProbeWay {
     pub tunnel_port: u16,
 }
 
-/// What the programs observed of a probe's packets.
+/// What the programs observed about a probe's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResult {
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u32,
-    /// Replies from the VIP.
+    /// Number of replies from the VIP.
     pub answered: u32,
-    /// Replies from the VIP, but of another machine.
+    /// Number of replies from the VIP that another machine sent.
     pub stray: u32,
-    /// Replies from the server's address instead of the VIP.
+    /// Number of replies from the server's address instead of the VIP.
     pub unturned: u32,
-    /// Type of an ICMP error.
+    /// Type of a received ICMP error.
     pub error_type: u8,
-    /// Its code.
+    /// Code of the ICMP error.
     pub error_code: u8,
 }
 
-/// `[sync]` as it runs.
+/// Status of `[sync]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncStatus {
     /// Address and port of this director.
@@ -234,44 +236,44 @@ pub struct SyncStatus {
     pub receiving: bool,
     /// The other directors, in file order.
     pub peers: Vec<SyncPeerStatus>,
-    /// Records of peers by result; results that never occurred are omitted.
+    /// Number of records from peers by result; results that never occurred are omitted.
     pub records: BTreeMap<String, u64>,
-    /// Datagrams from unknown addresses.
+    /// Number of datagrams from unknown addresses.
     pub unknown_senders: u64,
-    /// Changes that were overwritten before they were read.
+    /// Number of changes that were overwritten before they were read.
     pub overwritten: u64,
-    /// Whether a change of tables has moved flows that not every peer knows yet.
+    /// Whether a change to tables has moved flows that were not yet sent to every peer.
     #[serde(default)]
     pub moving: bool,
     /// The text of `ipvsadm -L --daemon`.
     pub daemons: String,
 }
 
-/// Another director, also in the status document.
+/// Status of a peer; the status document contains it too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
     /// Its address and port.
     pub address: String,
-    /// `silent`: no answer. `transfer`: it is being sent all flows. `established`: it has all flows.
+    /// `silent`: no response. `transfer`: all flows are being sent to it. `established`: it has all flows.
     pub state: String,
-    /// Age of the oldest change that it has not acknowledged, in milliseconds; of a silent peer the time since the last
-    /// datagram from it.
+    /// Age of the oldest change that it has not acknowledged, in milliseconds; for a silent peer, the time since its
+    /// last datagram.
     pub lag_ms: u64,
-    /// Changes that wait to be sent.
+    /// Number of changes that wait to be sent.
     pub queued: u64,
-    /// Datagrams that it did not receive; their flows were sent again.
+    /// Number of datagrams that it did not receive; their flows were sent again.
     pub lost: u64,
-    /// Records sent to it.
+    /// Number of records sent to it.
     pub sent: u64,
-    /// Records received from it.
+    /// Number of records received from it.
     pub received: u64,
-    /// Changes dropped because the queue was full; all flows were sent instead.
+    /// Number of changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
     /// Number of times all flows were sent.
     pub transfers: u64,
     /// Whether it has sent all of its flows.
     pub complete: bool,
-    /// Datagrams ignored, by reason.
+    /// Number of ignored datagrams, by reason.
     pub ignored: BTreeMap<String, u64>,
 }
 
@@ -280,7 +282,7 @@ pub struct SyncPeerStatus {
 pub struct Counters {
     /// The service.
     pub service: String,
-    /// By server.
+    /// The counters, with the server's name.
     pub samples: Vec<(String, Sample)>,
     /// Servers that send no reply through the director: their indexes, and since when.
     pub silent: Vec<(usize, Duration)>,
@@ -291,39 +293,39 @@ pub struct Counters {
 pub struct Facts {
     /// Number of configurations that have been applied.
     pub revision: u64,
-    /// Addresses that were added, by interface.
+    /// Addresses that were added, with their interfaces.
     pub added_vips: Vec<(String, IpAddr)>,
     /// Whether packets reach the data plane.
     pub is_attached: bool,
-    /// What ipvsadm has changed.
+    /// The changes made with ipvsadm.
     pub origin: Origin,
 }
 
-/// An answer.
+/// A reply from the engine process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// A new process serves the channel, without an engine. It does not answer requests of before.
+    /// A new process serves the channel, without an engine. It does not reply to earlier requests.
     Started,
     /// See [`Request::Begin`].
     Begun {
-        /// What the state file has of servers.
+        /// The servers' part of the state file.
         saved: SavedServers,
     },
-    /// The configuration is active; also the answer to [`Query::Facts`].
+    /// The configuration is active; also the reply to [`Query::Facts`].
     Active(Facts),
-    /// It is done.
+    /// The request was executed.
     Done,
     /// The results of edits.
     Edited {
-        /// In order.
+        /// In execution order.
         results: Vec<Result<(), Refusal>>,
-        /// What follows.
+        /// What follows from the active configuration.
         facts: Facts,
     },
     /// See [`Request::IsCurrent`].
     Current(bool),
-    /// The first services of a snapshot, which the other process decodes while the next ones are read. The answer
+    /// The first services of a snapshot, which the daemon decodes while the next services are read. Another reply
     /// follows.
     Services(Vec<ServiceStatus>),
     /// See [`Query::Snapshot`] and [`Query::Services`]; without the services that were sent before.
@@ -342,7 +344,7 @@ pub enum Reply {
     Handshakes(Vec<Counters>),
     /// See [`Query::Latencies`].
     Latencies {
-        /// Answers within the limit, and all.
+        /// Numbers of responses within the limit, and of all.
         counters: Vec<Counters>,
         /// Changed weights.
         adjusted: Vec<Adjusted>,
@@ -357,18 +359,18 @@ pub enum Reply {
     NotOpen,
     /// The engine's error.
     Failed {
-        /// In words.
+        /// The reason.
         reason: String,
     },
-    /// The policy does not permit it.
+    /// The policy does not permit the request.
     Refused {
-        /// In words.
+        /// The reason.
         reason: String,
     },
 }
 
 impl Reply {
-    /// Whether it has a record for each server of each service.
+    /// Returns whether the reply has a record for each server of each service.
     const fn has_servers(&self) -> bool {
         match self {
             Self::Services(_)
@@ -421,7 +423,7 @@ pub(crate) fn send<T: Serialize>(
         body,
     };
     let bytes = serde_json::to_vec(&envelope).map_err(|error| invalid(&error))?;
-    if bytes.len() <= INLINE_MAX {
+    if bytes.len() <= INLINE_MAX_BYTES {
         return Ok(channel.send(&bytes, files)?);
     }
     let file = sealed_file("weir-message", &bytes).map_err(|error| invalid(&error))?;
@@ -430,10 +432,10 @@ pub(crate) fn send<T: Serialize>(
     Ok(channel.send(ATTACHED, &all)?)
 }
 
-/// Sends an answer.
+/// Sends a reply.
 ///
 /// # Errors
-/// As [`send`].
+/// The same as for [`send`].
 pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Result<(), Error> {
     if !reply.has_servers() {
         return send(channel, number, reply, &[]);
@@ -448,10 +450,10 @@ pub(crate) fn send_reply(channel: &Channel, number: u64, reply: &Reply) -> Resul
     Ok(channel.send(BINARY, &[file.as_fd()])?)
 }
 
-/// Reads a received answer: its number and its body.
+/// Reads a received reply: its number and its body.
 ///
 /// # Errors
-/// It has another format or version.
+/// The message has another format or version.
 pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
     if message.bytes != BINARY {
         let (number, reply, _) = open(message)?;
@@ -470,7 +472,7 @@ pub(crate) fn open_reply(message: Message) -> Result<(u64, Reply), Error> {
 /// Reads a received message: its number, its body and the files of its sender.
 ///
 /// # Errors
-/// It has another format or version.
+/// The message has another format or version.
 pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec<OwnedFd>), Error> {
     let Message { mut bytes, files } = message;
     let mut files = files.into_iter();
@@ -485,19 +487,21 @@ pub(crate) fn open<T: DeserializeOwned>(message: Message) -> Result<(u64, T, Vec
     Ok((envelope.number, envelope.body, files.collect()))
 }
 
-/// The content of an attached file in memory. Another kind of file could block.
+/// Reads an attached file in memory. Reading another kind of file could block.
 ///
 /// # Errors
-/// It is not a regular file, or too long.
+/// The file is not a regular file, or too long.
 pub(crate) fn content(file: OwnedFd) -> Result<Vec<u8>, Error> {
     let mut file = File::from(file);
-    let known = file.metadata().map_err(|error| invalid(&error))?;
-    if !known.is_file() || known.len() > MAX {
-        return Err(invalid(&"the file is of another kind or too long"));
+    let metadata = file.metadata().map_err(|error| invalid(&error))?;
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
+        return Err(invalid(
+            &"the attached file is not a regular file or is too long",
+        ));
     }
     file.rewind().map_err(|error| invalid(&error))?;
-    let mut bytes = Vec::with_capacity(usize::try_from(known.len()).unwrap_or(0));
-    let read = file.take(MAX).read_to_end(&mut bytes);
+    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
+    let read = file.take(MAX_BYTES).read_to_end(&mut bytes);
     read.map_err(|error| invalid(&error))?;
     Ok(bytes)
 }
@@ -514,13 +518,13 @@ mod tests {
 
     #[test]
     fn message_format_is_stable() {
-        let (one, other) = Channel::pair().unwrap();
+        let (sender, receiver) = Channel::pair().unwrap();
         let request = Request::Read(Query::LiveFlows {
             service: "web".to_owned(),
             server: None,
         });
-        send(&one, 7, &request, &[]).unwrap();
-        let message = other.receive().unwrap().unwrap();
+        send(&sender, 7, &request, &[]).unwrap();
+        let message = receiver.receive().unwrap().unwrap();
         let text = String::from_utf8(message.bytes.clone()).unwrap();
         assert_eq!(
             text,
@@ -540,31 +544,31 @@ mod tests {
     }
 
     #[test]
-    fn long_message_is_in_a_file_and_other_files_follow() {
-        let (one, other) = Channel::pair().unwrap();
+    fn long_message_is_sent_in_a_file_before_other_files() {
+        let (sender, receiver) = Channel::pair().unwrap();
         let request = Request::Read(Query::Explain {
-            packet: "x".repeat(INLINE_MAX),
+            packet: "x".repeat(INLINE_MAX_BYTES),
         });
         let null = File::open("/dev/null").unwrap();
-        send(&one, 1, &request, &[null.as_fd()]).unwrap();
-        let (number, body, files) = open::<Request>(other.receive().unwrap().unwrap()).unwrap();
+        send(&sender, 1, &request, &[null.as_fd()]).unwrap();
+        let (number, body, files) = open::<Request>(receiver.receive().unwrap().unwrap()).unwrap();
         assert_eq!((number, files.len()), (1, 1));
         assert_eq!(body, request);
-        one.send(ATTACHED, &[null.as_fd()]).unwrap();
+        sender.send(ATTACHED, &[null.as_fd()]).unwrap();
         assert!(
-            open::<Request>(other.receive().unwrap().unwrap()).is_err(),
+            open::<Request>(receiver.receive().unwrap().unwrap()).is_err(),
             "a device"
         );
-        one.send(ATTACHED, &[]).unwrap();
+        sender.send(ATTACHED, &[]).unwrap();
         assert!(
-            open::<Request>(other.receive().unwrap().unwrap()).is_err(),
+            open::<Request>(receiver.receive().unwrap().unwrap()).is_err(),
             "no file"
         );
     }
 
     #[test]
-    fn answers_with_servers_are_binary_and_keep_every_value() {
-        let (one, other) = Channel::pair().unwrap();
+    fn replies_with_servers_are_binary_and_keep_every_value() {
+        let (sender, receiver) = Channel::pair().unwrap();
         let samples = (0..40_000_u64).map(|at| {
             let sample = Sample {
                 syns: at,
@@ -577,21 +581,21 @@ mod tests {
             samples: samples.collect(),
             silent: vec![(3, Duration::from_millis(1500))],
         }];
-        send_reply(&one, 5, &Reply::Handshakes(counters.clone())).unwrap();
-        send_reply(&one, 6, &Reply::Numbers(1, 2)).unwrap();
-        let message = other.receive().unwrap().unwrap();
+        send_reply(&sender, 5, &Reply::Handshakes(counters.clone())).unwrap();
+        send_reply(&sender, 6, &Reply::Numbers(1, 2)).unwrap();
+        let message = receiver.receive().unwrap().unwrap();
         assert_eq!(message.bytes, BINARY);
         let (number, reply) = open_reply(message).unwrap();
         assert!(matches!(reply, Reply::Handshakes(same) if same == counters && number == 5));
-        let (number, reply) = open_reply(other.receive().unwrap().unwrap()).unwrap();
+        let (number, reply) = open_reply(receiver.receive().unwrap().unwrap()).unwrap();
         assert!(matches!((number, reply), (6, Reply::Numbers(1, 2))));
         // The privileged process does not read this format.
-        send_reply(&one, 7, &Reply::Handshakes(counters)).unwrap();
-        assert!(open::<Request>(other.receive().unwrap().unwrap()).is_err());
+        send_reply(&sender, 7, &Reply::Handshakes(counters)).unwrap();
+        assert!(open::<Request>(receiver.receive().unwrap().unwrap()).is_err());
         let short = sealed_file("short", b"\x01").unwrap();
-        one.send(BINARY, &[short.as_fd()]).unwrap();
-        assert!(open_reply(other.receive().unwrap().unwrap()).is_err());
-        one.send(BINARY, &[]).unwrap();
-        assert!(open_reply(other.receive().unwrap().unwrap()).is_err());
+        sender.send(BINARY, &[short.as_fd()]).unwrap();
+        assert!(open_reply(receiver.receive().unwrap().unwrap()).is_err());
+        sender.send(BINARY, &[]).unwrap();
+        assert!(open_reply(receiver.receive().unwrap().unwrap()).is_err());
     }
 }

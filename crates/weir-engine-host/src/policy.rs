@@ -1,14 +1,15 @@
-//! Which configurations may be applied: those of root.
+//! Decides which configurations the daemon may apply: only those written by root.
 //!
-//! The daemon sends the text that it has loaded. It is accepted if its layer 4 part is that of
-//! - the configuration file now, if root alone can write it and its included files. Of the text of a member of a group,
-//!   the part that the group has published is added to it, as far as root's file permits
+//! The daemon sends the text that it has loaded. The text is accepted if its layer 4 part is the same as in
+//! - the current configuration file, if only root can write it and the files that it includes. On a member of a group,
+//!   the part published by the group is first added to the file, within the limits set in root's file
 //!   ([`weir_helper::with_published_part`]),
-//! - the configuration that is active, or the one before, to which a guarded reload may return, or
-//! - the one that was last active, as recorded in [`RECORD`], because a daemon that is restarted after a crash uses it
-//!   whatever the file contains by then.
+//! - the active configuration, or the previous one, to which a guarded reload may roll back, or
+//! - the configuration that was last active, as recorded in [`RECORD_FILE`], because a daemon that is restarted after a
+//!   crash uses it, whatever the file contains by then.
 //!
-//! A text of an API client can therefore change proxy services, but no VIP, interface, server or limit of layer 4.
+//! A configuration from an API client can therefore change proxy services, but no VIP, interface, server or limit of
+//! layer 4.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -22,8 +23,8 @@ use weir_sys::{read_own, replace_file};
 
 use crate::message::AddedServer;
 
-/// The text of the active configuration, in the runtime directory; root's.
-pub const RECORD: &str = "layer4-configuration";
+/// Name of the file in the runtime directory that contains the text of the active configuration; owned by root.
+pub const RECORD_FILE: &str = "layer4-configuration";
 
 /// A configuration that may be applied.
 #[derive(Clone, Debug)]
@@ -32,45 +33,45 @@ pub(crate) struct Accepted {
     desired: Desired,
 }
 
-/// Compares the configurations of the daemon with those of root.
+/// Compares the daemon's configurations with root's.
 #[derive(Debug)]
 pub(crate) struct Policy {
     path: PathBuf,
     record: PathBuf,
     active: Option<Arc<Accepted>>,
-    /// The one before: a guarded reload returns to it.
+    /// The previous configuration, for the rollback of a guarded reload.
     previous: Option<Arc<Accepted>>,
-    /// The file, which another thread reads.
+    /// The thread that reads and parses the configuration file in advance.
     prepared: Option<JoinHandle<Option<Accepted>>>,
-    /// With a random key, so that no text can be made to have the hash of another one.
-    hashes: RandomState,
+    /// Randomly keyed, so that an attacker cannot construct a configuration whose hash collides with an accepted one.
+    hash_builder: RandomState,
 }
 
 impl Policy {
     pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
         Self {
             path: configuration.to_owned(),
-            record: runtime_dir.join(RECORD),
+            record: runtime_dir.join(RECORD_FILE),
             active: None,
             previous: None,
             prepared: None,
-            hashes: RandomState::new(),
+            hash_builder: RandomState::new(),
         }
     }
 
-    /// The active configuration, for a change of lists alone.
+    /// Returns the active configuration, for changes that affect only server lists.
     pub(crate) fn active(&self) -> Option<Arc<Accepted>> {
         self.active.clone()
     }
 
-    /// Starts to read the file, so that it is parsed while the daemon parses it too.
+    /// Starts reading and parsing the file, in parallel with the daemon.
     pub(crate) fn prepare(&mut self) {
         let path = self.path.clone();
         let active = self.active.clone();
         self.prepared = Some(std::thread::spawn(move || {
-            let own = weir_helper::read_trusted(&path).ok()?;
+            let root_text = weir_helper::read_trusted(&path).ok()?;
             let published = active.as_ref().map_or("", |active| &active.text);
-            let text = weir_helper::with_published_part(&own, published).ok()?;
+            let text = weir_helper::with_published_part(&root_text, published).ok()?;
             let desired = parse(&text).ok()?;
             Some(Accepted { text, desired })
         }));
@@ -79,14 +80,14 @@ impl Policy {
     /// Checks the text that the daemon wants to apply.
     ///
     /// # Errors
-    /// In words: only root can permit it.
+    /// Returns a message if the text is invalid or root's configuration does not permit it.
     pub(crate) fn accept(&mut self, text: Vec<u8>) -> Result<Arc<Accepted>, String> {
         let prepared = self.prepared.take().and_then(|it| it.join().ok()?);
         if let Some(prepared) = prepared.filter(|it| it.text.as_bytes() == text) {
             return Ok(Arc::new(prepared));
         }
-        let text =
-            String::from_utf8(text).map_err(|_| "the configuration is not text".to_owned())?;
+        let text = String::from_utf8(text)
+            .map_err(|_| "the configuration is not valid UTF-8".to_owned())?;
         if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
             return Ok(Arc::clone(active));
         }
@@ -94,16 +95,16 @@ impl Policy {
         let accepted = Arc::new(Accepted { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
-            format!("layer 4 services are only read from {path}, which cannot be used: {error}")
+            format!("layer 4 services can only be read from {path}, which cannot be used: {error}")
         });
-        let file = file.and_then(|own| {
+        let file = file.and_then(|root_text| {
             let published =
                 |reason| format!("{path} does not permit what the group publishes: {reason}");
             let whole =
-                weir_helper::with_published_part(&own, &accepted.text).map_err(published)?;
-            // Parsing it twice would take as long as everything else together.
-            let is_wanted = whole == accepted.text;
-            match is_wanted {
+                weir_helper::with_published_part(&root_text, &accepted.text).map_err(published)?;
+            // Do not parse the same text twice: parsing takes as long as all other steps combined.
+            let is_identical = whole == accepted.text;
+            match is_identical {
                 true => Ok(None),
                 false => parse(&whole).map(Some).map_err(published),
             }
@@ -122,7 +123,7 @@ impl Policy {
         }
         Err(file.err().unwrap_or_else(|| {
             format!(
-                "{path} does not permit the daemon to apply these layer 4 services: change the file, and reload it"
+                "{path} does not permit the daemon to apply these layer 4 services: edit the file and reload"
             )
         }))
     }
@@ -135,12 +136,13 @@ impl Policy {
             .is_some_and(|active| active.text == accepted.text);
         if !is_recorded && let Err(error) = replace_file(&self.record, accepted.text.as_bytes()) {
             let path = self.record.display();
-            tracing::warn!(%error, %path, "could not record the active configuration");
+            tracing::warn!(%error, %path, "failed to record the active configuration");
         }
         let former = self.active.replace(accepted);
         if !is_recorded {
             let dropped = std::mem::replace(&mut self.previous, former);
-            // Freeing the names of a hundred thousand servers takes as long as a change of one.
+            // Free it on another thread: freeing the names of a hundred thousand servers takes as long as applying a
+            // change to one server.
             std::thread::spawn(move || drop(dropped));
         }
     }
@@ -151,20 +153,20 @@ impl Policy {
     }
 
     fn hash(&self, desired: &Desired) -> u64 {
-        let mut hasher = self.hashes.build_hasher();
+        let mut hasher = self.hash_builder.build_hasher();
         hash_layer_4(desired, &mut hasher);
         hasher.finish()
     }
 }
 
-/// Everything of a configuration that the engine reads.
+/// Hashes every part of a configuration that the engine reads.
 fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     let Desired {
         files: _,
         node,
         timeouts,
         ipvs,
-        // Pools hold copies of those that they use.
+        // Pools contain copies of the checks that they use.
         checks: _,
         pools,
         services,
@@ -173,19 +175,29 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         announce,
         sync,
         cluster,
-        // The helper of the daemon runs their programs.
+        // The daemon's helper runs the notifiers' programs, not the engine.
         notifiers: _,
         tracing: _,
     } = desired;
-    let ours = Node {
+    let layer_4_node = Node {
         admin: None::<Admin>,
         socket_mode: SocketMode::default(),
         drain_timeout: std::time::Duration::ZERO,
         metrics: Metrics::default(),
         ..node.clone()
     };
-    (ours, node.socket_mode, timeouts, ipvs, services, vrrp).hash(hasher);
-    (announce, sync, cluster.is_some()).hash(hasher);
+    (
+        layer_4_node,
+        node.socket_mode,
+        timeouts,
+        ipvs,
+        services,
+        vrrp,
+    )
+        .hash(hasher);
+    // They decide which servers may be added to which pools.
+    let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
+    (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {
         let mut added: Vec<_> = desired.proxied_addresses().collect();
         added.sort_unstable();
@@ -193,13 +205,15 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     }
     for pool in pools {
         if services.iter().any(|service| service.pool == pool.name) {
-            pool.hash(hasher);
+            (pool, desired.is_published(pool.source)).hash(hasher);
         }
     }
 }
 
+/// Parses a configuration, TOML or JSON.
+///
 /// # Errors
-/// The first error, in words.
+/// Returns a message with the first error.
 fn parse(text: &str) -> Result<Desired, String> {
     let is_json = text.trim_start().starts_with('{');
     let parsed = if is_json {
@@ -215,10 +229,10 @@ fn parse(text: &str) -> Result<Desired, String> {
 }
 
 impl Accepted {
-    /// `[sync]` with its key, which is read here: root's file names it.
+    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may name its file.
     ///
     /// # Errors
-    /// In words: the key cannot be read.
+    /// Returns a message if the secrets cannot be read.
     pub(crate) fn sync(&self) -> Result<Option<FlowSync>, String> {
         if self.desired.sync.is_none() {
             return Ok(None);
@@ -231,40 +245,48 @@ impl Accepted {
         };
         match parsed {
             Ok(parsed) => Ok(parsed.desired.sync),
-            Err(_) => Err("the secrets of the configuration cannot be read".to_owned()),
+            Err(_) => Err("the secrets named in the configuration cannot be read".to_owned()),
         }
     }
 
-    /// The configuration with servers of lists.
+    /// Returns the configuration with the servers from server lists added.
     ///
     /// # Errors
-    /// In words: a server is not one that a list may contain.
-    pub(crate) fn with(&self, added: Vec<AddedServer>) -> Result<Cow<'_, Desired>, String> {
+    /// Returns a message if a pool or a check does not exist, a weight is above [`MAX_WEIGHT`], or the group may not
+    /// publish an address.
+    pub(crate) fn with_list_servers(
+        &self,
+        added: Vec<AddedServer>,
+    ) -> Result<Cow<'_, Desired>, String> {
         if added.is_empty() {
             return Ok(Cow::Borrowed(&self.desired));
         }
         let mut desired = self.desired.clone();
-        for one in added {
-            let Some(at) = desired.pools.iter().position(|pool| pool.name == one.pool) else {
-                return Err(format!("there is no pool {}", one.pool));
+        for server in added {
+            let Some(at) = desired
+                .pools
+                .iter()
+                .position(|pool| pool.name == server.pool)
+            else {
+                return Err(format!("there is no pool {}", server.pool));
             };
-            if let Some(reason) = desired.unpublishable(&desired.pools[at], one.address) {
-                return Err(format!("pool {}: {reason}", one.pool));
+            if let Some(reason) = desired.unpublishable(&desired.pools[at], server.address) {
+                return Err(format!("pool {}: {reason}", server.pool));
             }
             let pool = &mut desired.pools[at];
-            if one.weight > MAX_WEIGHT {
+            if server.weight > MAX_WEIGHT {
                 return Err(format!(
                     "{}: weight {} is above {MAX_WEIGHT}",
-                    one.name, one.weight
+                    server.name, server.weight
                 ));
             }
-            let checks = one.checks.map(|names| checks(&self.desired, &names));
+            let checks = server.checks.map(|names| checks(&self.desired, &names));
             pool.servers.push(Server {
-                weight: one.weight,
-                max_connections: one.max_connections,
-                min_connections: one.min_connections,
+                weight: server.weight,
+                max_connections: server.max_connections,
+                min_connections: server.min_connections,
                 checks: checks.transpose()?,
-                ..Server::new(one.name, one.address, one.port)
+                ..Server::new(server.name, server.address, server.port)
             });
         }
         Ok(Cow::Owned(desired))
@@ -336,7 +358,10 @@ pool = "p"
         let mut accept = |text: &str| policy.accept(text.as_bytes().to_vec());
         assert!(accept(TEXT).is_ok());
         let other_proxy = TEXT.replace("10.0.0.8:80", "10.0.0.7:81");
-        assert!(accept(&other_proxy).is_ok(), "the proxy's part is not ours");
+        assert!(
+            accept(&other_proxy).is_ok(),
+            "proxy services are not checked"
+        );
         assert!(accept(&format!("\n# moved\n{TEXT}")).is_ok());
         for (from, to) in [
             ("eth0", "eth1"),
@@ -369,7 +394,7 @@ pool = "p"
             return;
         }
         let (directory, file) = directory("group");
-        // Proxy services have no `maglev`.
+        // Proxy services do not support `maglev`.
         let layer_4 = TEXT.split("[service.w]").next().unwrap();
         let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
         let own = format!("{GROUP}{own}");
@@ -419,6 +444,36 @@ pool = "p"
         assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
     }
 
+    /// The limits on added servers are those of root's file, also with a text that is otherwise the same.
+    #[test]
+    fn limits_of_the_group_are_those_of_root() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = directory("limits");
+        let layer_4 = TEXT.split("[service.w]").next().unwrap();
+        let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
+        let own = format!("{GROUP}{own}");
+        write(&file, &own);
+        let mut policy = Policy::new(&file, &directory.0);
+        let published = published("192.0.2.1");
+        let good = weir_config::with_published(&own, "edge", &published);
+        let accepted = policy.accept(good.clone().into_bytes()).unwrap();
+        policy.set_active(accepted);
+        for other in [
+            good.replace("servers = [\"10.0.0.0/8\"]", "servers = [\"0.0.0.0/0\"]"),
+            good.replace("name = \"edge\"", "name = \"other\""),
+            format!("{own}{published}"),
+        ] {
+            assert_ne!(other, good);
+            let refused = policy.accept(other.clone().into_bytes()).unwrap_err();
+            assert!(
+                refused.contains("does not permit the daemon"),
+                "{other}: {refused}"
+            );
+        }
+    }
+
     #[test]
     fn servers_are_added_to_a_published_pool_within_the_limits() {
         let text = weir_config::with_published(GROUP, "edge", &published("192.0.2.1"));
@@ -434,13 +489,20 @@ pool = "p"
             min_connections: 0,
             checks: None,
         };
-        assert!(accepted.with(vec![server([10, 0, 0, 7])]).is_ok());
-        let refused = accepted.with(vec![server([192, 0, 2, 7])]).unwrap_err();
+        assert!(
+            accepted
+                .with_list_servers(vec![server([10, 0, 0, 7])])
+                .is_ok()
+        );
+        let refused = accepted
+            .with_list_servers(vec![server([192, 0, 2, 7])])
+            .unwrap_err();
         assert!(refused.contains("is not in `servers`"), "{refused}");
     }
 
     #[test]
-    fn active_and_recorded_configurations_stay_accepted_and_files_of_others_are_not_read() {
+    fn active_and_recorded_configurations_stay_accepted_and_files_writable_by_others_are_rejected()
+    {
         if !weir_testing::require_root() {
             return;
         }
@@ -456,7 +518,10 @@ pool = "p"
         let accepted = accepts(&mut policy, &other).unwrap();
         policy.set_active(accepted);
         write(&file, &other.replace("10.0.0.5", "10.0.0.4"));
-        assert!(accepts(&mut policy, TEXT).is_ok(), "the one before");
+        assert!(
+            accepts(&mut policy, TEXT).is_ok(),
+            "the previous configuration"
+        );
         let accepted = accepts(&mut policy, TEXT).unwrap();
         policy.set_active(accepted);
         let mut restarted = Policy::new(&file, &directory.0);
@@ -464,7 +529,7 @@ pool = "p"
         restarted.prepare();
         assert!(
             accepts(&mut restarted, TEXT).is_ok(),
-            "not the prepared one"
+            "not the prepared configuration"
         );
         restarted.prepare();
         let in_file = other.replace("10.0.0.5", "10.0.0.4");
@@ -476,12 +541,12 @@ pool = "p"
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
         let refused = accepts(&mut restarted, &other).unwrap_err();
         assert!(refused.contains("must belong to root"), "{refused}");
-        std::os::unix::fs::chown(directory.0.join(RECORD), Some(1), None).unwrap();
+        std::os::unix::fs::chown(directory.0.join(RECORD_FILE), Some(1), None).unwrap();
         assert!(accepts(&mut Policy::new(&file, &directory.0), TEXT).is_err());
     }
 
     #[test]
-    fn added_servers_have_only_what_a_list_may_contain() {
+    fn list_server_with_unknown_pool_or_check_or_high_weight_is_rejected() {
         let accepted = Accepted {
             text: TEXT.to_owned(),
             desired: parse(TEXT).unwrap(),
@@ -496,7 +561,7 @@ pool = "p"
             min_connections: 0,
             checks: Some(vec!["deep".to_owned()]),
         };
-        let desired = accepted.with(vec![server.clone()]).unwrap();
+        let desired = accepted.with_list_servers(vec![server.clone()]).unwrap();
         let added = &desired.pools[0].servers[1];
         assert_eq!((added.weight, added.checks.as_ref().unwrap().len()), (3, 1));
         for wrong in [
@@ -513,7 +578,7 @@ pool = "p"
                 ..server
             },
         ] {
-            assert!(accepted.with(vec![wrong]).is_err());
+            assert!(accepted.with_list_servers(vec![wrong]).is_err());
         }
     }
 }

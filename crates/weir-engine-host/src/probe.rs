@@ -1,7 +1,7 @@
-//! Probes of the daemon through a service's path: rows of the probe map.
+//! Adds, reads and removes the rows of the daemon's probes in the probe map.
 //!
-//! The daemon's socket sends the packets. The row makes the programs forward them as those of a client, so it must be
-//! the path of a configured service to one of its servers, and the packets must be those of this machine.
+//! The daemon's socket sends the packets. The row makes the programs forward them like a client's packets, so the path
+//! must be that of a configured service to one of its servers, and the source address must be this machine's.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -34,7 +34,7 @@ fn entry(way: ProbeWay) -> Probe {
     }
 }
 
-/// Whether a service of the configuration forwards to this server along this path.
+/// Returns whether a service in the configuration forwards to this server along this path.
 fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
     let wanted = entry(way);
     let services = desired.services.iter();
@@ -64,14 +64,14 @@ fn is_configured(desired: &Desired, way: ProbeWay) -> bool {
 
 pub(crate) fn add(engine: &Engine, id: ProbeId, way: ProbeWay) -> Reply {
     let refused = |what: &str| {
-        let reason = format!("a probe to {} of VIP {}: {what}", way.server, way.vip);
+        let reason = format!("a probe to {} for VIP {}: {what}", way.server, way.vip);
         tracing::error!(reason, "refused a request of the daemon");
         Reply::Refused { reason }
     };
     if !is_configured(engine.desired(), way) {
         return refused("the path is not configured");
     }
-    // The row would also apply to packets of another machine that are forwarded.
+    // The row would also apply to forwarded packets from another machine.
     if UdpSocket::bind(SocketAddr::new(id.local, 0)).is_err() {
         return refused("the source address belongs to another machine");
     }
@@ -111,20 +111,21 @@ pub(crate) fn remove(engine: &Engine, id: ProbeId) -> Reply {
     }
 }
 
-/// An ARP request to the server of a probe; interface and MAC addresses are those of the row.
+/// An ARP request to the server of a probe, with the interface and MAC addresses from the probe's row.
 pub(crate) struct ArpClaim {
     observed: Probe,
     id: ProbeId,
 }
 
 impl ArpClaim {
-    /// `None`: there is no such probe.
+    /// Returns the request; `None` = there is no such probe.
     pub(crate) fn of(engine: &Engine, id: ProbeId) -> Option<Self> {
         let observed = engine.probe_table().get(&key(id)).ok()??;
         Some(Self { observed, id })
     }
 
-    /// Whether the server answers for the VIP. Blocks for at most some ten milliseconds.
+    /// Sends the request. Returns whether the server responds for the VIP. Blocks for at most a few tens of
+    /// milliseconds.
     pub(crate) fn probe(&self) -> bool {
         weir_probing::claims_vip(&self.observed, self.id.local)
     }
@@ -152,7 +153,7 @@ pool = "q"
 "#;
 
     #[test]
-    fn only_paths_of_services_to_their_servers_are_configured() {
+    fn only_paths_from_services_to_their_servers_are_accepted() {
         let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
         let way = |server: &str, vip: &str, forward: Forward| ProbeWay {
             server: server.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! The loop: one request after another, and what the engine does by itself.
+//! Runs the main loop: executes requests one after the other, and the engine's periodic work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use crate::host::{Host, Steps};
 use crate::message::{self, Query, Reply, Request, UNREQUESTED};
 use crate::policy::Policy;
 
-/// Interval of the engine's tick.
-const TICK: Duration = Duration::from_secs(1);
-/// Messages that wait here; more wait in the daemon.
-const RECEIVED_MAX: usize = 256;
-/// Interval of checks for drift.
+/// Interval between two ticks of the engine.
+const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum number of queued messages; further messages wait in the daemon.
+const RECEIVE_QUEUE_MAX: usize = 256;
+/// Interval between checks for drift.
 const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Gives up the rights that the engine does not need. Call it before the process has other threads.
+/// Drops the capabilities that the engine does not need. Must be called before the process has other threads.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the change.
 pub fn restrict() -> Result<(), Error> {
     // Each map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
@@ -36,8 +36,8 @@ pub fn restrict() -> Result<(), Error> {
 }
 
 /// Serves a daemon at the other end of the channel; the process ends with the daemon. `configuration` is the file of
-/// `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] comes before
-/// the runtime, because threads that exist already keep their capabilities.
+/// `weir run`. Must be called inside a tokio runtime, in the director's network namespace; [`restrict`] must be called
+/// before the runtime is created, because existing threads keep their capabilities.
 ///
 /// # Errors
 /// The network cannot be watched.
@@ -50,7 +50,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
     );
     // Before the engine reads its tables, so that no change is missed.
     let mut network = ReopeningWatch::open()?;
-    let (mut ticks, mut drift_checks) = (every(TICK), every(DRIFT_INTERVAL));
+    let (mut ticks, mut drift_checks) = (every(TICK_INTERVAL), every(DRIFT_INTERVAL));
     let (mut latency_at, mut sync_at) = (Instant::now(), Instant::now());
     loop {
         tokio::select! {
@@ -64,7 +64,7 @@ pub async fn serve(channel: Channel, configuration: &Path, paths: &Paths) -> Res
             },
             () = sleep_until(latency_at) => {
                 let pause = host.publish_latency();
-                latency_at = Instant::now() + pause.unwrap_or(TICK);
+                latency_at = Instant::now() + pause.unwrap_or(TICK_INTERVAL);
             }
             () = sleep_until(sync_at) => sync_at = Instant::now() + host.synchronize(),
             _ = drift_checks.tick() => host.repair_drift().await,
@@ -118,7 +118,7 @@ struct Wire {
 impl Wire {
     fn new(channel: Channel) -> Self {
         let channel = Arc::new(channel);
-        let (sender, received) = mpsc::channel(RECEIVED_MAX);
+        let (sender, received) = mpsc::channel(RECEIVE_QUEUE_MAX);
         let reader = Arc::clone(&channel);
         std::thread::spawn(move || {
             while let Ok(Some(message)) = reader.receive() {
@@ -126,13 +126,13 @@ impl Wire {
                     return;
                 }
             }
-            // What the daemon asked for last ends like the daemon, at once: another one may have started.
+            // Exit at once, even if a request is being executed: another daemon may have started.
             std::process::exit(0);
         });
         Self { channel, received }
     }
 
-    /// Ignores errors: the reader notices the end of the daemon.
+    /// Sends a reply. Ignores errors: the reader notices the end of the daemon.
     fn send(&self, number: u64, reply: &Reply) {
         if let Err(error) = message::send_reply(&self.channel, number, reply) {
             tracing::debug!(%error, "failed to send a response");
@@ -140,7 +140,8 @@ impl Wire {
     }
 }
 
-/// An engine that is being opened by the request with this number; later that of its second half.
+/// An engine that is being opened. `number` is the request's number, at first that of the first half, then of the
+/// second.
 struct OpeningOn<'a> {
     wire: &'a mut Wire,
     number: u64,
@@ -160,7 +161,7 @@ impl Steps for OpeningOn<'_> {
                     self.number = number;
                     return None;
                 }
-                // Probes run at any time.
+                // Probe requests may arrive at any time.
                 Ok((number, request, _)) if is_of_probe(&request) => {
                     let reason = "the engine is being opened".to_owned();
                     self.wire.send(number, &Reply::Failed { reason });

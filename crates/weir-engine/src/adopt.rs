@@ -26,27 +26,30 @@ pub(crate) fn recover_allocation(
     now_ms: u64,
 ) -> Result<Allocation> {
     let mut allocation = Allocation::default();
-    let mut of_row: BTreeMap<u32, Vec<(u32, Dest)>> = BTreeMap::new();
+    let mut dests_by_row: BTreeMap<u32, Vec<(u32, Dest)>> = BTreeMap::new();
     for id in 1..maps.dests.entries() {
         let dest = maps.dests.get(id)?;
         if dest.flags & DEST_LIVE != 0 {
             allocation.last_generation = allocation.last_generation.max(dest.generation);
-            of_row.entry(dest.service).or_default().push((id, dest));
+            dests_by_row
+                .entry(dest.service)
+                .or_default()
+                .push((id, dest));
         }
     }
     for service in &desired.services {
         let Some(row) = find_row(maps, service)? else {
             continue;
         };
-        let Some(dests) = of_row.remove(&row) else {
+        let Some(dests) = dests_by_row.remove(&row) else {
             continue;
         };
         let slot = recover_slot(maps, desired, service, row, dests, now_ms)?;
         allocation.last_generation = allocation.last_generation.max(slot.generation);
         allocation.services.insert(service.name.clone(), slot);
     }
-    for (row, dests) in of_row {
-        let mut slot = empty(row, maps.services.get(row)?.generation);
+    for (row, dests) in dests_by_row {
+        let mut slot = empty_slot(row, maps.services.get(row)?.generation);
         slot.removed = true;
         slot.addresses = maps
             .vips
@@ -56,16 +59,16 @@ pub(crate) fn recover_allocation(
             .collect();
         slot.dests = dests
             .iter()
-            .map(|(id, dest)| found(*id, dest, 0, now_ms))
+            .map(|(id, dest)| dest_slot(*id, dest, 0, now_ms))
             .collect();
         allocation.services.insert(format!("(row {row})"), slot);
     }
-    // Shared counters are allocated again and start with the sums of the servers' own.
+    // Shared counters are allocated again and start with the sums of the servers' own counters.
     debug_assert!(allocation.dests().all(|(_, dest)| dest.id < dest_rows));
     Ok(allocation)
 }
 
-/// The row that one of the service's listeners refers to.
+/// Returns the row to which one of the service's listeners or marks refers.
 fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
     for listener in &service.listen {
         let proto = listener.protocol.number();
@@ -110,7 +113,7 @@ fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
     Ok(None)
 }
 
-fn empty(row: u32, generation: u32) -> ServiceSlot {
+fn empty_slot(row: u32, generation: u32) -> ServiceSlot {
     ServiceSlot {
         row,
         generation,
@@ -141,7 +144,7 @@ fn recover_slot(
     now_ms: u64,
 ) -> Result<ServiceSlot> {
     let written = maps.services.get(row)?;
-    let mut slot = empty(row, written.generation);
+    let mut slot = empty_slot(row, written.generation);
     let header: Option<Extent> = match written.extent {
         0 => None,
         at => maps.elements_as(at, 1)?.into_iter().next(),
@@ -167,18 +170,18 @@ fn recover_slot(
     }
     for (id, dest) in &dests {
         let member = members.iter().find(|member| member.dest == *id);
-        let mut known = found(*id, dest, member.map_or(0, |member| member.weight), now_ms);
+        let mut known = dest_slot(*id, dest, member.map_or(0, |member| member.weight), now_ms);
         known.seq = member.map_or(0, |member| member.seq);
         let servers = desired
             .pool(&service.pool)
             .map(|pool| (&pool.servers, &pool.sorry));
         let port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
         if let Some((servers, sorry)) = servers {
-            let is =
+            let is_same =
                 |server: &&weir_model::Server| server.address == known.address && port(server.port);
-            let server = servers.iter().find(is).map(|server| (server, false));
+            let server = servers.iter().find(is_same).map(|server| (server, false));
             if let Some((server, sorry)) =
-                server.or_else(|| sorry.iter().find(is).map(|server| (server, true)))
+                server.or_else(|| sorry.iter().find(is_same).map(|server| (server, true)))
             {
                 (known.port, known.sorry, known.removed) = (server.port, sorry, None);
                 known.name.clone_from(&server.name);
@@ -187,7 +190,7 @@ fn recover_slot(
         slot.dests.push(known);
     }
     slot.dests.sort_by_key(|dest| dest.seq);
-    // Unusable servers are not in the list, so their order is unknown: they come first.
+    // Unusable servers are not in the list, so their order is unknown. They come first.
     let offset = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
     if offset > 0 {
         for (at, dest) in slot.dests.iter_mut().enumerate() {
@@ -198,7 +201,7 @@ fn recover_slot(
     Ok(slot)
 }
 
-fn found(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
+fn dest_slot(id: u32, dest: &Dest, weight: u32, now_ms: u64) -> DestSlot {
     let address = dest.addr.to_ip();
     DestSlot {
         id,

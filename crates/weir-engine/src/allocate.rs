@@ -1,4 +1,4 @@
-//! Allocates rows for services, with the weights of their servers.
+//! Calls weir-planner's row allocation with the engine's cursors, map sizes and servers' weights.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,8 @@ use weir_state::ServerStates;
 use crate::error::Result;
 use crate::memory::Memory;
 
-/// Allocates rows for some services. On an error, nothing has changed.
+/// Allocates rows for the services `touched` and their servers. Returns the former slots, for a rollback. On an error,
+/// nothing has changed.
 pub(crate) fn allocate(
     memory: &mut Memory,
     desired: &Indexed,
@@ -45,7 +46,7 @@ pub(crate) fn allocate(
     Ok(memory.allocation.reconcile(desired, touched, &facts)?)
 }
 
-/// The weights of a pool's servers in a service, for the planner.
+/// Returns the weights of a pool's servers in a service, for the planner.
 fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
     let weights = states.weights(pool, Some(service));
     let servers = weights.servers.into_iter().map(|weight| ServerWeight {
@@ -61,7 +62,7 @@ fn weights(service: &str, pool: &Pool, states: &ServerStates) -> PoolWeights {
     }
 }
 
-/// Milliseconds since the Unix epoch.
+/// Returns the current time in milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

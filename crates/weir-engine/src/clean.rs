@@ -1,4 +1,4 @@
-//! Reverts Weir's changes to the kernel, as recorded in its own directories.
+//! Reverts the changes to the kernel that Weir's directories record: `weir clean`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,23 +18,23 @@ use crate::vip::{read_record, remove_record, write_record};
 /// What [`clean`] removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Programs, maps and attachments were pinned.
+    /// Whether programs, maps and attachments were pinned.
     pub data_plane: bool,
-    /// Addresses removed, by interface.
+    /// Removed addresses, with their interfaces.
     pub addresses: Vec<(String, IpAddr)>,
-    /// Neighbours no longer kept resolved.
+    /// Number of neighbours that the kernel no longer keeps resolved.
     pub neighbours: usize,
-    /// Interfaces whose offloads were restored.
+    /// Number of interfaces whose offloads were restored.
     pub offloads: usize,
-    /// Rules for firewall marks removed.
+    /// Number of removed rules for firewall marks.
     pub marks: usize,
 }
 
-/// Removes pins, attachments, addresses, neighbours, offload settings and the routing of marked packets that these
-/// directories record. Repeating it is harmless. Must run inside a tokio runtime, in the director's network namespace.
+/// Removes the pins, attachments, addresses, neighbours, offload settings and routing of marked packets that these
+/// directories record. Idempotent. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
-/// Something cannot be removed; the state file remains, so a second attempt can continue.
+/// Something cannot be removed. The state file then remains, so that a second attempt can continue.
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?.map(|saved| saved.memory);
@@ -45,20 +45,20 @@ pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     }
     cleaned.data_plane = weir_dataplane::clean(&PinDir::new(&paths.pin_dir))?;
     if let Some(memory) = memory {
-        undo(&memory.undo, &mut cleaned).await?;
+        revert(&memory.undo, &mut cleaned).await?;
         file.remove()?;
     }
     let added = Undo {
         addresses: read_record(&paths.runtime_dir).into_iter().collect(),
         ..Undo::default()
     };
-    undo(&added, &mut cleaned).await?;
+    revert(&added, &mut cleaned).await?;
     remove_record(&paths.runtime_dir)?;
     Ok(cleaned)
 }
 
-/// Discards the recorded changes to the network, which [`clean`] then leaves as they are: the network namespace that
-/// has them is not that of the caller. Returns the addresses among them, by interface.
+/// Discards the record of changes to the network, because they were made in another network namespace than the
+/// caller's: [`clean`] does not revert them. Returns the discarded addresses, with their interfaces.
 ///
 /// # Errors
 /// The runtime directory cannot be read or written.
@@ -78,25 +78,25 @@ pub fn discard_changes(paths: &Paths) -> Result<BTreeSet<(String, IpAddr)>> {
     Ok(discarded)
 }
 
-/// Whether a director's data plane is pinned; one with an unknown format counts.
+/// Returns whether a director's data plane is pinned, even if its format is unknown.
 pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
 }
 
-/// Removes a pinned data plane that is attached nowhere and serves nothing, which remains if a start is killed. Returns
-/// whether there was one. The recorded state of servers is kept.
+/// Removes a pinned data plane that is attached nowhere and has no services of ipvsadm: a killed start leaves one.
+/// Returns whether it was removed. Keeps the recorded state of servers.
 ///
 /// # Errors
-/// As [`clean`].
+/// The same as for [`clean`].
 pub async fn clean_unused(paths: &Paths) -> Result<bool> {
     let attached = open_readonly(&PinDir::new(&paths.pin_dir)).map(|plane| plane.attachments);
     let saved = StateFile::new(&paths.runtime_dir).read()?;
     let memory = saved.map(|saved| saved.memory);
-    let made = memory
+    let has_ipvsadm_state = memory
         .as_ref()
         .is_some_and(|memory| memory.origin != Origin::default());
     let local = weir_dataplane::socket::scopes(&PinDir::new(&paths.pin_dir));
-    if made
+    if has_ipvsadm_state
         || !local.is_ok_and(|scopes| scopes.is_empty())
         || !attached.is_ok_and(|attached| attached.is_empty())
     {
@@ -133,7 +133,7 @@ pub(crate) async fn clean_pinned(paths: &Paths, kept: &BTreeSet<(String, IpAddr)
     }
 }
 
-async fn undo(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
+async fn revert(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
     if *undo == Undo::default() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Errors of the engine.
+//! Defines the engine's errors.
 
 use std::path::PathBuf;
 
@@ -7,25 +7,25 @@ use crate::listener_conflict::ListenerConflict;
 /// Why a change was not, or not completely, applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The BPF side.
+    /// A data plane error.
     #[error(transparent)]
     Dataplane(#[from] weir_dataplane::Error),
-    /// Addresses, routes, neighbours.
+    /// A netlink error: addresses, routes, neighbours.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
-    /// Addresses for proxy services.
+    /// An address for proxy services cannot be added or removed.
     #[error(transparent)]
     Vip(#[from] crate::vip::Error),
     /// The configuration cannot be planned.
     #[error(transparent)]
     Plan(#[from] weir_planner::Error),
-    /// Other system calls.
+    /// Another system call failed.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
-    /// A file of the runtime directory cannot be read or written.
+    /// A file in the runtime directory cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
         /// The kernel's error.
         source: std::io::Error,
@@ -35,13 +35,13 @@ pub enum Error {
     StateVersion {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The file's version.
         found: u32,
     },
     /// The file uses a listener of ipvsadm's.
     #[error(transparent)]
     ListenerConflict(ListenerConflict),
-    /// No such pool or server.
+    /// The pool or server does not exist.
     #[error("no server {server} in pool {pool}")]
     NoServer {
         /// The pool.
@@ -54,7 +54,7 @@ pub enum Error {
     Weight {
         /// The weight.
         weight: u32,
-        /// The highest.
+        /// The maximum weight.
         most: u32,
     },
     /// A configured interface does not exist.
@@ -89,19 +89,19 @@ pub enum Error {
         /// The limit.
         most: u32,
     },
-    /// No room for lists and hash tables.
+    /// Not enough space for lists and hash tables.
     #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
     NoRoom {
         /// Number of requested elements.
         elements: u32,
     },
-    /// A change failed midway, and the rollback failed too.
-    #[error("{cause}; the previous configuration could not be restored completely: {back}")]
-    Halfway {
+    /// A change failed, and the rollback failed too.
+    #[error("{cause}; the previous configuration could not be restored completely: {rollback}")]
+    RollbackFailed {
         /// Why the change failed.
         cause: Box<Error>,
         /// Why the rollback failed.
-        back: Box<Error>,
+        rollback: Box<Error>,
     },
 }
 

@@ -1,11 +1,11 @@
-//! ipvsadm's terms for what the configuration and the data plane contain.
+//! Converts listeners, marks, forwarding methods and counters to ipvsadm's terms.
 
 use weir_ipvsadm::{Counters, Forward, Protocol, ServiceKey};
 use weir_model::{Family, Listener, Mark, Ports};
 
 use crate::snapshot::Totals;
 
-/// The key of a listener in ipvsadm; a range has none.
+/// Returns the key of a listener in ipvsadm; `None` for a port range.
 pub(crate) fn key_of(listener: &Listener) -> Option<ServiceKey> {
     let port = match listener.ports {
         Ports::One(port) => port,
@@ -26,7 +26,7 @@ pub(crate) const fn protocol(protocol: weir_model::Protocol) -> Protocol {
     }
 }
 
-/// The key of a mark.
+/// Returns the key of a mark in ipvsadm.
 pub(crate) fn key_of_mark(mark: &Mark) -> ServiceKey {
     ServiceKey::Mark {
         mark: mark.mark.get(),
@@ -45,12 +45,12 @@ pub(crate) const fn forward(forward: weir_model::Forward) -> Forward {
     }
 }
 
-/// Whether a service was created by ipvsadm, by its name; names in the file contain no colon.
+/// Returns whether the service with this name was created by ipvsadm: names in the file contain no colon.
 pub fn is_from_ipvsadm(name: &str) -> bool {
     name.starts_with("ipvsadm:")
 }
 
-/// The counters since they were zeroed.
+/// Returns the counters since they were zeroed.
 pub(crate) fn since(totals: Totals, zero: Option<&Totals>) -> Counters {
     let zero = zero.copied().unwrap_or_default();
     Counters {

@@ -1,8 +1,7 @@
-//! Changes since the state file was written, one per line: persisting one server must not cost writing a hundred
-//! thousand.
+//! Appends changes to `state.journal` and reads them back, so that the state file is not rewritten.
 //!
-//! The journal names the state file that it continues; a journal of another state file is not read. A partial line,
-//! which a crash left, ends it.
+//! The journal names the state file that it continues; a journal of another state file is not read. Reading stops at a
+//! partial line, which a crash may leave.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,16 +21,16 @@ use crate::origin::Zero;
 /// The file's name, next to the state file.
 pub(crate) const JOURNAL: &str = "state.journal";
 
-/// Below this size it is never too long.
+/// A journal of at most this size is never too long.
 const SHORT_BYTES: u64 = 1 << 20;
 
 /// One change.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Revision, fingerprint, last generation.
+    /// Revision, fingerprint and last generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) numbers: Option<(u64, u64, u32)>,
-    /// Current services; `None` = removed.
+    /// Changed services; `None` = removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<(String, Option<ServiceSlot>)>,
     /// All rows of shared counts.
@@ -55,7 +54,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Creates a record of the changed services, and of the shared counters if sharing changed.
+    /// Creates a record of the changed services, and of the shared counters if `sharing` has changed.
     pub(crate) fn of<'a>(
         memory: &Memory,
         changed: impl Iterator<Item = &'a str>,
@@ -106,13 +105,13 @@ impl Record {
     }
 }
 
-/// The first line.
+/// The first line: the number of the state file that the journal continues.
 #[derive(Serialize, Deserialize)]
 struct Head {
     continues: u64,
 }
 
-/// The file.
+/// The open journal.
 #[derive(Debug)]
 pub(crate) struct Journal {
     path: PathBuf,
@@ -121,7 +120,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Creates an empty journal that continues the state file with this number.
+    /// Creates an empty journal for the state file with this number.
     pub(crate) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
@@ -132,12 +131,13 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Its path.
+    /// Returns the journal's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Appends a change. It is not synced: a process crash loses nothing, and a machine crash loses the maps too.
+    /// Appends a change without syncing the file: a process crash loses nothing, and a machine crash loses the maps
+    /// too.
     pub(crate) fn add(&mut self, record: &Record) -> io::Result<()> {
         self.line(record)
     }
@@ -155,13 +155,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether reading the journal would take longer than reading a state file of that size.
+    /// Returns whether reading the journal would take longer than reading a state file of this size.
     pub(crate) fn is_long(&self, state_bytes: u64) -> bool {
         self.bytes > state_bytes.max(SHORT_BYTES)
     }
 }
 
-/// Reads the changes since the state file with this number.
+/// Reads the changes since the state file with this number; none if the journal belongs to another state file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, continues: u64) -> Vec<T> {
     let Ok(text) = weir_sys::read_own(path) else {
         return Vec::new();
@@ -199,7 +199,7 @@ mod tests {
             records.filter_map(|it| Some(it.numbers?.0)).collect()
         };
         assert_eq!(revisions(7), [1, 2, 3]);
-        assert_eq!(revisions(8), [0; 0], "it continues another file");
+        assert_eq!(revisions(8), [0; 0], "the journal of another state file");
         let text = fs::read(&path).unwrap();
         fs::write(&path, &text[..text.len() - 4]).unwrap();
         assert_eq!(revisions(7), [1, 2], "the last line is cut off");

@@ -1,11 +1,11 @@
-//! The layer 4 engine: applies a configuration to the data plane and the network, and keeps them in that state.
+//! Layer 4 engine: applies configurations to the data plane and the host's network, and repairs drift.
 //!
-//! The caller opens it in two steps ([`Opening`]), and then sends requests to one [`Engine`] from one task: a
+//! The caller opens the engine in two steps ([`Opening`]), and then sends requests to one [`Engine`] from one task: a
 //! configuration, weights, network events, ticks. The results are values: [`snapshot`], [`Explanation`], listings,
-//! [`Handshakes`]. The engine calls nothing of the caller, has no event loop, opens no client sockets, reads no
-//! configuration file, and does not know the proxy, the API or the keeper. It reads the state of servers
-//! ([`weir_state::ServerStates`]) as an argument, never changes it, and keeps no copy. The one thing that it shares is
-//! the map of probes ([`weir_dataplane::ProbeTable`]), which probes write themselves.
+//! [`Handshakes`]. The engine has no callbacks and no event loop, opens no client sockets, reads no configuration file,
+//! and does not depend on the proxy, the API or the keeper. It gets the state of servers ([`weir_state::ServerStates`])
+//! as an argument, never changes it, and keeps no copy. It shares only the map of probes
+//! ([`weir_dataplane::ProbeTable`]), which probes write themselves.
 //!
 //! | requests | what they do |
 //! |---|---|
@@ -16,11 +16,11 @@
 //! | [`Engine::snapshot`], [`Engine::explain_packet`], [`Engine::listing`], [`Engine::watch_clients`] | read |
 //! | [`Engine::is_current`], [`Engine::transfer_counts`], [`Engine::detach_tc`] | hand over to another program |
 //!
-//! [`Pinned`], [`Persisted`], [`added_vips`] and [`with_ipvsadm_services`] read without an engine what the last one
-//! left, and [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
+//! [`Pinned`], [`Persisted`], [`added_vips`] and [`with_ipvsadm_services`] read, without an engine, the state that the
+//! last engine left; [`clean()`] removes it. [`vip`] adds addresses for a proxy while there is no engine.
 //!
-//! Modules import in one direction: values and errors, then records and files (`memory`, `journal`, `state`), the
-//! network, the writer of rows, and above all of them `engine`, whose parts implement the requests.
+//! Modules import in one direction: values and errors first, then records and files (`memory`, `journal`, `state`), the
+//! network, the row writer (`write`), and at the top `engine`, whose submodules implement the requests.
 
 mod adopt;
 mod allocate;

@@ -1,20 +1,20 @@
-//! A conflict between the configuration file and ipvsadm.
+//! Defines the error for a listener in the file that ipvsadm already uses.
 
 use weir_model::Source;
 
-/// A listener of the file that ipvsadm already uses.
+/// A listener in the file that ipvsadm already uses; the configuration is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
     .at.line, .at.column
 )]
 pub struct ListenerConflict {
-    /// Service of the file.
+    /// Name of the service in the file.
     pub service: String,
-    /// Its listener or mark, as it is written.
+    /// The service's listener or mark, as it is written.
     pub listener: String,
-    /// Where the file names it.
+    /// Position of the service in the file.
     pub at: Source,
-    /// Arguments of ipvsadm that remove its service.
+    /// Arguments with which ipvsadm removes its service.
     pub command: String,
 }

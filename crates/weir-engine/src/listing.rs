@@ -1,4 +1,4 @@
-//! The data for `ipvsadm -L`: services of both origins with their counters, and connections.
+//! Builds the data for `ipvsadm -L` from the maps: services of both origins, and connections.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,12 +26,12 @@ pub(crate) struct View<'a> {
     pub(crate) desired: &'a Indexed,
     pub(crate) memory: &'a Memory,
     pub(crate) maps: &'a Maps,
-    /// `None` without a daemon, which estimates rates.
+    /// `None` if no daemon runs: only the daemon estimates rates.
     pub(crate) rates: Option<&'a RateEstimates>,
 }
 
 impl View<'_> {
-    /// Services of both origins, the newest first: ipvsadm's, then the file's from its end.
+    /// Returns the services of both origins, the newest first: ipvsadm's, then the file's from its end.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -42,10 +42,10 @@ impl View<'_> {
             services.push(self.listed_service(entry)?);
         }
         // IPVS has no service that balances sockets.
-        let own = |service: &&weir_model::Service| {
+        let is_listed = |service: &&weir_model::Service| {
             !is_from_ipvsadm(&service.name) && service.forward.handles_packets()
         };
-        for service in self.desired.services.iter().rev().filter(own) {
+        for service in self.desired.services.iter().rev().filter(is_listed) {
             for mark in service.marks.iter().rev() {
                 services.push(self.configured(service, key_of_mark(mark), None)?);
             }
@@ -73,7 +73,7 @@ impl View<'_> {
         self.memory.allocation.services.get(name)
     }
 
-    /// A service that ipvsadm made.
+    /// Lists a service that ipvsadm created.
     fn listed_service(&self, entry: &TableService) -> Result<ListedService> {
         let name = name_of(&entry.service.key);
         let slot = self.slot(&name);
@@ -92,7 +92,7 @@ impl View<'_> {
         })
     }
 
-    /// A service of the file, by one of its listeners or marks.
+    /// Lists a service of the file under one of its listeners or marks.
     fn configured(
         &self,
         service: &weir_model::Service,
@@ -136,7 +136,7 @@ impl View<'_> {
         })
     }
 
-    /// The first VIP or mark of a service.
+    /// Returns the first VIP or mark of a service.
     fn first_address(&self, name: &str) -> Option<IpAddr> {
         let service = self.desired.service(name)?;
         let address = service.listen.first().map(|listener| listener.address);
@@ -185,7 +185,7 @@ impl View<'_> {
         rates.unwrap_or_default()
     }
 
-    /// `-L --timeout`.
+    /// Returns the timeouts (`-L --timeout`).
     pub(crate) fn timeouts(&self) -> Timeouts {
         let seconds = |timeout: Duration| u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX);
         let timeouts = self.desired.timeouts;
@@ -196,7 +196,7 @@ impl View<'_> {
         }
     }
 
-    /// `-L -c`: every flow, in the order of the table's places.
+    /// Returns all flows, in the order of the table's slots (`-L -c`).
     ///
     /// # Errors
     /// A map cannot be read.
@@ -225,7 +225,7 @@ impl View<'_> {
             let address = first.and_then(|name| self.first_address(name));
             let address = address.unwrap_or_else(|| cold.dst.to_ip());
             let vip = (address, cold.dport.get());
-            let lives = match template {
+            let lifetime = match template {
                 true => weir_abi::ticks_to_duration(cold.ifindex),
                 false => timeouts.of(*state),
             };
@@ -236,7 +236,7 @@ impl View<'_> {
                     17 => Some(Protocol::Udp),
                     _ => None,
                 },
-                expires_s: lives.saturating_sub(idle).as_secs(),
+                expires_s: lifetime.saturating_sub(idle).as_secs(),
                 state: match (template, state) {
                     // ip_vs_proto.c, ip_vs_ctpl_state_name_table
                     (true, State::None) => "NONE",
@@ -259,7 +259,7 @@ impl View<'_> {
     }
 }
 
-/// A mark as an address, as the kernel stores it: in the first word (ip_vs_core.c, `ip_vs_sched_persist`).
+/// Returns a mark as an address, as the kernel stores it: in the first word (ip_vs_core.c, `ip_vs_sched_persist`).
 fn address_of(mark: &weir_model::Mark) -> IpAddr {
     match mark.family {
         weir_model::Family::V4 => Ipv4Addr::from(mark.mark.get()).into(),
@@ -279,7 +279,7 @@ fn server_of(
         key: ServerKey {
             address: server.address,
             port: match server.port {
-                Some(own) if method.rewrites_port() => own,
+                Some(own_port) if method.rewrites_port() => own_port,
                 _ => port,
             },
         },

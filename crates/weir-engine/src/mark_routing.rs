@@ -1,4 +1,4 @@
-//! The record of what Weir added to the host for packets with a firewall mark, and how it is removed.
+//! Records what Weir added to the host for packets with a firewall mark, and removes it.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use weir_planner::mark::Key;
 /// Changes to the host for marked packets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MarkRouting {
-    /// The device that marked packets are routed to.
+    /// Name of the device to which marked packets are routed.
     pub(crate) entry: String,
-    /// Its peer.
+    /// Name of its peer.
     pub(crate) exit: String,
     /// Number of the routing table.
     pub(crate) table: u32,
@@ -29,7 +29,7 @@ impl MarkRouting {
         }
     }
 
-    /// Rules that prevent a loop of packets that XDP passes on; needed once a family has marks.
+    /// Returns the rules that prevent a loop of packets that XDP passes on; needed if an address family has marks.
     pub(crate) fn family_rules(&self, ipv6: bool) -> [Rule; 2] {
         let device = self.exit.clone();
         let resume = Rule::Resume {
@@ -39,7 +39,7 @@ impl MarkRouting {
         [resume, Rule::Skip { ipv6, device }]
     }
 
-    /// All rules, in the order of adding.
+    /// Returns all rules, in the order in which they must be added.
     pub(crate) fn all_rules(&self) -> Vec<Rule> {
         let families: BTreeSet<bool> = self.rules.iter().map(|mark| mark.0).collect();
         let family_rules = families
@@ -50,7 +50,7 @@ impl MarkRouting {
             .collect()
     }
 
-    /// Removes the rules of some marks. Returns how many were removed.
+    /// Removes the rules of these marks. Returns the number of removed rules.
     pub(crate) async fn remove_rules(
         &mut self,
         netlink: &Netlink,
@@ -72,10 +72,10 @@ impl MarkRouting {
         Ok(removed)
     }
 
-    /// Removes rules and devices. Returns how many rules were removed.
+    /// Removes rules and devices. Returns the number of removed rules.
     ///
     /// # Errors
-    /// The kernel rejects it.
+    /// The kernel rejects a change.
     pub(crate) async fn remove(mut self, netlink: &Netlink) -> weir_netlink::Result<usize> {
         let rules = self.rules.clone();
         let removed = self.remove_rules(netlink, &rules).await?;
@@ -88,7 +88,7 @@ impl MarkRouting {
     }
 }
 
-/// The address of the device that marked packets are routed to.
+/// Returns the MAC address of the device to which marked packets are routed.
 pub(crate) fn mac() -> MacAddr {
     let [a, b, c, d, e, f, ..] = MARK_MAC.to_le_bytes();
     MacAddr([a, b, c, d, e, f])

@@ -1,4 +1,4 @@
-//! The engine's persistent state, in memory.
+//! Defines the types of the engine's persistent state; `state` reads and writes them.
 
 use std::net::IpAddr;
 
@@ -33,12 +33,12 @@ pub(crate) struct Saved {
     pub(crate) servers: SavedServers,
 }
 
-/// Changes to the host's network.
+/// Changes to the host's network, which `weir clean` reverts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Undo {
-    /// Addresses added, by interface.
+    /// Added addresses, with their interfaces.
     pub(crate) addresses: Vec<(String, IpAddr)>,
-    /// Neighbours that the kernel keeps resolved for Weir, by interface.
+    /// Neighbours that the kernel keeps resolved for Weir, with their interfaces.
     pub(crate) neighbours: Vec<(String, IpAddr)>,
     /// Former offload settings, by interface.
     pub(crate) offloads: Vec<(String, Vec<(String, bool)>)>,

@@ -1,7 +1,7 @@
-//! Services of ipvsadm in addition to those of the file: one table with two origins.
+//! Stores the services that ipvsadm created, and merges them into the configuration of the file.
 //!
-//! The state file stores the services of ipvsadm as a table of their own. It is merged into every configuration before
-//! planning, so a reload cannot change it.
+//! The state file contains ipvsadm's services as a separate table. The table is merged into every configuration before
+//! planning, so that a reload cannot change it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -16,12 +16,12 @@ use crate::ipvsadm_term::{key_of, key_of_mark};
 use crate::listener_conflict::ListenerConflict;
 use crate::snapshot::Totals;
 
-/// What ipvsadm changed.
+/// The changes made with ipvsadm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// Its services.
+    /// ipvsadm's services.
     pub(crate) table: Table,
-    /// Timeouts in place of the file's; 0 = the file's.
+    /// Timeouts that replace the file's; 0 = the file's timeout.
     pub(crate) timeouts: Option<Timeouts>,
     /// Base values of counters, by service name.
     pub(crate) zeroed: BTreeMap<String, Zero>,
@@ -30,31 +30,31 @@ pub struct Origin {
 /// Totals at the last `-Z`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Zero {
-    /// The service's.
+    /// The service's totals.
     pub(crate) service: Totals,
-    /// Its servers', by the generation of their rows.
+    /// Its servers' totals, by the generation of their rows.
     pub(crate) servers: Vec<(u32, Totals)>,
 }
 
 impl Origin {
-    /// The first listener of a file that ipvsadm already uses.
+    /// Returns the first listener of a file that ipvsadm already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         if self.table.is_empty() {
             return None;
         }
-        let made = self.table.services().iter();
-        let made: HashSet<ServiceKey> = made.map(|entry| entry.service.key).collect();
+        let entries = self.table.services().iter();
+        let ipvsadm_keys: HashSet<ServiceKey> = entries.map(|entry| entry.service.key).collect();
         desired.services.iter().find_map(|service| {
             let listeners = service.listen.iter();
             let listeners = listeners.filter_map(|it| Some((key_of(it)?, it.to_string())));
             let marks = service.marks.iter();
             let mut all = listeners.chain(marks.map(|it| (key_of_mark(it), it.to_string())));
-            let (key, listener) = all.find(|(key, _)| made.contains(key))?;
+            let (key, listener) = all.find(|(key, _)| ipvsadm_keys.contains(key))?;
             Some(ListenerConflict {
                 service: service.name.clone(),
                 listener,
                 at: service.source,
-                command: deletes(&key),
+                command: delete_arguments(&key),
             })
         })
     }
@@ -94,7 +94,7 @@ impl Origin {
         Ok(merged)
     }
 
-    /// Executes an edit of ipvsadm's own table.
+    /// Applies an edit to ipvsadm's table.
     pub(crate) fn edit(&mut self, edit: &Edit) -> Result<(), Errno> {
         match edit {
             Edit::Timeouts(new) => {
@@ -108,18 +108,18 @@ impl Origin {
         self.table.apply(edit)
     }
 
-    /// Executes an edit again that was active before a restart.
+    /// Applies an edit again that was active before a restart.
     pub(crate) fn repeat(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
             let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));
-            tracing::warn!(service, error, "an edit of ipvsadm was lost");
+            tracing::warn!(service, error, "failed to restore an edit by ipvsadm");
         }
     }
 }
 
-/// Arguments of ipvsadm that delete the service with this key.
-fn deletes(key: &ServiceKey) -> String {
+/// Returns the arguments with which ipvsadm deletes the service with this key.
+fn delete_arguments(key: &ServiceKey) -> String {
     match key {
         ServiceKey::Mark { mark, v6 } => format!("-D -f {mark}{}", if *v6 { " -6" } else { "" }),
         ServiceKey::Address {

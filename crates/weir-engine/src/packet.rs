@@ -1,4 +1,4 @@
-//! `weir explain --packet`: the packet syntax, and what the engine returns for a packet.
+//! Parses the packet syntax of `weir explain --packet`, and defines the explanation of a packet.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,34 +11,34 @@ use weir_model::Protocol;
 pub struct Packet {
     /// Transport protocol.
     pub protocol: Protocol,
-    /// The client.
+    /// The client's address and port.
     pub source: SocketAddr,
-    /// Where it is sent.
+    /// The VIP and port.
     pub destination: SocketAddr,
 }
 
 /// Why a packet is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
-    /// It has not three words.
+    /// The text does not have three words.
     #[error("expected 'tcp SOURCE:PORT VIP:PORT', found {text:?}")]
     Form {
         /// As given.
         text: String,
     },
-    /// Neither tcp nor udp.
-    #[error("unknown protocol {text:?}: tcp or udp")]
+    /// The protocol is neither tcp nor udp.
+    #[error("unknown protocol {text:?}: expected tcp or udp")]
     Protocol {
         /// As given.
         text: String,
     },
-    /// Not an address with a port.
+    /// An address is not ADDRESS:PORT.
     #[error("{text:?} is not ADDRESS:PORT; IPv6 addresses need brackets")]
     Address {
         /// As given.
         text: String,
     },
-    /// No packet has both.
+    /// Source and destination have different address families.
     #[error("{packet}: source and destination have different address families")]
     Families {
         /// The parsed packet.
@@ -98,11 +98,11 @@ pub struct Explanation {
     pub service: Option<String>,
     /// The pool of that service.
     pub pool: Option<String>,
-    /// The server that would get it, by its address as in the file.
+    /// The server that would receive the packet: its address as in the file.
     pub server: Option<String>,
     /// The steps of the decision, one per line.
     pub steps: Vec<String>,
-    /// The outcome in words, if service and server do not imply it: the server is chosen at random.
+    /// The outcome, if service and server do not imply it: the server is chosen at random.
     pub outcome: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The directories that an engine uses.
+//! Defines the directories that an engine uses.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Reads the pinned data plane and the files of the last engine, for commands without a daemon. Changes nothing.
+//! Reads the pinned data plane and the last engine's files, for commands without a daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,7 +17,8 @@ use crate::paths::Paths;
 use crate::state::{STATE, StateFile, Unreadable, read};
 use crate::vip;
 
-/// The addresses that a director has added, by interface, from its runtime directory; empty if it is unreadable.
+/// Returns the addresses that a director has added, with their interfaces, from its runtime directory; empty if the
+/// directory is unreadable.
 pub fn added_vips(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
     let saved = StateFile::new(runtime_dir).read().ok().flatten();
     let mut added = vip::read_record(runtime_dir);
@@ -71,7 +72,7 @@ impl Pinned {
         }
     }
 
-    /// As [`crate::Engine::listing`], without rates.
+    /// Like [`crate::Engine::listing`], without rates.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -79,7 +80,7 @@ impl Pinned {
         self.view().listing()
     }
 
-    /// As [`crate::Engine::connections`].
+    /// Like [`crate::Engine::connections`].
     ///
     /// # Errors
     /// A map cannot be read.
@@ -87,13 +88,13 @@ impl Pinned {
         self.view().connections()
     }
 
-    /// As [`crate::Engine::timeouts`].
+    /// Like [`crate::Engine::timeouts`].
     pub fn timeouts(&self) -> Timeouts {
         self.view().timeouts()
     }
 }
 
-/// What an engine left for a reader that opens no engine.
+/// The state file's content, for readers that do not open an engine.
 #[derive(Debug)]
 pub struct Persisted {
     /// Number of configurations that have been applied.
@@ -105,7 +106,7 @@ pub struct Persisted {
 }
 
 impl Persisted {
-    /// The state file of a runtime directory.
+    /// Returns the path of the state file in a runtime directory.
     pub fn path(runtime_dir: &Path) -> PathBuf {
         runtime_dir.join(STATE)
     }
@@ -113,7 +114,7 @@ impl Persisted {
     /// Reads the state file of a runtime directory; `None` = there is none.
     ///
     /// # Errors
-    /// It is unreadable.
+    /// The file is unreadable.
     pub fn read(runtime_dir: &Path) -> std::result::Result<Option<Self>, Unreadable> {
         let saved = read(&Self::path(runtime_dir))?;
         Ok(saved.map(|(_, saved)| Self {

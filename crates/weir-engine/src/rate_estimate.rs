@@ -1,13 +1,14 @@
-//! Estimates of rates, as ipvsadm lists them.
+//! Stores the rate estimates that ipvsadm lists; `engine/rate_estimate.rs` updates them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use weir_ipvsadm::{Estimator, Rates};
 
-/// Estimators by service name and by the generation of a server's row.
+/// Estimators of services by name, and of servers by the generation of their rows.
 #[derive(Debug)]
 pub(crate) struct RateEstimates {
+    /// Time of the last update.
     pub(crate) last: Option<Instant>,
     pub(crate) services: BTreeMap<String, Estimator>,
     pub(crate) servers: HashMap<u32, Estimator>,

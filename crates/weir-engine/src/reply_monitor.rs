@@ -1,10 +1,11 @@
-//! The counters of servers whose replies must pass through the director.
+//! Defines the state of [`crate::engine`]'s `no_reply` module, which reads the counters and warns.
 
 use std::time::Instant;
 
 use weir_health::ReplyWatch;
 
-/// The counters of the watched servers, and when the next scan of the flow table is allowed.
+/// The counters of servers whose replies must pass through the director, and the earliest time of the next scan of the
+/// flow table.
 #[derive(Debug)]
 pub(crate) struct ReplyMonitor {
     pub(crate) servers: ReplyWatch,

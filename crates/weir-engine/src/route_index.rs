@@ -1,7 +1,7 @@
-//! Index of the devices and neighbours on the routes to servers. It is updated as servers are added and removed,
-//! because a full lookup on each change would cost time in proportion to the number of servers.
+//! Indexes the devices and neighbours on the routes to servers.
 //!
-//! It is derived from the kernel's route lookups and the links, not from the neighbour table.
+//! The index is updated as servers are added and removed: building it at each change would take time in proportion to
+//! the number of servers. It is derived from the kernel's route lookups and the links, not from the neighbour table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -38,7 +38,7 @@ impl RouteIndex {
         }
     }
 
-    /// Removes a server. `state` must be the state that it was added with.
+    /// Removes a server. `state` must be the state with which the server was added.
     pub(crate) fn remove(&mut self, server: IpAddr, state: &NetState) {
         for route in resolve(server, state) {
             if let Some(count) = self.ports.get_mut(&route.ifindex) {
@@ -57,17 +57,17 @@ impl RouteIndex {
         }
     }
 
-    /// Ports that frames to servers leave by.
+    /// Returns the ports through which frames to servers leave.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u32> {
         self.ports.keys().copied()
     }
 
-    /// Next-hop neighbours on the routes to servers, by device and address.
+    /// Returns the next-hop neighbours on the routes to servers: device and address.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr)> {
         self.behind.keys().copied()
     }
 
-    /// Servers behind a neighbour.
+    /// Returns the servers behind a neighbour.
     pub(crate) fn behind(&self, device: u32, neighbour: IpAddr) -> impl Iterator<Item = IpAddr> {
         let servers = self.behind.get(&(device, neighbour));
         servers.into_iter().flatten().copied()

@@ -1,4 +1,4 @@
-//! The state of layer 4 that status, metrics and explanations show: plain values, read once, no handles.
+//! Defines the layer 4 state that status and metrics show: plain values, read once, no handles.
 
 mod wire;
 
@@ -10,7 +10,7 @@ use weir_model::Forward;
 pub use weir_planner::Totals;
 use weir_state::PoolState;
 
-/// One of a few names. An alias, because serde's derive borrows from its input for every `&str`.
+/// A name from a fixed set. This is an alias, because serde's derive borrows from its input for every `&str`.
 pub type Name = &'static str;
 
 /// Label, description, and count over all CPUs.
@@ -21,11 +21,11 @@ pub type Counter = (Name, Name, u64);
 pub struct Layer4Snapshot {
     /// Number of configurations that have been applied; survives restarts.
     pub revision: u64,
-    /// Where XDP is attached, and how.
+    /// Interfaces with the packet path, and its mode.
     pub interfaces: Vec<InterfaceStatus>,
     /// Services in file order.
     pub services: Vec<ServiceStatus>,
-    /// Packets by reason: label, what it means, count over all CPUs.
+    /// Packets by reason: label, description, count over all CPUs.
     #[serde(deserialize_with = "wire::reasons")]
     pub reasons: Vec<Counter>,
     /// Counters of the latency estimator: label, description and count.
@@ -33,11 +33,11 @@ pub struct Layer4Snapshot {
     pub latency: Vec<Counter>,
     /// State of the flow table.
     pub flows: FlowTableStatus,
-    /// Drifted kernel objects that were repaired.
+    /// Numbers of drifted kernel objects that were repaired.
     pub drift: Drift,
 }
 
-/// Drifted kernel objects that were repaired, since the daemon began.
+/// Numbers of drifted kernel objects that were repaired since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Drift {
     /// Programs that were missing or replaced.
@@ -46,7 +46,7 @@ pub struct Drift {
     pub elements: u64,
     /// Added VIPs that were missing.
     pub addresses: u64,
-    /// Servers whose neighbour moved to another link address.
+    /// Changes to the MAC address of a server's neighbour.
     pub neighbours: u64,
     /// Devices, programs, routes and rules for packets with a firewall mark.
     #[serde(default)]
@@ -68,14 +68,14 @@ pub struct InterfaceStatus {
     pub reason: String,
 }
 
-/// Fill and health of the flow table.
+/// Occupancy of the flow table.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct FlowTableStatus {
-    /// Slots.
+    /// Number of slots.
     pub places: u64,
-    /// Entries that hold a flow, one for each direction under nat.
+    /// Number of entries that contain a flow; under nat, a flow has one for each direction.
     pub entries: u64,
-    /// Flows that the sweep has expired since the table was created.
+    /// Number of flows that the sweep has removed since the table was created.
     pub expired: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct ServiceStatus {
     /// `"file"` or `"ipvsadm"`.
     #[serde(deserialize_with = "wire::origin")]
     pub origin: Name,
-    /// Where clients reach it.
+    /// Its listeners and marks.
     pub listen: Vec<String>,
     /// State of its first address.
     pub vip: VipStatus,
@@ -111,9 +111,9 @@ pub struct ServiceStatus {
     pub pool: String,
     /// The pool's state if it is exceptional: in panic mode, or below its quorum.
     pub regime: Option<PoolState>,
-    /// Persistence in words, `5m /32 /128`.
+    /// Persistence as text: `5m /32 /128`.
     pub persistence: Option<String>,
-    /// Every UDP packet is scheduled.
+    /// Whether every UDP packet is scheduled separately.
     pub one_packet: bool,
     /// Totals since the service was created, including removed servers.
     pub totals: Totals,
@@ -124,22 +124,22 @@ pub struct ServiceStatus {
 /// State of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ServerState {
-    /// By its checks.
+    /// Up according to its checks.
     Up,
-    /// By its checks.
+    /// Down according to its checks.
     Down,
-    /// Before the first result of a check.
+    /// Its checks have no result yet.
     Starting,
     /// No new flows, by an operator's override.
     Drain,
-    /// The same, and no checks.
+    /// Like `Drain`, and without checks.
     Maint,
     /// No check is configured.
     Unchecked,
 }
 
 impl ServerState {
-    /// As status shows it.
+    /// Returns the name that status shows.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -155,50 +155,50 @@ impl ServerState {
 /// One server in a service.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ServerStatus {
-    /// ADDRESS as in the file.
+    /// Its address as in the file.
     pub name: String,
-    /// The address itself.
+    /// Its IP address.
     pub address: IpAddr,
     /// The port given in the file.
     pub port: Option<u16>,
     /// Its forwarding method.
     #[serde(with = "wire::forward")]
     pub forward: Forward,
-    /// Configured.
+    /// Configured weight.
     pub weight: u32,
-    /// What the scheduler uses.
+    /// Weight that the scheduler uses.
     pub effective_weight: u32,
     /// Its state.
     pub state: ServerState,
     /// Why it is in that state.
     pub reason: String,
-    /// Since when.
+    /// Start of that state.
     pub since: SystemTime,
     /// The active override as given to `weir server` ("drain", "maint", "weight 3").
     pub overridden: Option<String>,
-    /// Flows in an active state now.
+    /// Number of flows in an active state.
     pub active_connections: u64,
-    /// Flows in another state now.
+    /// Number of flows in other states.
     pub inactive_connections: u64,
-    /// Persistence entries for this server.
+    /// Number of persistence entries for this server.
     pub persistent_connections: u64,
-    /// At its upper threshold: no new flows.
+    /// Whether the server is at its upper threshold, so that it gets no new flows.
     pub overloaded: bool,
     /// Totals since the server was created.
     pub totals: Totals,
-    /// Removed from the configuration; its flows continue.
+    /// Whether the server was removed from the configuration; its flows continue.
     pub removed: bool,
     /// The active ejection by failed handshakes.
     pub ejected: Option<Ejection>,
     /// A problem of a server that still receives clients.
     pub warning: Option<Warning>,
-    /// SYNs sent to it, and established flows, since the server was created.
+    /// Numbers of SYNs sent to the server and of established flows, since the server was created.
     pub handshakes: (u64, u64),
     /// Its estimated latency, if there are samples.
     pub latency: Option<weir_latency::Summary>,
     /// The weight that its checks set instead of the configured or overridden one.
     pub check_weight: Option<u32>,
-    /// Thousandths of its weight during slow start.
+    /// Share of its weight during slow start, in thousandths.
     pub slow_start: Option<u32>,
     /// Its checks; none while they are suspended.
     #[serde(skip)]
@@ -210,11 +210,11 @@ pub struct ServerStatus {
 pub struct Warning {
     /// The observation and its likely cause.
     pub reason: String,
-    /// Since when.
+    /// When the problem began.
     pub since: SystemTime,
 }
 
-/// By checks.
+/// Converts the state according to the checks.
 impl From<weir_health::State> for ServerState {
     fn from(state: weir_health::State) -> Self {
         match state {
@@ -232,10 +232,10 @@ pub struct CheckStatus {
     pub what: String,
     /// `"up"`, `"down"` or `"starting"`.
     pub state: &'static str,
-    /// The last result in words.
+    /// Description of the last result.
     pub reason: String,
     /// The last results, the newest last, as `+` and `-`.
     pub results: String,
-    /// Its probes.
+    /// Numbers of its probes.
     pub counts: weir_health::ProbeCounts,
 }

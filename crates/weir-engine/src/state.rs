@@ -1,9 +1,9 @@
-//! `RUNTIME_DIR/state.json`: state that the maps do not contain, and changes that `weir clean` reverts.
+//! Reads and writes `RUNTIME_DIR/state.json`: state that is not in the maps, and the undo record.
 //!
 //! A starting daemon replaces the file by rename. Later changes are appended to a journal ([`crate::journal`]). A
-//! change that must be reverted is persisted before it is made. The kernel's part is lost at boot; the boot ID shows
-//! whether a file is older. A missing or unreadable file loses check results, totals of removed servers and the undo
-//! record, but no traffic: [`crate::adopt`] recovers the rows.
+//! change that `weir clean` must revert is persisted before it is made. State that belongs to the kernel is lost at
+//! boot; the boot ID shows whether a file is from an earlier boot. A missing or unreadable file loses check results,
+//! totals of removed servers and the undo record, but no traffic: [`crate::adopt`] recovers the rows.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -78,7 +78,7 @@ impl From<Parsed> for Saved {
     }
 }
 
-/// A serialised state file that is not written yet.
+/// A serialized state file that is not written yet.
 #[derive(Debug)]
 pub(crate) struct Text {
     number: u64,
@@ -105,7 +105,7 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// The file of `runtime_dir`. Writing creates the directory if necessary.
+    /// Returns the file in `runtime_dir`, without reading it. Writing creates the directory if necessary.
     pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(STATE),
@@ -121,7 +121,7 @@ impl StateFile {
     /// A newer version wrote the file; its content must not be overwritten.
     pub(crate) fn read(&self) -> Result<Option<Saved>> {
         let warn = |error: &dyn std::error::Error| {
-            tracing::warn!(path = %self.path.display(), %error, "the state file is unreadable; starting without it");
+            tracing::warn!(path = %self.path.display(), %error, "failed to read the state file; starting without it");
         };
         match read(&self.path) {
             Ok(None) => Ok(None),
@@ -158,7 +158,7 @@ impl StateFile {
         self.write_text(text)
     }
 
-    /// First half of [`StateFile::write`]: serialises the content.
+    /// First half of [`StateFile::write`]: serializes the content.
     ///
     /// # Errors
     /// The boot ID is not readable.
@@ -187,12 +187,12 @@ impl StateFile {
     /// Second half of [`StateFile::write`]: writes the file.
     ///
     /// # Errors
-    /// As [`StateFile::write`].
+    /// The same as for [`StateFile::write`].
     pub(crate) fn write_text(&mut self, Text { number, bytes }: Text) -> Result<()> {
         if let Some(directory) = self.path.parent() {
             let mut builder = fs::DirBuilder::new();
-            let made = builder.recursive(true).mode(0o700).create(directory);
-            made.map_err(|source| file_error(directory, source))?;
+            let created = builder.recursive(true).mode(0o700).create(directory);
+            created.map_err(|source| file_error(directory, source))?;
         }
         let new = self.path.with_extension("json.new");
         let written = create_private(&new).and_then(|mut file| {
@@ -208,7 +208,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Whether no other process has replaced the file.
+    /// Returns whether the file is still the one that this process wrote.
     pub(crate) fn is_own(&self) -> bool {
         let text = read_own(&self.path).ok();
         let head = text.and_then(|text| serde_json::from_slice::<Head>(&text).ok());
@@ -228,7 +228,7 @@ impl StateFile {
         added.map_err(|source| file_error(journal.path(), source))
     }
 
-    /// Whether the journal is so long that the file should be rewritten.
+    /// Returns whether the journal is so long that the file should be rewritten.
     pub(crate) fn is_long(&self) -> bool {
         let journal = self.journal.as_ref();
         journal.is_some_and(|journal| journal.is_long(self.bytes))
@@ -262,10 +262,11 @@ pub enum Unreadable {
     Newer(u32),
 }
 
-/// Reads a state file and the journal that continues it; returns the boot that it belongs to, and its content.
+/// Reads a state file and the journal that continues it. Returns the boot ID in the file, and the content; `None` =
+/// there is no file.
 ///
 /// # Errors
-/// It is unreadable. `Ok(None)`: there is no file.
+/// The file is unreadable.
 pub(crate) fn read(path: &Path) -> std::result::Result<Option<(String, Saved)>, Unreadable> {
     let text = match read_own(path) {
         Ok(text) => text,

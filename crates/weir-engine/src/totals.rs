@@ -1,4 +1,4 @@
-//! Totals of servers and services, read from the maps.
+//! Reads the totals of servers and services from the maps.
 
 use weir_abi::{Live, Traffic};
 use weir_dataplane::Maps;
@@ -7,12 +7,12 @@ use weir_planner::allocation::ServiceSlot;
 use crate::error::Result;
 use crate::snapshot::Totals;
 
-/// A server row's totals.
+/// Returns a server row's totals.
 pub(crate) fn totals(maps: &Maps, dest: u32) -> Result<Totals> {
     Ok(summed(&maps.live(dest)?, &maps.traffic(dest)?))
 }
 
-/// The totals of a server row's counters.
+/// Combines the counters of a server row to its totals.
 pub(crate) fn summed(live: &Live, traffic: &Traffic) -> Totals {
     Totals {
         connections: live.total,
@@ -24,7 +24,7 @@ pub(crate) fn summed(live: &Live, traffic: &Traffic) -> Totals {
     }
 }
 
-/// A service's totals, including removed servers.
+/// Returns a service's totals, including removed servers.
 pub(crate) fn sum(maps: &Maps, slot: &ServiceSlot) -> Result<Totals> {
     let mut sum = slot.retired;
     for dest in &slot.dests {

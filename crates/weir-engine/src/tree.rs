@@ -1,4 +1,4 @@
-//! Computes the nodes of a service's tournament tree from the counters in the maps.
+//! Computes a service's tournament tree from the counters in the maps, and writes it.
 //!
 //! Packets update nodes concurrently. As they do, this code writes a node and then computes it again from the current
 //! counters: of two concurrent writers, the last one sees what the other has counted.
@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 4;
 /// Computes every node of an extent's tree, if it has one, and writes those that differ.
 ///
 /// # Errors
-/// The extent names elements or rows outside the maps.
+/// The extent refers to elements or rows outside the maps.
 pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     let number = Scheduler::from_number(header.scheduler).filter(|_| header.tree_width > 0);
     let Some((tree, word)) = number.and_then(|it| scheduler::tree(it, header.max_load > 0)) else {
@@ -31,10 +31,10 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     for node in (1..header.tree_width).rev() {
         for _ in 0..ATTEMPTS {
             let now = match tree {
-                Tree::Winners(rule) => better(maps, header, rule, &list, node)?,
+                Tree::Winners(rule) => winner_of(maps, header, rule, &list, node)?,
                 Tree::Weights | Tree::Active => {
-                    let left = share(maps, header, tree, &list, 2 * node)?;
-                    left.saturating_add(share(maps, header, tree, &list, 2 * node + 1)?)
+                    let left = sum_of(maps, header, tree, &list, 2 * node)?;
+                    left.saturating_add(sum_of(maps, header, tree, &list, 2 * node + 1)?)
                 }
             };
             if now == self::node(maps, header, node)? {
@@ -48,14 +48,14 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     Ok(())
 }
 
-/// The winner of a node's two halves.
-fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Result<u32> {
+/// Returns the winner of a node's two children.
+fn winner_of(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], parent: u32) -> Result<u32> {
     let (mut members, mut counts) = (Vec::with_capacity(2), Vec::with_capacity(2));
     let mut positions = Vec::with_capacity(2);
-    for half in [2 * of, 2 * of + 1] {
-        let position = match half.checked_sub(header.tree_width) {
+    for child in [2 * parent, 2 * parent + 1] {
+        let position = match child.checked_sub(header.tree_width) {
             Some(position) => position,
-            None => node(maps, header, half)?,
+            None => node(maps, header, child)?,
         };
         let Some(row) = list.get(position as usize) else {
             continue;
@@ -78,10 +78,10 @@ fn better(maps: &Maps, header: &Extent, rule: Rule, list: &[Row], of: u32) -> Re
     Ok(picked.map_or(tournament::NONE, |index| positions[index]))
 }
 
-/// The sum of a half.
-fn share(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], half: u32) -> Result<u32> {
-    let Some(position) = half.checked_sub(header.tree_width) else {
-        return node(maps, header, half);
+/// Returns the sum of a child.
+fn sum_of(maps: &Maps, header: &Extent, tree: Tree, list: &[Row], child: u32) -> Result<u32> {
+    let Some(position) = child.checked_sub(header.tree_width) else {
+        return node(maps, header, child);
     };
     let Some(row) = list.get(position as usize) else {
         return Ok(0);

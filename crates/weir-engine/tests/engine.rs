@@ -1,5 +1,5 @@
-//! The engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP. Needs
-//! root.
+//! Tests the engine in namespaces: a client, a director and two servers on one bridge, real connections through XDP.
+//! Needs root.
 //!
 //! Client 10.8.0.1, director 10.8.0.2, servers 10.8.0.11 and 10.8.0.12, VIP 192.0.2.10 routed to the director.
 
@@ -57,16 +57,18 @@ fn desired(forward: Forward, kind: SchedulerKind, servers: &[&str]) -> Desired {
 
 const BOTH: [&str; 2] = ["10.8.0.11", "10.8.0.12"];
 
-/// Connections by the server that answered, over new connections to the VIP.
+/// Opens new connections to the VIP. Returns their number by server.
 fn fetch(topology: &Topology, times: usize) -> BTreeMap<String, usize> {
-    let mut answers = BTreeMap::new();
+    let mut connections_by_server = BTreeMap::new();
     for _ in 0..times {
-        *answers.entry(topology.fetch(VIP, PORT)).or_default() += 1;
+        *connections_by_server
+            .entry(topology.fetch(VIP, PORT))
+            .or_default() += 1;
     }
-    answers
+    connections_by_server
 }
 
-fn evenly(times: usize) -> BTreeMap<String, usize> {
+fn even_shares(times: usize) -> BTreeMap<String, usize> {
     BOTH.iter()
         .map(|server| ((*server).to_owned(), times / 2))
         .collect()
@@ -83,7 +85,7 @@ fn direct_alternates_between_servers() {
         let engine = Director::open(paths, &desired(Forward::Direct, SchedulerKind::Rr, &BOTH))
             .await
             .unwrap();
-        assert_eq!(fetch(&topology, 8), evenly(8));
+        assert_eq!(fetch(&topology, 8), even_shares(8));
         let status = engine.snapshot().unwrap();
         assert_eq!(status.services[0].totals.connections, 8);
         let each: Vec<u64> = status.services[0]
@@ -96,13 +98,17 @@ fn direct_alternates_between_servers() {
         assert_eq!(status.interfaces.len(), 1);
         for _ in 0..2 {
             let packet = format!("tcp 10.8.0.1:9 {VIP}:{PORT}").parse().unwrap();
-            let answer = engine.explain_packet(&packet).unwrap();
-            assert_eq!(answer.server, Some(topology.fetch(VIP, PORT)), "{answer:?}");
+            let explanation = engine.explain_packet(&packet).unwrap();
+            assert_eq!(
+                explanation.server,
+                Some(topology.fetch(VIP, PORT)),
+                "{explanation:?}"
+            );
         }
     });
 }
 
-/// The daemon learns of a new server before its first probe ends.
+/// A new server is in the configuration before its first probe ends.
 #[test]
 fn server_with_a_check_is_starting_before_its_first_result() {
     if !is_root() {
@@ -136,30 +142,34 @@ fn explanation_matches_the_choice_of_every_scheduler() {
     let topology = Topology::new("schedulers");
     topology.serve(VIP, PORT);
     topology.run(async |paths| {
-        let wish = |kind| desired(Forward::Direct, kind, &BOTH);
-        let mut engine = Director::open(paths, &wish(SchedulerKind::Rr))
+        let wanted_with = |kind| desired(Forward::Direct, kind, &BOTH);
+        let mut engine = Director::open(paths, &wanted_with(SchedulerKind::Rr))
             .await
             .unwrap();
         let built = SchedulerKind::ALL
             .into_iter()
             .filter(|kind| kind.is_built());
         for (kind, first) in built.zip((40_000..).step_by(3)) {
-            engine.apply(&wish(kind)).await.unwrap();
+            engine.apply(&wanted_with(kind)).await.unwrap();
             assert_eq!(
                 engine.snapshot().unwrap().services[0].scheduler,
                 kind.as_str()
             );
             for port in first..first + 3 {
                 let packet = format!("tcp 10.8.0.1:{port} {VIP}:{PORT}").parse().unwrap();
-                let answer = engine.explain_packet(&packet).unwrap();
+                let explanation = engine.explain_packet(&packet).unwrap();
                 let chosen = topology.fetch_from(port, VIP, PORT);
                 let random = matches!(
                     kind,
                     SchedulerKind::Twos | SchedulerKind::P2c | SchedulerKind::LeastTime
                 );
-                assert_eq!(answer.server.is_none(), random, "{kind}: {answer:?}");
-                if let Some(server) = answer.server.as_ref() {
-                    assert_eq!(*server, chosen, "{kind}: {answer:?}");
+                assert_eq!(
+                    explanation.server.is_none(),
+                    random,
+                    "{kind}: {explanation:?}"
+                );
+                if let Some(server) = explanation.server.as_ref() {
+                    assert_eq!(*server, chosen, "{kind}: {explanation:?}");
                 }
             }
         }
@@ -171,17 +181,21 @@ fn nat_replies_return_through_the_director() {
     if !is_root() {
         return;
     }
-    // If the kernel does not forward, it returns no routes; next hops are learned from the client's packets.
+    // If the kernel does not forward, it returns no routes, and next hops are taken from the client's packets.
     for forwarding in ["0", "1"] {
         let topology = Topology::new("nat");
         topology.director_sysctl("net/ipv4/ip_forward", forwarding);
         topology.serve("0.0.0.0", PORT);
-        topology.servers_route_by_director();
+        topology.route_replies_through_director();
         topology.run(async |paths| {
             let engine = Director::open(paths, &desired(Forward::Nat, SchedulerKind::Wrr, &BOTH))
                 .await
                 .unwrap();
-            assert_eq!(fetch(&topology, 6), evenly(6), "ip_forward {forwarding}");
+            assert_eq!(
+                fetch(&topology, 6),
+                even_shares(6),
+                "ip_forward {forwarding}"
+            );
             let totals = engine.snapshot().unwrap().services[0].totals;
             assert!(totals.packets_out >= 6 * 3, "{totals:?}");
         });
@@ -199,7 +213,7 @@ fn snat_needs_no_route_back() {
         let mut desired = desired(Forward::Nat, SchedulerKind::Rr, &BOTH);
         desired.services[0].snat = Some(Snat::default());
         let _engine = Director::open(paths, &desired).await.unwrap();
-        assert_eq!(fetch(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), even_shares(4));
     });
 }
 
@@ -225,7 +239,7 @@ fn reload_keeps_connections_and_moves_new_ones() {
             .await
             .unwrap();
         assert_eq!(applied.revision, 2);
-        assert_eq!(first.server(), before, "the connection lives on");
+        assert_eq!(first.server(), before, "the connection continues");
         assert_eq!(
             fetch(&topology, 4),
             BTreeMap::from([(others[0].to_owned(), 4)])
@@ -241,14 +255,14 @@ fn reload_keeps_connections_and_moves_new_ones() {
         let mut none = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         none.services.clear();
         engine.apply(&none).await.unwrap();
-        assert_eq!(first.server(), before, "also without its service");
+        assert_eq!(first.server(), before, "even without its service");
         let one = desired(Forward::Direct, SchedulerKind::Rr, &others);
         engine.apply(&one).await.unwrap();
         engine.tick().await.unwrap();
         assert_eq!(
             engine.snapshot().unwrap().services[0].servers.len(),
             2,
-            "its row waits for its flow"
+            "the row is kept until its flow ends"
         );
     });
 }
@@ -265,15 +279,17 @@ fn new_engine_adopts_the_running_data_plane() {
             let wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
             let mut first = {
                 let mut engine = Director::open(paths, &wanted).await.unwrap();
-                engine.order("web", BOTH[0], Override::Drain).unwrap();
+                engine
+                    .set_override("web", BOTH[0], Override::Drain)
+                    .unwrap();
                 topology.connect(VIP, PORT)
             };
             let before = first.server();
-            assert_eq!(before, BOTH[1], "the other one is drained");
+            assert_eq!(before, BOTH[1], "the other server is drained");
             assert_eq!(
                 first.server(),
                 before,
-                "without an engine the data plane goes on"
+                "the data plane works without an engine"
             );
             if lost {
                 std::fs::remove_file(paths.runtime_dir.join("state.json")).unwrap();
@@ -310,7 +326,7 @@ fn flows_are_migrated_to_a_larger_table() {
     });
 }
 
-/// A build whose address filter has another size, and whose tables were larger by default.
+/// The pinned address filter has another size, and the tables are larger than configured.
 #[test]
 fn tables_of_another_build_keep_size_and_counters() {
     if !is_root() {
@@ -326,13 +342,13 @@ fn tables_of_another_build_keep_size_and_counters() {
         let before = first.server();
         let filter = paths.pin_dir.join("state-1/weir_filters");
         std::fs::remove_file(&filter).unwrap();
-        let made = std::process::Command::new("bpftool")
+        let created = std::process::Command::new("bpftool")
             .args(["map", "create"])
             .arg(&filter)
             .args(["type", "array", "key", "4", "value", "16384"])
             .args(["entries", "1", "name", "weir_filters", "flags", "1024"])
             .output();
-        assert!(made.expect("bpftool runs").status.success());
+        assert!(created.expect("run bpftool").status.success());
 
         let sizes = || pinned_sizes(&PinDir::new(&paths.pin_dir)).unwrap().unwrap();
         let larger = sizes();
@@ -365,7 +381,11 @@ fn resize_for_more_servers_keeps_shared_counters() {
         engine.apply(&wanted).await.unwrap();
         assert_eq!(first.server(), before);
         let mut next = topology.connect(VIP, PORT);
-        assert_ne!(next.server(), before, "which has a connection already");
+        assert_ne!(
+            next.server(),
+            before,
+            "wlc selects the server without a connection"
+        );
     });
 }
 
@@ -378,7 +398,7 @@ fn connections_that_begin_during_migration_continue() {
     topology.serve(VIP, PORT);
     let mut started = topology.connect_during(VIP, PORT, async |paths| {
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        // The address is local, so a packet that is passed on would reach a stack that sends a reset.
+        // The address is local, so the stack would reset a connection whose packet is passed on.
         wanted.node.vip_interface = Some("d0".to_owned());
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         for _ in 0..4 {
@@ -392,7 +412,7 @@ fn connections_that_begin_during_migration_continue() {
 }
 
 #[test]
-fn clean_removes_everything() {
+fn clean_reverts_all_changes() {
     if !is_root() {
         return;
     }

@@ -1,4 +1,5 @@
-//! The thread that runs a machine: time, requests, the watch, and the messages to and from the daemon.
+//! The thread that runs a state machine: it provides the time, sends requests to etcd, runs the watch, and exchanges
+//! messages with the daemon.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,35 +13,35 @@ use weir_cluster::{Input, Machine, Output, SharedState, Status, TxnResult};
 
 use crate::client::Client;
 
-/// How long the end of a daemon waits for etcd.
-const END_LIMIT: Duration = Duration::from_millis(500);
+/// Maximum time that a stopping daemon waits for etcd.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a driver needs.
+/// Settings of a driver.
 #[derive(Debug)]
 pub struct Settings {
-    /// The machine's settings.
+    /// Settings of the state machine.
     pub machine: weir_cluster::Settings,
-    /// The last configuration of the group: version, text.
+    /// The group's last configuration from disk: version and text.
     pub applied: Option<(u64, String)>,
-    /// Shared entries.
+    /// Shared entries from disk.
     pub shared: SharedState,
-    /// The client.
+    /// The client for etcd.
     pub client: Client,
 }
 
-/// Messages of the daemon.
+/// Messages from the daemon.
 #[derive(Debug)]
 pub enum ToGroup {
-    /// For the machine.
+    /// An event for the state machine.
     Input(Box<Input>),
-    /// The daemon ends: leave the group at once, instead of after the lease.
+    /// The daemon is stopping: leave the group at once instead of waiting until the lease expires.
     Leave,
 }
 
-/// Messages to the daemon: orders of the machine. Requests to etcd never occur.
+/// Messages to the daemon: outputs of the state machine, except requests to etcd.
 pub type FromGroup = Output;
 
-/// A running machine. It ends when this value is dropped.
+/// A running state machine. Its thread ends when this value is dropped.
 #[derive(Debug)]
 pub struct Driver {
     to: UnboundedSender<ToGroup>,
@@ -50,23 +51,23 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts the thread. Returns the messages to the daemon as well.
+    /// Starts the thread. Also returns the receiver of messages to the daemon.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// Returns an error if the runtime or the thread cannot be started.
     pub fn start(settings: Settings) -> io::Result<(Self, UnboundedReceiver<FromGroup>)> {
         let (to, inputs) = unbounded_channel();
-        let (orders, from) = unbounded_channel();
+        let (outputs, from) = unbounded_channel();
         let status = Arc::default();
         let since = Instant::now();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let shown = Arc::clone(&status);
+        let published = Arc::clone(&status);
         let thread = std::thread::Builder::new()
             .name("cluster".to_owned())
             .spawn(move || {
-                let running = Running::new(settings, orders, shown, since);
+                let running = Running::new(settings, outputs, published, since);
                 runtime.block_on(running.run(inputs));
                 runtime.shutdown_background();
             })?;
@@ -79,12 +80,12 @@ impl Driver {
         Ok((driver, from))
     }
 
-    /// Sends the machine an event.
+    /// Sends an event to the state machine.
     pub fn send(&self, input: Input) {
         let _ = self.to.send(ToGroup::Input(Box::new(input)));
     }
 
-    /// The group as the machine knew it last, how long ago a moment of its clock was, and the endpoint in use.
+    /// Returns the last status of the group and the endpoint in use; `None` if there is no status yet.
     pub fn status(&self) -> Option<(Status, String)> {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         status
@@ -92,12 +93,12 @@ impl Driver {
             .map(|(status, _, endpoint)| (status.clone(), endpoint.clone()))
     }
 
-    /// How long ago a moment of the machine's clock was.
+    /// Returns how long ago a time of the state machine's clock was.
     pub fn age(&self, moment: Duration) -> Duration {
         self.since.elapsed().saturating_sub(moment)
     }
 
-    /// Leaves the group, and waits for that for a moment.
+    /// Leaves the group. Waits at most half a second for etcd.
     pub fn leave(mut self) {
         let _ = self.to.send(ToGroup::Leave);
         if let Some(thread) = self.thread.take() {
@@ -106,31 +107,32 @@ impl Driver {
     }
 }
 
-/// An answer of etcd.
-type Answer = (u64, Input);
+/// A response from etcd, with the number of the watch that it belongs to; 0 = none.
+type Response = (u64, Input);
 
 struct Running {
     machine: Machine,
     client: Arc<Client>,
     range: (String, String),
-    orders: UnboundedSender<FromGroup>,
+    outputs: UnboundedSender<FromGroup>,
     status: Arc<Mutex<Option<(Status, Duration, String)>>>,
     since: Instant,
-    /// Answers of etcd, with the number of the watch that they belong to; 0 = none.
-    answers: (UnboundedSender<Answer>, UnboundedReceiver<Answer>),
+    responses: (UnboundedSender<Response>, UnboundedReceiver<Response>),
+    /// The number of the current watch, and its task.
     watch: Option<(u64, AbortHandle)>,
+    /// The number of the last watch.
     watches: u64,
-    /// The last reading of all keys.
+    /// The task that reads all keys.
     listing: Option<AbortHandle>,
     lease: Option<i64>,
-    /// Failures that the machine has counted.
+    /// The state machine's number of failures, when last read.
     failures: u64,
 }
 
 impl Running {
     fn new(
         settings: Settings,
-        orders: UnboundedSender<FromGroup>,
+        outputs: UnboundedSender<FromGroup>,
         status: Arc<Mutex<Option<(Status, Duration, String)>>>,
         since: Instant,
     ) -> Self {
@@ -140,10 +142,10 @@ impl Running {
             range: machine.range(),
             machine,
             client: Arc::new(settings.client),
-            orders,
+            outputs,
             status,
             since,
-            answers: unbounded_channel(),
+            responses: unbounded_channel(),
             watch: None,
             watches: 0,
             listing: None,
@@ -169,10 +171,10 @@ impl Running {
                     }
                     None => return,
                 },
-                Some((watch, input)) = self.answers.1.recv() => {
+                Some((watch, input)) = self.responses.1.recv() => {
                     let is_current = self.watch.as_ref().is_some_and(|(number, _)| *number == watch);
                     if watch == 0 || is_current {
-                        self.note(&input);
+                        self.record_lease(&input);
                         self.machine.handle(input, self.since.elapsed());
                     }
                 }
@@ -181,7 +183,8 @@ impl Running {
         }
     }
 
-    fn note(&mut self, input: &Input) {
+    /// Records the lease, which must be revoked when the member leaves the group.
+    fn record_lease(&mut self, input: &Input) {
         match input {
             Input::Granted { lease, .. } => self.lease = Some(*lease),
             Input::LeaseEnded => self.lease = None,
@@ -212,23 +215,23 @@ impl Running {
         let new = self.machine.status(now);
         let endpoint = self.client.endpoint().to_string();
         let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((former, _, _)) = &*status {
-            log_changes(former, &new, &endpoint);
+        if let Some((previous, _, _)) = &*status {
+            log_changes(previous, &new, &endpoint);
         }
         *status = Some((new, now, endpoint));
     }
 
     fn execute(&mut self, output: Output) {
         let client = Arc::clone(&self.client);
-        let answers = self.answers.0.clone();
-        let reply = move |input| drop(answers.send((0, input)));
+        let responses = self.responses.0.clone();
+        let reply = move |input| drop(responses.send((0, input)));
         match output {
             Output::List => {
                 if let Some((_, watch)) = self.watch.take() {
                     watch.abort();
                 }
-                if let Some(former) = self.listing.take() {
-                    former.abort();
+                if let Some(previous) = self.listing.take() {
+                    previous.abort();
                 }
                 let (key, end) = self.range.clone();
                 let task = tokio::spawn(async move {
@@ -273,7 +276,7 @@ impl Running {
             | Output::Held(_)
             | Output::Verdicts(_)
             | Output::Save(_) => {
-                let _ = self.orders.send(output);
+                let _ = self.outputs.send(output);
             }
         }
     }
@@ -284,10 +287,10 @@ impl Running {
         }
         self.watches += 1;
         let number = self.watches;
-        let (client, answers) = (Arc::clone(&self.client), self.answers.0.clone());
+        let (client, responses) = (Arc::clone(&self.client), self.responses.0.clone());
         let (key, end) = self.range.clone();
         let task = tokio::spawn(async move {
-            let report = |input| drop(answers.send((number, input)));
+            let report = |input| drop(responses.send((number, input)));
             crate::watch::run(&client, (&key, &end), from, report).await;
         });
         self.watch = Some((number, task.abort_handle()));
@@ -295,14 +298,14 @@ impl Running {
 
     async fn leave(&self) {
         if let Some(lease) = self.lease {
-            let _ = timeout(END_LIMIT, self.client.revoke(lease)).await;
+            let _ = timeout(LEAVE_TIMEOUT, self.client.revoke(lease)).await;
         }
     }
 }
 
-fn log_changes(former: &Status, now: &Status, endpoint: &str) {
+fn log_changes(previous: &Status, current: &Status, endpoint: &str) {
     use weir_cluster::Link;
-    match (&former.link, &now.link) {
+    match (&previous.link, &current.link) {
         (Link::Away { .. }, Link::Connected) => tracing::info!(endpoint, "connected to etcd"),
         (Link::Connected, Link::Away { error, .. }) => {
             tracing::warn!(
@@ -317,8 +320,8 @@ fn log_changes(former: &Status, now: &Status, endpoint: &str) {
         }
         _ => {}
     }
-    if former.refused != now.refused
-        && let Some(reason) = &now.refused
+    if previous.refused != current.refused
+        && let Some(reason) = &current.refused
     {
         tracing::error!(reason, "this director is not a member of its group");
     }

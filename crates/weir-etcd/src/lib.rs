@@ -1,11 +1,10 @@
-//! The driver of a director's part in a group: requests to etcd's JSON gateway (`/v3/…`, etcd 3.4 or later), and the
-//! thread that runs [`weir_cluster::Machine`].
+//! The driver of a group member: a client for etcd's JSON gateway (`/v3/…`, etcd 3.4 or later), and the thread that
+//! runs the state machine [`weir_cluster::Machine`].
 //!
-//! The gateway needs neither protoc nor gRPC. Every decision is the machine's; this crate only moves bytes.
+//! The gateway needs neither protoc nor gRPC. The state machine makes all decisions; this crate only does I/O.
 
 mod client;
 mod driver;
-
 mod message;
 mod watch;
 

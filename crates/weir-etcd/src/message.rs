@@ -1,4 +1,4 @@
-//! The gateway's JSON: integers of 64 bits are strings, keys and values are base64.
+//! Encodes and decodes the gateway's JSON: 64-bit integers are strings, and keys and values are base64.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,11 +10,11 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
 }
 
 fn decode(value: &Value) -> Option<Vec<u8>> {
-    // An empty value is omitted.
+    // The gateway omits empty values.
     STANDARD.decode(value.as_str().unwrap_or_default()).ok()
 }
 
-/// A number of 64 bits; 0 is omitted by the gateway.
+/// Decodes a 64-bit integer; the gateway omits 0.
 pub(crate) fn integer(value: &Value) -> i64 {
     match value {
         Value::String(text) => text.parse().unwrap_or_default(),
@@ -22,8 +22,8 @@ pub(crate) fn integer(value: &Value) -> i64 {
     }
 }
 
-pub(crate) fn revision(answer: &Value) -> i64 {
-    integer(&answer["header"]["revision"])
+pub(crate) fn revision(response: &Value) -> i64 {
+    integer(&response["header"]["revision"])
 }
 
 pub(crate) fn entry(kv: &Value) -> Option<Entry> {
@@ -34,9 +34,9 @@ pub(crate) fn entry(kv: &Value) -> Option<Entry> {
     })
 }
 
-/// Entries of a range. Keys that are no text belong to other programs.
-pub(crate) fn entries(answer: &Value) -> Vec<Entry> {
-    let kvs = answer["kvs"].as_array();
+/// Returns the entries in the response to a range request. Skips keys that are not UTF-8: other programs wrote them.
+pub(crate) fn entries(response: &Value) -> Vec<Entry> {
+    let kvs = response["kvs"].as_array();
     kvs.into_iter().flatten().filter_map(entry).collect()
 }
 
@@ -63,7 +63,8 @@ pub(crate) fn watch(key: &str, end: &str, from: i64) -> Value {
     } })
 }
 
-/// If a condition fails, the compared keys are read; without the value if the condition is that the key exists.
+/// Encodes a transaction. If a condition fails, etcd reads the compared keys; without the value if the condition is
+/// that the key exists.
 pub(crate) fn txn(txn: &Txn, lease: Option<i64>) -> Value {
     let compares = txn.compares.iter().map(|compare| match compare {
         Compare::Revision(key, revision) => json!({
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_the_gateway_are_read() {
+    fn gateway_events_are_decoded() {
         let put = json!({ "kv": { "key": "YQ==", "value": "Yg==", "mod_revision": "7" } });
         let expected = Entry {
             key: "a".to_owned(),
@@ -125,8 +126,8 @@ mod tests {
         };
         assert_eq!(event(&delete), Some(expected));
         for bad in [json!({}), json!(1), json!({ "kv": { "key": "%" } })] {
-            let read = event(&bad);
-            assert!(read.is_none_or(|it| matches!(it, Event::Put(it) if it.key.is_empty())));
+            let decoded = event(&bad);
+            assert!(decoded.is_none_or(|it| matches!(it, Event::Put(it) if it.key.is_empty())));
         }
     }
 }

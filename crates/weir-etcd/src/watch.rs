@@ -1,4 +1,4 @@
-//! A watch: lines of JSON on a connection that stays open.
+//! A watch: lines of JSON on a long-lived connection.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -10,9 +10,9 @@ use crate::client::{Client, Error};
 use crate::message;
 
 /// Maximum length of a line, in bytes.
-const LINE_MAX: usize = 64 << 20;
+const LINE_MAX_BYTES: usize = 64 << 20;
 
-/// Watches a range until the watch ends. Passes on what it reports.
+/// Watches a range until the watch ends. Passes the changes and the end to `report`.
 pub(crate) async fn run(
     client: &Client,
     (key, end): (&str, &str),
@@ -20,7 +20,7 @@ pub(crate) async fn run(
     report: impl Fn(Input),
 ) {
     let ended = match client.watch(key, end, from).await {
-        Ok(response) => read(client, response, &report).await,
+        Ok(response) => read_lines(client, response, &report).await,
         Err(error) => ended(error),
     };
     report(ended);
@@ -33,21 +33,25 @@ fn ended(error: Error) -> Input {
     }
 }
 
-async fn read(client: &Client, response: Response<Incoming>, report: &impl Fn(Input)) -> Input {
+async fn read_lines(
+    client: &Client,
+    response: Response<Incoming>,
+    report: &impl Fn(Input),
+) -> Input {
     let mut body = response.into_body();
     let mut buffer: Vec<u8> = Vec::new();
     loop {
         let frame = match body.frame().await {
             Some(Ok(frame)) => frame,
             Some(Err(error)) => return ended(client.protocol(error)),
-            None => return ended(client.protocol("the watch was closed")),
+            None => return ended(client.protocol("etcd closed the watch")),
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         let searched = buffer.len();
         buffer.extend_from_slice(&data);
-        if buffer.len() > LINE_MAX {
+        if buffer.len() > LINE_MAX_BYTES {
             return ended(client.protocol("a watch response is too large"));
         }
         if !buffer[searched..].contains(&b'\n') {
@@ -60,7 +64,7 @@ async fn read(client: &Client, response: Response<Incoming>, report: &impl Fn(In
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            if let Some(end) = line_of(client, line, report) {
+            if let Some(end) = handle_line(client, line, report) {
                 return end;
             }
         }
@@ -68,8 +72,8 @@ async fn read(client: &Client, response: Response<Incoming>, report: &impl Fn(In
     }
 }
 
-/// Reports a line; `Some` = the watch has ended.
-fn line_of(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
+/// Passes the changes in a line to `report`. Returns an event if the watch has ended.
+fn handle_line(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Input> {
     let Ok(line) = serde_json::from_slice::<Value>(line) else {
         return Some(ended(client.protocol("a watch response is not JSON")));
     };
@@ -79,11 +83,11 @@ fn line_of(client: &Client, line: &[u8], report: &impl Fn(Input)) -> Option<Inpu
         return Some(ended(client.protocol(message)));
     }
     if result["canceled"] == true {
-        let compacted = message::integer(&result["compact_revision"]) > 0;
+        let is_compacted = message::integer(&result["compact_revision"]) > 0;
         let reason = result["cancel_reason"].as_str();
         return Some(Input::WatchEnded {
-            is_compacted: compacted,
-            reason: reason.unwrap_or("the watch was cancelled").to_owned(),
+            is_compacted,
+            reason: reason.unwrap_or("etcd cancelled the watch").to_owned(),
         });
     }
     let events = result["events"].as_array();

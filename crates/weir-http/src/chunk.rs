@@ -2,8 +2,8 @@
 //!
 //! Forwarding bytes unchanged is safe only if every parser finds the same end of the body. A size therefore consists of
 //! hexadecimal digits only, every line ends with CRLF, extensions are bounded and contain no control character, and the
-//! trailer section contains no framing field. If trailer names with `_` are not kept, a request's trailer section is
-//! held back until it is complete ([`Chunks::for_request`]).
+//! trailer section contains no framing field. A request's trailer section is held back until it is complete, because
+//! rules may remove a part of it ([`Chunks::for_request`]).
 
 use weir_model::Underscores;
 
@@ -59,6 +59,7 @@ pub struct Chunks {
     /// Policy for trailers with `_` in their names, and whether the current trailer has such a name.
     underscores: Underscores,
     underscore: bool,
+    holds_trailers: bool,
     held: Option<Box<HeldTrailers>>,
 }
 
@@ -73,6 +74,7 @@ impl Default for Chunks {
             remaining: 0,
             underscores: Underscores::Keep,
             underscore: false,
+            holds_trailers: false,
             held: None,
         }
     }
@@ -84,11 +86,12 @@ impl Chunks {
         Self::default()
     }
 
-    /// Returns the initial state for a request's body. `underscores` applies to trailers as to other fields: unless it
-    /// is [`Underscores::Keep`], trailers are held back; see [`Chunks::take_held`].
+    /// Returns the initial state for a request's body. `underscores` applies to trailers as to other fields. Trailers
+    /// are held back; see [`Chunks::take_held`].
     pub fn for_request(underscores: Underscores) -> Self {
         Self {
             underscores,
+            holds_trailers: true,
             ..Self::default()
         }
     }
@@ -191,7 +194,7 @@ impl Chunks {
             (State::TrailerStart, b'\r') => State::EndLf,
             (State::TrailerStart, byte) if is_token_byte(byte) => {
                 self.name_len = 0;
-                if self.underscores != Underscores::Keep && self.held.is_none() {
+                if self.holds_trailers && self.held.is_none() {
                     self.held = Some(Box::default());
                 }
                 self.name_byte(byte)?;
@@ -356,8 +359,9 @@ mod tests {
             Err(Refusal::Underscore)
         );
         let mut chunks = Chunks::for_request(Underscores::Keep);
-        let all = body.len() - 4;
-        assert_eq!(chunks.scan_request(body, &mut |_| {}), Ok((all, all)));
+        let (all, begin) = (body.len() - 4, b"1\r\nx\r\n0\r\n".len());
+        assert_eq!(chunks.scan_request(body, &mut |_| {}), Ok((all, begin)));
+        assert_eq!(chunks.take_held(), body[begin..all]);
     }
 
     proptest! {

@@ -33,7 +33,7 @@ pub enum Name {
 }
 
 impl Name {
-    fn of(name: &[u8]) -> Self {
+    pub(crate) fn of(name: &[u8]) -> Self {
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let known = match name.len() {
             2 if is(b"te") => Self::HopByHop,

@@ -23,6 +23,7 @@ mod refusal;
 pub mod rewrite;
 pub mod route;
 pub mod trace_context;
+pub mod trailer;
 
 pub use answer::{Answer, reason};
 pub use exchange::{Exchange, ServerEnd, Step, Upload};
@@ -35,3 +36,4 @@ pub use rewrite::{
     Client, ClientEdit, CookieEdit, Encoding, LimitedLine, RequestEdit, ResponseEdit, write_request,
 };
 pub use trace_context::TraceContext;
+pub use trailer::TrailerFilter;

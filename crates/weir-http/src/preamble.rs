@@ -40,13 +40,33 @@ impl Preamble {
             Self::Local { len } | Self::Client { len, .. } => *len,
         }
     }
+
+    const fn canonical(self) -> Self {
+        match self {
+            Self::Local { .. } => self,
+            Self::Client {
+                len,
+                source,
+                destination,
+            } => Self::Client {
+                len,
+                source: SocketAddr::new(source.ip().to_canonical(), source.port()),
+                destination: SocketAddr::new(destination.ip().to_canonical(), destination.port()),
+            },
+        }
+    }
 }
 
-/// Parses a header. Returns `None` while the header is incomplete.
+/// Parses a header. Returns `None` while the header is incomplete. IPv4-mapped IPv6 addresses become IPv4 addresses, so
+/// that rules for IPv4 networks apply to them.
 ///
 /// # Errors
 /// The input is not a PROXY protocol header.
 pub fn read(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
+    Ok(parse(input)?.map(Preamble::canonical))
+}
+
+fn parse(input: &[u8]) -> Result<Option<Preamble>, Refusal> {
     let signature_len = input.len().min(SIGNATURE.len());
     if input[..signature_len] == SIGNATURE[..signature_len] {
         return if signature_len == SIGNATURE.len() {
@@ -238,30 +258,52 @@ mod tests {
 
     #[test]
     fn addresses_of_two_families_are_mapped_to_ipv6() {
-        for (from, to, source, destination) in [
-            (
-                "192.0.2.1:1",
-                "[2001:db8::1]:2",
-                "[::ffff:192.0.2.1]:1",
-                "[2001:db8::1]:2",
-            ),
-            (
-                "[2001:db8::1]:2",
-                "192.0.2.1:1",
-                "[2001:db8::1]:2",
-                "[::ffff:192.0.2.1]:1",
-            ),
+        for (from, to) in [
+            ("192.0.2.1:1", "[2001:db8::1]:2"),
+            ("[2001:db8::1]:2", "192.0.2.1:1"),
         ] {
+            let (source, destination) = (address(from), address(to));
+            let mut text = Vec::new();
+            write(ProxyHeader::V1, source, destination, &mut text);
+            let shown = String::from_utf8_lossy(&text);
+            assert!(
+                shown.starts_with("PROXY TCP6 ") && shown.contains(" ::ffff:192.0.2.1 "),
+                "{shown}"
+            );
             for version in ProxyHeader::ALL {
                 let mut text = Vec::new();
-                write(version, address(from), address(to), &mut text);
+                write(version, source, destination, &mut text);
                 let expected = Preamble::Client {
                     len: text.len(),
-                    source: address(source),
-                    destination: address(destination),
+                    source,
+                    destination,
                 };
                 assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
             }
+        }
+    }
+
+    #[test]
+    fn mapped_addresses_become_ipv4_addresses() {
+        let mapped = |text: &str| match address(text) {
+            SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+            SocketAddr::V6(_) => panic!("{text}"),
+        };
+        let (source, destination) = (address("192.0.2.5:1000"), address("127.0.0.1:80"));
+        for version in ProxyHeader::ALL {
+            let mut text = Vec::new();
+            write(
+                version,
+                mapped("192.0.2.5:1000"),
+                mapped("127.0.0.1:80"),
+                &mut text,
+            );
+            let expected = Preamble::Client {
+                len: text.len(),
+                source,
+                destination,
+            };
+            assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
         }
     }
 

@@ -10,6 +10,7 @@ use weir_model::{
 use crate::encoding;
 use crate::field::{Field, Name};
 use crate::head::{Framing, Method, Request, Response};
+use crate::trailer::TrailerFilter;
 
 /// What the forwarding fields report about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +75,20 @@ impl RequestEdit<'_> {
             .iter()
             .flatten()
             .any(|edits| edits.replaces(name))
+    }
+
+    /// What the edit removes from the trailers.
+    pub fn trailer_filter(&self) -> TrailerFilter {
+        let edits = self.edits.iter().flatten();
+        let replaced = edits.flat_map(|edits| {
+            let set = edits.set.iter().map(|edit| &edit.name);
+            edits.remove.iter().chain(set)
+        });
+        TrailerFilter {
+            names: replaced.cloned().collect(),
+            about_client: self.client.is_some(),
+            rules: self.fields.map_or(ClientFields::default(), |it| *it.rules),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ pub trait Environment {
     fn port(&self, service: &str, protocol: &str) -> Option<u16>;
     /// Returns the host's name.
     fn host_name(&self) -> String;
-    /// Returns the value of an environment variable; `None` if it is not set.
+    /// Returns the value of an environment variable; `None` if it is not set, or unknown.
     fn variable(&self, name: &str) -> Option<String>;
 }
 

@@ -13,6 +13,68 @@ fn of_nginx(text: &str) -> Imported {
     checked(nginx("nginx.conf", text, &EmptyEnvironment))
 }
 
+#[test]
+fn client_certificates_are_requested_only_if_nginx_requests_them() {
+    let of = |verify: &str| {
+        of_nginx(&format!(
+            "server {{ listen 443 ssl; ssl_certificate /c.pem; ssl_certificate_key /c.pem;\n\
+             ssl_client_certificate /ca.pem;\n{verify}\nlocation / {{ proxy_pass http://10.0.0.5; }} }}\n"
+        ))
+    };
+    for off in ["", "ssl_verify_client off;"] {
+        let imported = of(off);
+        assert!(!imported.toml.contains("client_"), "{}", imported.toml);
+        assert!(imported.losses.is_empty(), "{:?}", imported.losses);
+        let remark = "ssl_verify_client is off";
+        let notes = &imported.notes;
+        assert!(notes.iter().any(|it| it.contains(remark)), "{notes:?}");
+    }
+    for (word, key, losses) in [
+        ("on", "client_auth = \"required\"", 0),
+        ("optional", "client_auth = \"optional\"", 0),
+        ("optional_no_ca", "client_auth = \"optional\"", 1),
+    ] {
+        let imported = of(&format!("ssl_verify_client {word};"));
+        assert!(imported.toml.contains("client_ca = \"/ca.pem\""), "{word}");
+        assert!(imported.toml.contains(key), "{word}: {}", imported.toml);
+        assert_eq!(imported.losses.len(), losses, "{:?}", imported.losses);
+    }
+    let alone = of_nginx(
+        "server { listen 443 ssl; ssl_certificate /c.pem; ssl_certificate_key /c.pem; ssl_verify_client off;\n\
+         location / { proxy_pass http://10.0.0.5; } }\n",
+    );
+    assert!(alone.losses.is_empty(), "{:?}", alone.losses);
+}
+
+#[test]
+fn addresses_without_tracking_are_imported_as_such() {
+    let of = |options: &str| {
+        let text = format!(
+            "vrrp_instance v {{\n interface eth0\n virtual_router_id 5\n priority 100\n virtual_ipaddress {{\n \
+             192.0.2.1/24 {options}\n }}\n}}\n"
+        );
+        checked(keepalived("keepalived.conf", &text, &EmptyEnvironment))
+    };
+    let mentions = |imported: &Imported| -> Vec<String> {
+        let notes = imported.notes.iter();
+        notes
+            .filter(|it| it.contains("no_track"))
+            .cloned()
+            .collect()
+    };
+    let tracked = |imported: &Imported| imported.toml.contains("track = ");
+    let elsewhere = of("dev eth1");
+    assert!(tracked(&elsewhere), "{}", elsewhere.toml);
+    let untracked = of("dev eth1 no_track");
+    assert!(!tracked(&untracked), "{}", untracked.toml);
+    assert!(mentions(&untracked).is_empty(), "{:?}", untracked.notes);
+    let own = mentions(&of("no_track"));
+    assert!(
+        own.len() == 1 && own[0].contains("has no effect"),
+        "{own:?}"
+    );
+}
+
 fn checked(imported: Imported) -> Imported {
     let parsed = weir_config::parse(&imported.toml, &weir_config::Host::default());
     assert!(parsed.is_ok(), "{parsed:?}\n{}", imported.toml);

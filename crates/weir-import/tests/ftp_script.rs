@@ -97,6 +97,24 @@ fn passes(command: &[String]) -> bool {
     status.success()
 }
 
+/// A module that fails unless the command line of its process lacks the password.
+const MODULE: &str = "open(my $in, '<', '/proc/self/cmdline') or exit 3; my $line = <$in>;\n\
+    exit(index($line, 'hunter2') < 0 ? 0 : 4);\n";
+
+#[test]
+fn command_line_has_no_password_while_modules_are_loaded() {
+    let directory = std::env::temp_dir().join(format!("weir-perl-{}", std::process::id()));
+    std::fs::create_dir_all(directory.join("Net")).expect("a directory");
+    std::fs::write(directory.join("Net/FTP.pm"), MODULE).expect("written");
+    let command = command("hunter2", "alive.txt", "well");
+    let status = Command::new(&command[0])
+        .args(&command[1..])
+        .env("PERL5LIB", &directory)
+        .status();
+    std::fs::remove_dir_all(&directory).expect("removed");
+    assert_eq!(status.expect("perl").code(), Some(0));
+}
+
 #[test]
 fn script_passes_only_if_file_matches() {
     let has_module = Command::new("/usr/bin/perl")

@@ -1,4 +1,4 @@
-//! `-L -c`: one line per connection.
+//! The connection list of `-L -c`, with one line per connection.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,21 +11,21 @@ use crate::{Columns, Names, Protocol};
 /// A connection, or a persistence template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
-    /// Transport protocol; `None` = a template of a firewall mark.
+    /// Transport protocol; `None` for a template of a firewall mark service.
     pub protocol: Option<Protocol>,
-    /// Seconds until it expires.
+    /// Seconds until the entry expires.
     pub expires_s: u64,
-    /// `ESTABLISHED`, `UDP`, `NONE` …
+    /// State as in IPVS: `ESTABLISHED`, `UDP`, `NONE`, …
     pub state: String,
-    /// Client.
+    /// The client's address and port.
     pub client: (IpAddr, u16),
-    /// VIP.
+    /// The VIP and port.
     pub vip: (IpAddr, u16),
-    /// Server.
+    /// The server's address and port.
     pub server: (IpAddr, u16),
 }
 
-/// Formats the list with its titles. Engines have no columns, because there are none.
+/// Formats the list with its header. The columns of persistence engines are empty, because Weir has none.
 pub fn connections(rows: &[Connection], columns: Columns, names: &dyn Names) -> String {
     let names = (!columns.numeric).then_some(names);
     let mut text = "IPVS connection entries\npro expire ".to_owned();

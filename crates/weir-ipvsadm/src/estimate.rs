@@ -1,21 +1,22 @@
-//! Rate estimation as in the kernel (ip_vs_est.c): every two seconds the average moves a quarter of the way to the
-//! rate of the last two seconds, in fixed point.
+//! Rate estimation as in the kernel (ip_vs_est.c): every two seconds, the average moves a quarter of the way towards
+//! the rate of the last two seconds. The arithmetic is fixed-point.
 
 use crate::{Counters, Rates};
 
-/// One estimated rate.
+/// The estimate of one rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
+    /// The total at the last step.
     last: u64,
-    /// Scaled average.
+    /// Average rate, scaled.
     average: u64,
 }
 
 impl Estimate {
-    fn step(&mut self, now: u64, scale: u32) {
-        // Counted over two seconds, hence one bit less.
-        let rate = now.saturating_sub(self.last) << (scale - 1);
-        self.last = now;
+    fn step(&mut self, total: u64, scale: u32) {
+        // The difference covers two seconds, hence one bit less.
+        let rate = total.saturating_sub(self.last) << (scale - 1);
+        self.last = total;
         let change = (rate.cast_signed() - self.average.cast_signed()) >> 2;
         self.average = self.average.wrapping_add_signed(change);
     }
@@ -25,37 +26,44 @@ impl Estimate {
     }
 }
 
-/// Fractional bits for connections and packets, and for bytes.
-const FINE: u32 = 10;
-const COARSE: u32 = 5;
+/// Fractional bits of rates of connections and packets.
+const PACKET_SCALE: u32 = 10;
+/// Fractional bits of rates of bytes.
+const BYTE_SCALE: u32 = 5;
 
-/// The rates of one server or service.
+/// Estimates the rates of a server or service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimator {
-    numbers: [Estimate; 5],
+    estimates: [Estimate; 5],
 }
 
-const SCALES: [u32; 5] = [FINE, FINE, FINE, COARSE, COARSE];
+const SCALES: [u32; 5] = [
+    PACKET_SCALE,
+    PACKET_SCALE,
+    PACKET_SCALE,
+    BYTE_SCALE,
+    BYTE_SCALE,
+];
 
 impl Estimator {
-    /// Starts from existing totals.
+    /// Creates an estimator. `totals` does not count towards the rates.
     pub fn new(totals: Counters) -> Self {
-        let numbers = columns(totals).map(|last| Estimate { last, average: 0 });
-        Self { numbers }
+        let estimates = columns(totals).map(|last| Estimate { last, average: 0 });
+        Self { estimates }
     }
 
-    /// Updates the estimate; call every two seconds.
+    /// Updates the estimates. Must be called every two seconds.
     pub fn step(&mut self, totals: Counters) {
-        let steps = self.numbers.iter_mut().zip(columns(totals)).zip(SCALES);
-        for ((number, total), scale) in steps {
-            number.step(total, scale);
+        let steps = self.estimates.iter_mut().zip(columns(totals)).zip(SCALES);
+        for ((estimate, total), scale) in steps {
+            estimate.step(total, scale);
         }
     }
 
     /// Returns the current rates.
     pub fn rates(&self) -> Rates {
         let [connections, packets_in, packets_out, bytes_in, bytes_out] =
-            std::array::from_fn(|at| self.numbers[at].per_second(SCALES[at]));
+            std::array::from_fn(|at| self.estimates[at].per_second(SCALES[at]));
         Rates {
             connections,
             packets_in,
@@ -65,10 +73,10 @@ impl Estimator {
         }
     }
 
-    /// Resets the average, as `-Z` does.
+    /// Resets the averages, as `-Z` does.
     pub fn zero(&mut self) {
-        for number in &mut self.numbers {
-            number.average = 0;
+        for estimate in &mut self.estimates {
+            estimate.average = 0;
         }
     }
 }
@@ -91,23 +99,23 @@ mod tests {
     fn estimate_converges_to_steady_rate_and_decays() {
         let mut totals = Counters::default();
         let mut estimator = Estimator::new(totals);
-        let mut seen = Vec::new();
+        let mut rates = Vec::new();
         for step in 0..40 {
             if step < 20 {
                 totals.connections += 200;
                 totals.bytes_in += 20_000;
             }
             estimator.step(totals);
-            seen.push((estimator.rates().connections, estimator.rates().bytes_in));
+            rates.push((estimator.rates().connections, estimator.rates().bytes_in));
         }
-        // A quarter of the way, then a quarter of the rest.
-        assert_eq!(seen[..3], [(25, 2500), (44, 4375), (58, 5781)]);
-        assert!((99..=100).contains(&seen[19].0), "{seen:?}");
-        assert_eq!(seen[39].0, 0, "{seen:?}");
+        // The first step covers a quarter of the distance, the second a quarter of the remainder.
+        assert_eq!(rates[..3], [(25, 2500), (44, 4375), (58, 5781)]);
+        assert!((99..=100).contains(&rates[19].0), "{rates:?}");
+        assert_eq!(rates[39].0, 0, "{rates:?}");
     }
 
     #[test]
-    fn existing_totals_are_not_a_rate() {
+    fn initial_totals_do_not_count_towards_rates() {
         let totals = Counters {
             packets_in: 1 << 60,
             ..Counters::default()

@@ -1,20 +1,20 @@
-//! The end of a command line without a command to run.
+//! The result of a command line that runs no command: output and exit code.
 
-/// The exit of a command line without a command to run.
+/// The result of a command line that runs no command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// Exit code.
     pub code: u8,
-    /// Printed to standard output.
+    /// Text for standard output.
     pub stdout: String,
-    /// Printed to standard error.
+    /// Text for standard error.
     pub stderr: String,
-    /// `-R` continues with the next line; otherwise the program exits.
+    /// Whether `-R` continues with the next line; otherwise the program exits.
     pub continues: bool,
 }
 
 impl Exit {
-    /// An error in the arguments: code 2.
+    /// Returns the exit for an error in the arguments: code 2.
     pub(crate) fn fail(message: impl Into<String>) -> Self {
         Self {
             code: 2,
@@ -24,7 +24,7 @@ impl Exit {
         }
     }
 
-    /// Refers to the help: code 255.
+    /// Returns the exit that refers to the help: code 255.
     pub fn try_help(program: &str) -> Self {
         Self {
             code: 255,
@@ -34,6 +34,7 @@ impl Exit {
         }
     }
 
+    /// Returns a successful exit with text for standard output.
     pub(crate) fn output(stdout: String) -> Self {
         Self {
             code: 0,

@@ -8,13 +8,14 @@ use crate::{
     ServiceKey, Tunnel, TunnelKind,
 };
 
-/// Maximum bytes of an address with its port.
-const ENDPOINT_BYTES: usize = 59;
-/// Width of a service and of a server, IPv4 only.
-const SERVICE_BYTES: usize = 33;
-const SERVER_BYTES: usize = 28;
+/// Maximum length of an address and port, in bytes.
+const ENDPOINT_MAX_BYTES: usize = 59;
+/// Maximum length of an IPv4 service's title, in bytes.
+const SERVICE_MAX_BYTES: usize = 33;
+/// Maximum length of an IPv4 server's address and port, in bytes.
+const SERVER_MAX_BYTES: usize = 28;
 
-/// How cells are formatted.
+/// Formats cells.
 pub(crate) struct Cells<'a> {
     columns: Columns,
     protocol: Option<Protocol>,
@@ -30,7 +31,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Address and port, by name unless numbers were requested.
+    /// Formats an address and port, as names unless numbers were requested.
     pub(crate) fn endpoint(&self, address: IpAddr, port: u16) -> String {
         let names = (!self.columns.numeric).then_some(self.names);
         endpoint(address, port, self.protocol, names)
@@ -69,7 +70,7 @@ const fn in_columns(values: Counters) -> [u64; 5] {
     ]
 }
 
-/// Address and port in a listing; `names` = `None` for numbers.
+/// Formats an address and port for a listing; as numbers if `names` is `None`.
 pub(crate) fn endpoint(
     address: IpAddr,
     port: u16,
@@ -77,11 +78,11 @@ pub(crate) fn endpoint(
     names: Option<&dyn Names>,
 ) -> String {
     let mut text = full_endpoint(address, port, protocol, names);
-    truncate(&mut text, ENDPOINT_BYTES);
+    truncate(&mut text, ENDPOINT_MAX_BYTES);
     text
 }
 
-/// Address and port at full length, so that they can be parsed again.
+/// Formats an address and port without truncation, so that they can be parsed again.
 pub(crate) fn full_endpoint(
     address: IpAddr,
     port: u16,
@@ -104,17 +105,17 @@ fn truncate(text: &mut String, bytes: usize) {
     text.truncate(text.floor_char_boundary(bytes));
 }
 
-/// The header lines of a listing.
+/// Returns the header lines of a listing.
 pub(crate) fn titles(columns: Columns) -> String {
     const FIRST: &str = "Prot LocalAddress:Port";
     const SECOND: &str = "  -> RemoteAddress:Port";
-    let counted = |[a, b, c, d, e]: [&str; 5]| {
+    let with_counters = |[a, b, c, d, e]: [&str; 5]| {
         format!("{FIRST:<33} {a:>8} {b:>8} {c:>8} {d:>8} {e:>8}\n{SECOND}\n")
     };
     if columns.stats {
-        counted(["Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"])
+        with_counters(["Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"])
     } else if columns.rate {
-        counted(["CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"])
+        with_counters(["CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"])
     } else if columns.thresholds {
         format!(
             "{FIRST:<33} {:<10} {:<10} {:<10} {:<10}\n{SECOND}\n",
@@ -133,7 +134,7 @@ pub(crate) fn titles(columns: Columns) -> String {
     }
 }
 
-/// The line of a service.
+/// Appends the line of a service.
 pub(crate) fn service_line(text: &mut String, listed: &ListedService, cells: &Cells<'_>) {
     let service = &listed.service;
     let title = title(listed, cells);
@@ -182,14 +183,14 @@ fn title(listed: &ListedService, cells: &Cells<'_>) -> String {
             }
             let mut title = format!("{:<4} {endpoint}", protocol.title());
             if address.is_ipv4() {
-                truncate(&mut title, SERVICE_BYTES);
+                truncate(&mut title, SERVICE_MAX_BYTES);
             }
             title
         }
     }
 }
 
-/// Scheduler flags, by their names for the service's scheduler.
+/// Returns the names of the scheduler flags, which depend on the scheduler.
 pub(crate) fn flags(service: &Service) -> String {
     let names: [&str; 3] = match service.scheduler.as_str() {
         "sh" => ["sh-fallback", "sh-port", ""],
@@ -204,7 +205,7 @@ pub(crate) fn flags(service: &Service) -> String {
     set.map(|(name, _)| name).collect::<Vec<_>>().join(",")
 }
 
-/// The persistence mask, unless it covers single clients.
+/// Returns the text of the persistence mask; `None` if each client has its own template.
 pub(crate) fn mask(mask: Mask) -> Option<String> {
     match mask {
         Mask::V4(u32::MAX) | Mask::V6(128) => None,
@@ -213,12 +214,12 @@ pub(crate) fn mask(mask: Mask) -> Option<String> {
     }
 }
 
-/// The line of a server.
+/// Appends the line of a server.
 pub(crate) fn server_line(text: &mut String, listed: &ListedServer, cells: &Cells<'_>) {
     let server = &listed.server;
     let mut name = cells.endpoint(server.key.address, server.key.port);
     if server.key.address.is_ipv4() {
-        truncate(&mut name, SERVER_BYTES);
+        truncate(&mut name, SERVER_MAX_BYTES);
     }
     let _ = write!(text, "  -> {name:<28}");
     let columns = cells.columns;

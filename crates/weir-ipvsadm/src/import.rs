@@ -1,4 +1,4 @@
-//! Converts a saved table to weir.toml.
+//! Converts a saved table into weir.toml.
 
 use std::fmt::Write as _;
 
@@ -9,14 +9,14 @@ use crate::{
     Command, Edit, Names, Protocol, Refusal, ServiceKey, Table, Timeouts, lower, parse, words,
 };
 
-/// An imported configuration, and notes about what was not imported.
+/// An imported configuration, and notes about lines that were not imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// The text of weir.toml.
+    /// Content of weir.toml.
     pub toml: String,
-    /// One note per line that was not imported, or only partly.
+    /// Notes: about lines that were not imported or only partially, and about changed weights.
     pub notes: Vec<String>,
-    /// The notes about lines with an effect on clients or servers.
+    /// The subset of the notes about lines that affect clients or servers.
     pub losses: Vec<String>,
 }
 
@@ -40,29 +40,28 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
         if arguments.is_empty() {
             continue;
         }
-        let note_of = |why: &str| format!("line {}: {}: {why}", at + 1, line.trim());
+        let note = |reason: &str| format!("line {}: {}: {reason}", at + 1, line.trim());
         match parse("ipvsadm", &arguments, names) {
             Ok(Command::Edit(Edit::Zero(_))) => {
-                let note = note_of("weir.toml holds no counters");
-                imported.notes.push(note);
+                imported.notes.push(note("weir.toml contains no counters"));
             }
             Ok(Command::Edit(edit)) => {
-                if let Err(why) = apply_edit(&mut table, &mut timeouts, &edit) {
-                    imported.add_loss(note_of(&why));
+                if let Err(reason) = apply_edit(&mut table, &mut timeouts, &edit) {
+                    imported.add_loss(note(&reason));
                 }
             }
-            Ok(_) => imported.notes.push(note_of("no effect on weir.toml")),
-            Err(exit) => imported.add_loss(note_of(exit.stderr.trim_end())),
+            Ok(_) => imported.notes.push(note("no effect on weir.toml")),
+            Err(exit) => imported.add_loss(note(exit.stderr.trim_end())),
         }
     }
     write_timeouts(&mut imported.toml, timeouts);
-    // The oldest first: the order of the file is the order of adding.
+    // The oldest first: the file lists services in the order in which they were added.
     for entry in table.services().iter().rev() {
         let Some((service, mut pool)) = lower(entry) else {
             continue;
         };
         let name = config_name(&service.name);
-        if let Some(divisor) = scale(&mut pool) {
+        if let Some(divisor) = scale_weights(&mut pool) {
             let max = weir_model::MAX_WEIGHT;
             let note =
                 format!("weights were divided by {divisor}: the maximum in weir.toml is {max}");
@@ -81,22 +80,24 @@ pub fn import(text: &str, names: &dyn Names) -> Imported {
     imported
 }
 
-/// Scales the kernel's weights to the range of weir.toml, in proportion; returns the divisor if scaling was
-/// necessary.
-fn scale(pool: &mut Pool) -> Option<u32> {
+/// Scales the weights proportionally to the range of weir.toml. Returns the divisor if scaling was necessary.
+fn scale_weights(pool: &mut Pool) -> Option<u32> {
     let greatest = pool.servers.iter().map(|server| server.weight).max()?;
     let divisor = greatest.div_ceil(weir_model::MAX_WEIGHT);
     if divisor <= 1 {
         return None;
     }
     for server in &mut pool.servers {
-        // A small share is rounded up: 0 would quiesce the server.
+        // Round up, because weight 0 would quiesce the server.
         server.weight = server.weight.div_ceil(divisor);
     }
     Some(divisor)
 }
 
-/// Applies an edit to the table, or returns why weir.toml has no equivalent.
+/// Applies an edit to the table and the timeouts.
+///
+/// # Errors
+/// Returns a message if the kernel would reject the edit or Weir does not support it.
 fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result<(), String> {
     if let Edit::Timeouts(new) = edit {
         timeouts.update(new);
@@ -113,14 +114,14 @@ fn apply_edit(table: &mut Table, timeouts: &mut Timeouts, edit: &Edit) -> Result
     applied.map_err(|errno| Refusal::from(errno).message(edit).to_owned())
 }
 
-/// Converts to a name that is valid in weir.toml: `tcp-192.0.2.10-80`.
+/// Converts a service's name into one that is valid in weir.toml: `tcp-192.0.2.10-80`.
 fn config_name(name: &str) -> String {
     let name = name.strip_prefix("ipvsadm:").unwrap_or(name);
-    let kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let is_kept = |c: char| c.is_ascii_alphanumeric() || c == '.';
     let mut config_name = String::new();
     for c in name.replace('*', "any").chars() {
         match c {
-            c if kept(c) => config_name.push(c),
+            c if is_kept(c) => config_name.push(c),
             '[' | ']' => {}
             _ => config_name.push('-'),
         }
@@ -235,7 +236,8 @@ fn write_service(text: &mut String, name: &str, service: &Service) {
     }
 }
 
-/// The most common method, or the first of several; ipvsadm's default without servers.
+/// Returns the most common forwarding method, or the first of several equally common ones. Without servers, returns
+/// ipvsadm's default.
 pub(crate) fn common_forward(pool: &Pool) -> Forward {
     let count = |forward: Forward| {
         let same = |server: &&Server| server.forward == Some(forward);
@@ -243,8 +245,8 @@ pub(crate) fn common_forward(pool: &Pool) -> Forward {
     };
     let order = [Forward::Direct, Forward::Nat, Forward::Tunnel];
     let max = order.into_iter().map(count).max().unwrap_or(0);
-    let found = order.into_iter().find(|forward| count(*forward) == max);
-    found.unwrap_or(Forward::Direct)
+    let most_common = order.into_iter().find(|forward| count(*forward) == max);
+    most_common.unwrap_or(Forward::Direct)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! ipvsadm's language as values: command lines, their checks and messages, the table that they edit, and listings.
+//! ipvsadm's command-line interface as data types: parsing, validation and messages, the table that commands edit, and
+//! listings.
 //!
-//! [`parse()`] is what ipvsadm 1.31 does between its arguments and the kernel; [`Table`] is what the kernel's control
-//! plane does with the result; [`Listing`] and [`Connection`] are the output. Host and port names are looked up
-//! through [`Names`], so that nothing here reads a file or the network. The crate does not store the table, apply it
-//! to the data plane, or count packets.
+//! [`parse()`] implements what ipvsadm 1.31 does before it calls the kernel. [`Table`] implements what the kernel's
+//! control plane does with the request. [`Listing`] and [`Connection`] format the output. Host and port names are
+//! looked up through [`Names`], so that this crate does not access files or the network. The crate does not store the
+//! table, apply it to the data plane, or count packets.
 //!
-//! Every message and format matches the tool byte for byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19).
+//! All messages and formats match the tool byte for byte (ipvsadm.c, libipvs.c of ipvsadm 1.31, popt 1.19).
 //! `docs/manual/ipvsadm.md` lists intentional differences.
 
 mod connection;
@@ -13,10 +14,10 @@ mod estimate;
 mod exit;
 mod format;
 mod import;
-mod legality;
 mod listing;
 mod lower;
 mod names;
+mod option_rule;
 mod parse;
 mod popt;
 mod restore;

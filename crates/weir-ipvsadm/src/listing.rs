@@ -1,59 +1,59 @@
-//! The content of a listing, and how its lines are assembled.
+//! The content of a listing, and the assembly of its lines.
 
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Cells, server_line, service_line, titles};
 use crate::{Names, Protocol, Server, Service, ServiceKey, TableService, Timeouts, sort};
 
-/// Columns, and the format of numbers and names.
+/// Which columns a listing has, and the format of numbers and names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// `-n`.
+    /// Prints numbers instead of names (`-n`).
     pub numeric: bool,
-    /// `--exact`.
+    /// Prints counters without units (`--exact`).
     pub exact: bool,
-    /// `--nosort`.
+    /// Keeps the order of the table (`--nosort`).
     pub nosort: bool,
-    /// `--stats`; if several of these are given, the first in this order applies.
+    /// Prints totals (`--stats`). If several of the following are given, the first in this order applies.
     pub stats: bool,
-    /// `--rate`.
+    /// Prints rates (`--rate`).
     pub rate: bool,
-    /// `--thresholds`.
+    /// Prints thresholds (`--thresholds`).
     pub thresholds: bool,
-    /// `--persistent-conn`.
+    /// Prints numbers of persistence templates (`--persistent-conn`).
     pub persistent_conn: bool,
-    /// `--tun-info`.
+    /// Prints the encapsulation (`--tun-info`).
     pub tunnel: bool,
 }
 
-/// Totals, 64 bits each.
+/// Total numbers of connections, packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Connections.
     pub connections: u64,
     /// Packets from clients.
     pub packets_in: u64,
-    /// Packets to clients, if they pass through here.
+    /// Packets to clients, if they pass through this host.
     pub packets_out: u64,
     /// Bytes from clients.
     pub bytes_in: u64,
-    /// Bytes to clients, if they pass through here.
+    /// Bytes to clients, if they pass through this host.
     pub bytes_out: u64,
 }
 
 /// Rates per second.
 pub type Rates = Counters;
 
-/// One server in a listing.
+/// A server in a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedServer {
     /// The server.
     pub server: Server,
-    /// Active connections.
+    /// Number of active connections.
     pub active: u64,
-    /// Inactive connections.
+    /// Number of inactive connections.
     pub inactive: u64,
-    /// Persistence templates.
+    /// Number of persistence templates.
     pub persistent: u64,
     /// Totals.
     pub counters: Counters,
@@ -61,23 +61,23 @@ pub struct ListedServer {
     pub rates: Rates,
 }
 
-/// One service in a listing.
+/// A service in a listing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedService {
     /// The service.
     pub service: Service,
-    /// The last port of a range, which only services of weir.toml have.
+    /// The last port of a port range, which only services in weir.toml can have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_port: Option<u16>,
     /// Totals.
     pub counters: Counters,
     /// Rates.
     pub rates: Rates,
-    /// Its servers, the newest first.
+    /// The servers of the service, the newest first.
     pub servers: Vec<ListedServer>,
 }
 
-/// All services, of ipvsadm and of weir.toml.
+/// All services, from ipvsadm and from weir.toml.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
     /// Maximum number of connections.
@@ -87,7 +87,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// `-L`: every service.
+    /// Formats all services (`-L`).
     pub fn all(&self, columns: Columns, names: &dyn Names) -> String {
         let mut text = format!("IP Virtual Server version 1.2.1 (size={})\n", self.size);
         text += &titles(columns);
@@ -97,25 +97,27 @@ impl Listing {
         text
     }
 
-    /// `-L` of one service; `None` = no such service.
+    /// Formats one service (`-L` with a service). Returns `None` if the service does not exist.
     pub fn one(&self, key: &ServiceKey, columns: Columns, names: &dyn Names) -> Option<String> {
-        let is =
+        let matches =
             |service: &&ListedService| service.service.key == *key && service.last_port.is_none();
-        let service = self.services.iter().find(is)?;
+        let service = self.services.iter().find(matches)?;
         let mut text = titles(columns);
         service.write(&mut text, columns, names);
         Some(text)
     }
 
-    /// Returns whether `-L` of that service, or of all, lists a service that Weir does not balance.
+    /// Returns whether the service with this key, or any service if `key` is `None`, uses SCTP, which Weir does not
+    /// balance.
     pub fn has_sctp(&self, key: Option<&ServiceKey>) -> bool {
         let mut services = self.services.iter().map(|listed| &listed.service.key);
-        services
-            .any(|one| key.is_none_or(|key| key == one) && one.protocol() == Some(Protocol::Sctp))
+        services.any(|listed| {
+            key.is_none_or(|key| key == listed) && listed.protocol() == Some(Protocol::Sctp)
+        })
     }
 
-    /// `-S`: the command lines that recreate the table. Port ranges and methods that ipvsadm does not support are
-    /// left out.
+    /// Returns the command lines that recreate the table (`-S`). Omits services with port ranges, and servers with
+    /// forwarding methods that ipvsadm does not support.
     pub fn save(&self, numeric: bool, names: &dyn Names) -> String {
         let mut text = String::new();
         for listed in self.in_order(false) {
@@ -136,8 +138,8 @@ impl Listing {
         if nosort {
             return services;
         }
-        sort::sorted(&services, &|one, other| {
-            sort::services(&one.service.key, &other.service.key)
+        sort::sorted(&services, &|left, right| {
+            sort::compare_services(&left.service.key, &right.service.key)
         })
     }
 }
@@ -148,8 +150,8 @@ impl ListedService {
         if nosort {
             return servers;
         }
-        sort::sorted(&servers, &|one, other| {
-            sort::servers(&one.server.key, &other.server.key)
+        sort::sorted(&servers, &|left, right| {
+            sort::compare_servers(&left.server.key, &right.server.key)
         })
     }
 
@@ -163,7 +165,7 @@ impl ListedService {
     }
 }
 
-/// `-L --timeout`.
+/// Returns the output of `-L --timeout`.
 pub fn timeouts(timeouts: Timeouts) -> String {
     let Timeouts {
         tcp_s,

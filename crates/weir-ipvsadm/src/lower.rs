@@ -1,6 +1,6 @@
-//! Converts ipvsadm's table to the desired state of the data plane.
+//! Converts ipvsadm's table into the desired state of the data plane.
 //!
-//! Each service becomes a service with the same key and a separate pool, and behaves as in the kernel. SCTP services
+//! Each entry becomes a service with the same key and a pool of its own, and behaves as in the kernel. SCTP services
 //! stay in the table, but their packets are not balanced.
 
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use crate::import::common_forward;
 use crate::table::{NO_SCHEDULER, scheduler};
 use crate::{Forward, Mask, Protocol, Server, ServiceKey, TableService};
 
-/// The name of a service and of its pool: `ipvsadm:tcp/192.0.2.10:80`, `ipvsadm:fwmark/7`.
+/// Returns the name of a service and of its pool: `ipvsadm:tcp/192.0.2.10:80`, `ipvsadm:fwmark/7`.
 pub fn name_of(key: &ServiceKey) -> String {
     match *key {
         ServiceKey::Mark { mark, v6 } => {
@@ -39,7 +39,7 @@ pub fn name_of(key: &ServiceKey) -> String {
     }
 }
 
-/// The name of a server in its pool: address and port.
+/// Returns the name of a server in its pool: address and port.
 pub fn server_name(key: &crate::ServerKey) -> String {
     match key.address {
         std::net::IpAddr::V4(v4) => format!("{v4}:{}", key.port),
@@ -47,7 +47,7 @@ pub fn server_name(key: &crate::ServerKey) -> String {
     }
 }
 
-/// Returns the service and its pool; `None` if the data plane does not support it.
+/// Returns the service and its pool; `None` if the data plane does not support the service.
 pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     let name = name_of(&entry.service.key);
     let mut service = Service::new(&name, weir_model::Forward::Direct, &name);
@@ -75,7 +75,7 @@ pub fn lower(entry: &TableService) -> Option<(Service, Pool)> {
     });
     let mut pool = Pool::new(&name);
     pool.scheduler = Some(scheduler_of(entry));
-    // The newest is first here, last in the order of adding.
+    // In the table the newest server is first; in a pool it is last.
     pool.servers = entry
         .servers
         .iter()
@@ -113,8 +113,8 @@ fn listener(key: &ServiceKey) -> Option<Listener> {
 
 fn scheduler_of(entry: &TableService) -> Scheduler {
     let kind = scheduler(&entry.service.scheduler).unwrap_or(SchedulerKind::Wlc);
-    let hashes = matches!(kind, SchedulerKind::Sh | SchedulerKind::Mh);
-    let flag = |bit| hashes && entry.service.flags & bit != 0;
+    let is_hashing = matches!(kind, SchedulerKind::Sh | SchedulerKind::Mh);
+    let flag = |bit| is_hashing && entry.service.flags & bit != 0;
     Scheduler {
         flags: SchedulerFlags {
             port: flag(crate::Service::FLAG_2),
@@ -127,7 +127,8 @@ fn scheduler_of(entry: &TableService) -> Scheduler {
 
 fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     let key = server.key;
-    let mut lowered = weir_model::Server::new(server_name(&key), key.address, port(entry, server));
+    let mut lowered =
+        weir_model::Server::new(server_name(&key), key.address, server_port(entry, server));
     lowered.weight = match entry.service.scheduler.as_str() {
         // Without a scheduler, servers take no new connections; existing connections continue.
         NO_SCHEDULER => 0,
@@ -155,14 +156,15 @@ fn lower_server(entry: &TableService, server: &Server) -> weir_model::Server {
     lowered
 }
 
-/// The destination port after rewriting; `None` = the client's port. A server of a service without a port, mainly
-/// with persistence, keeps the client's port too, unless the server is listed twice.
-fn port(entry: &TableService, server: &Server) -> Option<u16> {
+/// Returns the destination port of packets to a server; `None` for the port that the client used. The client's port is
+/// kept without NAT, and if a persistent service has no port. A server whose address is listed twice always has its
+/// configured port.
+fn server_port(entry: &TableService, server: &Server) -> Option<u16> {
     let same_address = |other: &&Server| other.key.address == server.key.address;
-    let alone = entry.servers.iter().filter(same_address).count() == 1;
-    let keeps = match entry.service.key {
+    let is_unique = entry.servers.iter().filter(same_address).count() == 1;
+    let keeps_port = match entry.service.key {
         ServiceKey::Address { port, .. } if port != 0 => server.forward != Forward::Masq,
         _ => server.forward != Forward::Masq || entry.service.persistence.is_some(),
     };
-    (server.key.port != 0 && !(keeps && alone)).then_some(server.key.port)
+    (server.key.port != 0 && !(keeps_port && is_unique)).then_some(server.key.port)
 }

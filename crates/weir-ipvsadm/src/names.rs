@@ -1,26 +1,26 @@
-//! Host and port names, looked up by the caller.
+//! Host and port name lookups, which the caller implements.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Protocol;
 
-/// Name lookups on the host.
+/// Looks up names of hosts and ports.
 pub trait Names {
-    /// The first IPv4 address of a host name.
+    /// Returns the first IPv4 address of a host name.
     fn address(&self, host: &str) -> Option<Ipv4Addr>;
-    /// The first IPv6 address of a host name.
+    /// Returns the first IPv6 address of a host name.
     fn address6(&self, _host: &str) -> Option<Ipv6Addr> {
         None
     }
-    /// The port of a service's name.
+    /// Returns the port number of a service name, as in `/etc/services`.
     fn port(&self, service: &str, protocol: Protocol) -> Option<u16>;
-    /// The name of an address.
+    /// Returns the host name of an address.
     fn host(&self, address: IpAddr) -> Option<String>;
-    /// The name of a port.
+    /// Returns the service name of a port, as in `/etc/services`.
     fn service(&self, port: u16, protocol: Protocol) -> Option<String>;
 }
 
-/// Knows no name.
+/// Resolves no names: all hosts and ports are numeric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numeric;
 

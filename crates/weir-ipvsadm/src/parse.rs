@@ -1,7 +1,7 @@
-//! Parses a command line to a [`Command`], or to what the tool prints instead.
+//! Parses a command line into a [`Command`], or into the output that the tool prints instead.
 //!
-//! Order matters: the first option is the command, `-r` uses the family and port of the service named before it, `-M`
-//! is a dotted mask or a prefix length depending on the family so far.
+//! Order matters: the first option is the command, `-r` uses the protocol and port of the service given before it, and
+//! `-M` is a dotted mask or a prefix length depending on the family of the options before it.
 
 mod argument;
 mod draft;
@@ -14,38 +14,39 @@ use crate::exit::Exit;
 use crate::popt::Options;
 use crate::{Columns, Edit, Names, ServiceKey};
 
-/// The request of a command line.
+/// What a command line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// A change of the table.
+    /// Changes the table.
     Edit(Edit),
-    /// `-L`.
+    /// Lists services or connections (`-L`).
     List(List, Columns),
-    /// `-S`.
+    /// Saves the table (`-S`).
     Save(Columns),
-    /// `-R`.
+    /// Restores a saved table (`-R`).
     Restore,
 }
 
-/// What to list.
+/// What `-L` lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum List {
-    /// Every service.
+    /// All services.
     All,
     /// One service.
     Service(ServiceKey),
-    /// `-c`.
+    /// Connections (`-c`).
     Connections,
-    /// `--timeout`.
+    /// Timeouts (`--timeout`).
     Timeouts,
-    /// `--daemon`.
+    /// Synchronization daemons (`--daemon`).
     Daemons,
 }
 
-/// Parses a command line: `program` is its name, `arguments` follow it. No arguments mean `-L`.
+/// Parses a command line. `program` is the program's name; `arguments` are the words after it. No arguments mean `-L`.
 ///
 /// # Errors
-/// What the tool prints and its exit code if there is nothing to run, mainly after errors.
+/// Returns the tool's output and exit code if the command line is invalid, or asks only for the help text or the
+/// version.
 pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<Command, Exit> {
     if arguments.is_empty() {
         return Ok(Command::List(List::All, Columns::default()));
@@ -70,11 +71,11 @@ pub fn parse(program: &str, arguments: &[String], names: &dyn Names) -> Result<C
         }
     }
     let mut others = options.others().into_iter();
-    draft.positional(&mut others)?;
+    draft.apply_timeouts(&mut others)?;
     if let Some(other) = others.next() {
         return Err(Exit::fail(format!("unexpected argument {other}")));
     }
-    draft.scheduler_flags()?;
+    draft.apply_scheduler_flags()?;
     draft.verb.rule().check(draft.given)?;
     draft.finish()
 }

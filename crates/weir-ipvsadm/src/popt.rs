@@ -1,14 +1,14 @@
 //! Option parsing as in popt 1.19.
 //!
-//! Long names are not abbreviated (`--numeric`, `--weight=3`), short ones can be combined (`-Ln`, `-w3`, `-w=3`),
-//! options and other arguments may be mixed, `--` ends options. Aliases of `/etc/popt` are not read.
+//! Long names must not be abbreviated (`--numeric`, `--weight=3`). Short options can be combined (`-Ln`, `-w3`,
+//! `-w=3`). Options and other arguments may be mixed; `--` ends the options. Aliases in `/etc/popt` are not read.
 
 /// Whether an option has an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
     None,
     Required,
-    /// Takes the next word unless it begins with a dash.
+    /// Uses the next word as the argument unless the word begins with a dash.
     Optional,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// poptStrerror(3).
+    /// Returns the message of poptStrerror(3).
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "unknown option",
@@ -48,19 +48,21 @@ pub(crate) struct Options<'a, T: 'static> {
     next: usize,
     /// The remaining short options of a combined word.
     cluster: &'a str,
-    only_arguments: bool,
+    /// Whether `--` has ended the options.
+    is_after_options: bool,
+    /// Arguments that are not options.
     others: Vec<&'a str>,
 }
 
 impl<'a, T: Copy> Options<'a, T> {
-    /// Parses everything after the program's name.
+    /// Creates an iterator over the arguments after the program's name.
     pub(crate) fn new(options: &'static [OptionSpec<T>], arguments: &'a [String]) -> Self {
         Self {
             options,
             arguments,
             next: 0,
             cluster: "",
-            only_arguments: false,
+            is_after_options: false,
             others: Vec::new(),
         }
     }
@@ -75,14 +77,15 @@ impl<'a, T: Copy> Options<'a, T> {
         Some(self.short())
     }
 
-    /// Advances to the next option word: returns a long option's name, or `None` with `cluster` set.
+    /// Advances to the next word with options. Returns the text of a long option, or `Some(None)` after setting
+    /// `cluster` to short options. Returns `None` at the end of the command line.
     fn advance(&mut self) -> Option<Option<&'a str>> {
         loop {
             let word = self.arguments.get(self.next)?.as_str();
             self.next += 1;
-            match word.strip_prefix('-').filter(|_| !self.only_arguments) {
+            match word.strip_prefix('-').filter(|_| !self.is_after_options) {
                 None | Some("") => self.others.push(word),
-                Some("-") => self.only_arguments = true,
+                Some("-") => self.is_after_options = true,
                 Some(rest) => match rest.strip_prefix('-') {
                     Some(long) => return Some(Some(long)),
                     None => {
@@ -151,14 +154,14 @@ impl<'a, T: Copy> Options<'a, T> {
         }
     }
 
-    /// The last parsed word, as named in messages.
+    /// Returns the last parsed word, for messages.
     pub(crate) fn last_word(&self) -> &'a str {
         let last = self.next.checked_sub(1);
         last.and_then(|last| self.arguments.get(last))
             .map_or("", String::as_str)
     }
 
-    /// Returns the arguments that are not options; call at the end.
+    /// Returns the arguments that are not options. Must be called after the last option.
     pub(crate) fn others(self) -> Vec<&'a str> {
         self.others
     }

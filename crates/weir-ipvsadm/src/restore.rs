@@ -1,6 +1,7 @@
-//! `-R`: lines of a saved table.
+//! Lines of a saved table, for `-R`.
 
-/// Splits a line at blanks and drops every word `ipvsadm`; no words = nothing to do. `#` has no special meaning here.
+/// Splits a line into words at whitespace and drops every word `ipvsadm`. If there are no words, the line has no
+/// effect. `#` has no special meaning.
 pub fn words(line: &str) -> Vec<String> {
     line.split([' ', '\t', '\r', '\n'])
         .filter(|word| !word.is_empty() && *word != "ipvsadm")
@@ -8,7 +9,7 @@ pub fn words(line: &str) -> Vec<String> {
         .collect()
 }
 
-/// The message for input that cannot be read.
+/// Returns the message for a failure to read standard input.
 pub fn read_error(error: &dyn std::fmt::Display) -> String {
     format!("ipvsadm: standard input: {error}\n")
 }

@@ -1,4 +1,4 @@
-//! `-S`: command lines that recreate a table.
+//! Writes the command lines that recreate a table, for `-S`.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::format::{flags, full_endpoint, mask};
 use crate::{Forward, Names, Server, ServiceKey, TableService, TunnelKind};
 
 impl TableService {
-    /// The lines of one service and its servers.
+    /// Appends the command lines of a service and its servers.
     pub(crate) fn save(&self, text: &mut String, numeric: bool, names: &dyn Names) {
         let service = &self.service;
         let names = (!numeric).then_some(names);

@@ -1,13 +1,13 @@
-//! The order of listings, by the tool's comparisons.
+//! Sorts listings with the tool's comparison functions.
 //!
-//! Differences are signed 32-bit numbers, so that 192.168.1.1 comes before 10.0.0.2. This order is not transitive, so
-//! the result depends on the algorithm: a merge sort, as in glibc's qsort(3).
+//! The comparison functions return differences as signed 32-bit numbers, so 192.168.1.1 sorts before 10.0.0.2. Such a
+//! comparison is not transitive, so the result depends on the algorithm: a merge sort, as in glibc's qsort(3).
 
 use std::net::IpAddr;
 
 use crate::{ServerKey, ServiceKey};
 
-/// Sorts like glibc.
+/// Sorts with the same merge sort as glibc's qsort(3).
 pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> Vec<T> {
     if items.len() <= 1 {
         return items.to_vec();
@@ -29,42 +29,44 @@ pub(crate) fn sorted<T: Clone>(items: &[T], compare: &dyn Fn(&T, &T) -> i32) -> 
     merged
 }
 
-/// By mark, family, protocol, address, port.
-pub(crate) fn services(one: &ServiceKey, other: &ServiceKey) -> i32 {
-    let parts = |key: &ServiceKey| match *key {
+/// Compares services by mark, family, protocol, address and port.
+pub(crate) fn compare_services(left: &ServiceKey, right: &ServiceKey) -> i32 {
+    let numbers = |key: &ServiceKey| match *key {
         ServiceKey::Mark { mark, .. } => (mark, 0, 0),
         ServiceKey::Address { protocol, port, .. } => (0, protocol.number(), port),
     };
     let family = |key: &ServiceKey| i32::from(key.is_v6());
-    let ((m, p, q), (n, r, s)) = (parts(one), parts(other));
-    let address = match (one, other) {
+    let ((left_mark, left_protocol, left_port), (right_mark, right_protocol, right_port)) =
+        (numbers(left), numbers(right));
+    let address = match (left, right) {
         (ServiceKey::Address { address: a, .. }, ServiceKey::Address { address: b, .. }) => {
-            addresses(*a, *b)
+            compare_addresses(*a, *b)
         }
         _ => 0,
     };
     [
-        difference(m, n),
-        family(one) - family(other),
-        i32::from(p) - i32::from(r),
+        difference(left_mark, right_mark),
+        family(left) - family(right),
+        i32::from(left_protocol) - i32::from(right_protocol),
         address,
-        i32::from(q) - i32::from(s),
+        i32::from(left_port) - i32::from(right_port),
     ]
     .into_iter()
     .find(|difference| *difference != 0)
     .unwrap_or(0)
 }
 
-/// By address, port.
-pub(crate) fn servers(one: &ServerKey, other: &ServerKey) -> i32 {
-    match addresses(one.address, other.address) {
-        0 => i32::from(one.port) - i32::from(other.port),
+/// Compares servers by address and port.
+pub(crate) fn compare_servers(left: &ServerKey, right: &ServerKey) -> i32 {
+    match compare_addresses(left.address, right.address) {
+        0 => i32::from(left.port) - i32::from(right.port),
         difference => difference,
     }
 }
 
-/// The first address decides the family; missing bytes of an IPv4 address are zero.
-fn addresses(one: IpAddr, other: IpAddr) -> i32 {
+/// Compares addresses. The family of the left address determines how many words are compared: one for IPv4, four for
+/// IPv6. Missing words of an IPv4 address are zero.
+fn compare_addresses(left: IpAddr, right: IpAddr) -> i32 {
     let words = |address: IpAddr| match address {
         IpAddr::V4(v4) => [u32::from(v4), 0, 0, 0],
         IpAddr::V6(v6) => {
@@ -72,16 +74,16 @@ fn addresses(one: IpAddr, other: IpAddr) -> i32 {
             [96, 64, 32, 0].map(|shift| (bits >> shift) as u32)
         }
     };
-    let compared = if one.is_ipv6() { 4 } else { 1 };
-    let pairs = words(one).into_iter().zip(words(other)).take(compared);
+    let count = if left.is_ipv6() { 4 } else { 1 };
+    let pairs = words(left).into_iter().zip(words(right)).take(count);
     pairs
         .map(|(a, b)| difference(a, b))
         .find(|difference| *difference != 0)
         .unwrap_or(0)
 }
 
-const fn difference(one: u32, other: u32) -> i32 {
-    one.wrapping_sub(other).cast_signed()
+const fn difference(left: u32, right: u32) -> i32 {
+    left.wrapping_sub(right).cast_signed()
 }
 
 #[cfg(test)]
@@ -89,13 +91,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distant_addresses_sort_in_reverse() {
+    fn addresses_that_differ_by_2_to_31_or_more_sort_in_reverse() {
         let key = |address: &str| ServerKey {
             address: address.parse().unwrap(),
             port: 80,
         };
         let keys = ["10.0.0.2", "192.168.1.1", "10.0.0.1"].map(key);
-        let sorted = sorted(&keys, &servers);
+        let sorted = sorted(&keys, &compare_servers);
         assert_eq!(sorted, ["192.168.1.1", "10.0.0.1", "10.0.0.2"].map(key));
     }
 }

@@ -10,36 +10,36 @@ use weir_model::SchedulerKind;
 
 use crate::{Mask, Server, ServerEdit, ServerKey, Service, ServiceKey, SyncDaemon, Timeouts};
 
-/// One change.
+/// A change to the table, the timeouts or the daemons.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Edit {
-    /// `-A`.
+    /// Adds a service (`-A`).
     AddService(Service),
-    /// `-E`.
+    /// Changes a service (`-E`).
     EditService(Service),
-    /// `-D`.
+    /// Deletes a service and its servers (`-D`).
     DeleteService(ServiceKey),
-    /// `-C`.
+    /// Deletes all services (`-C`).
     Clear,
-    /// `-a`.
+    /// Adds a server (`-a`).
     AddServer(ServiceKey, Server),
-    /// `-e`.
+    /// Changes a server (`-e`).
     EditServer(ServiceKey, ServerEdit),
-    /// `-d`.
+    /// Deletes a server (`-d`).
     DeleteServer(ServiceKey, ServerKey),
-    /// `--set`.
+    /// Sets timeouts (`--set`).
     Timeouts(Timeouts),
-    /// `-Z`, of one service or of all.
+    /// Resets the counters of one service, or of all services if `None` (`-Z`).
     Zero(Option<ServiceKey>),
-    /// `--start-daemon`.
+    /// Starts a synchronization daemon (`--start-daemon`).
     StartDaemon(SyncDaemon),
-    /// `--stop-daemon`.
+    /// Stops a synchronization daemon (`--stop-daemon`).
     StopDaemon(SyncDaemon),
 }
 
 impl Edit {
-    /// Returns the service that it changes.
+    /// Returns the key of the service that the edit changes; `None` if it does not apply to one service.
     pub const fn key(&self) -> Option<ServiceKey> {
         match self {
             Self::AddService(service) | Self::EditService(service) => Some(service.key),
@@ -57,15 +57,15 @@ impl Edit {
     }
 }
 
-/// Errors of the kernel for an edit.
+/// The kernel's errors for an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Errno {
     /// `EEXIST`.
     Exists,
-    /// `ENOENT`: scheduler, engine, server.
+    /// `ENOENT`: the scheduler, persistence engine or server does not exist.
     NoEntry,
-    /// `ESRCH`: service, daemon.
+    /// `ESRCH`: the service or daemon does not exist.
     NoService,
     /// `EINVAL`.
     Invalid,
@@ -77,21 +77,21 @@ pub enum Errno {
     Permission,
 }
 
-/// Why an edit changed nothing.
+/// Why an edit was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// An error of the kernel.
+    /// An error that the kernel would return.
     Errno(Errno),
     /// The edit conflicts with weir.toml; the caller prepends the file's name.
     File {
-        /// Line of the file.
+        /// Line number in the file.
         line: u32,
         /// What the file defines there.
         #[serde(rename = "words")]
         definition: String,
     },
-    /// An error of Weir itself, for example a limit.
+    /// An error specific to Weir, for example a limit.
     #[serde(rename = "words")]
     Message(String),
 }
@@ -113,17 +113,17 @@ impl Refusal {
             } => return message,
             Self::Errno(errno) => *errno,
         };
-        let of_service = matches!(
+        let concerns_service = matches!(
             edit,
             Edit::AddService(_) | Edit::EditService(_) | Edit::DeleteService(_) | Edit::Zero(_)
         );
         match errno {
-            Errno::Exists if of_service => "Service already exists",
+            Errno::Exists if concerns_service => "Service already exists",
             Errno::Exists => "Destination already exists",
-            Errno::NoEntry if of_service => "Scheduler or persistence engine not found",
+            Errno::NoEntry if concerns_service => "Scheduler or persistence engine not found",
             Errno::NoEntry => "No such destination",
             Errno::NoService if matches!(edit, Edit::StopDaemon(_)) => "No daemon is running",
-            Errno::NoService if of_service => "No such service",
+            Errno::NoService if concerns_service => "No such service",
             Errno::NoService => "Service not defined",
             Errno::Invalid => {
                 "Invalid operation.  Possibly wrong module version, address not unicast, ..."
@@ -140,7 +140,7 @@ impl Refusal {
 pub struct TableService {
     /// The service.
     pub service: Service,
-    /// Its servers, the newest first.
+    /// The servers of the service, the newest first.
     pub servers: Vec<Server>,
 }
 
@@ -152,7 +152,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The services, the newest first.
+    /// Returns the services, the newest first.
     pub fn services(&self) -> &[TableService] {
         &self.services
     }
@@ -162,15 +162,15 @@ impl Table {
         self.services.is_empty()
     }
 
-    /// Returns the service of that key.
+    /// Returns the service with this key.
     pub fn get(&self, key: &ServiceKey) -> Option<&TableService> {
         self.services.iter().find(|entry| entry.service.key == *key)
     }
 
-    /// Applies an edit; timeouts, zeroing and daemons do not change the table.
+    /// Applies an edit. Edits of timeouts, counters and daemons do not change the table.
     ///
     /// # Errors
-    /// The kernel's error; nothing is changed then.
+    /// Returns the kernel's error; the table is unchanged.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), Errno> {
         match edit {
             Edit::AddService(service) => self.add_service(service),
@@ -257,10 +257,10 @@ impl TableService {
     }
 }
 
-/// The scheduler name of a service without a scheduler: it rejects new connections.
+/// The scheduler name of a service without a scheduler, which rejects new connections.
 pub(crate) const NO_SCHEDULER: &str = "none";
 
-/// Returns IPVS's scheduler of that name, if this build has it.
+/// Returns the IPVS scheduler with this name, if this build includes it.
 pub(crate) fn scheduler(name: &str) -> Option<SchedulerKind> {
     let kind: SchedulerKind = name.parse().ok()?;
     (kind.is_ipvs() && kind.is_built()).then_some(kind)
@@ -289,7 +289,7 @@ fn check_server(server: &Server) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns whether packets can be sent to it; broadcast addresses of the host's networks are not known here.
+/// Returns whether an address is unicast. Does not detect the broadcast addresses of the host's networks.
 fn is_unicast(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.octets()[0] != 0 && v4.octets()[0] < 224,

@@ -1,8 +1,9 @@
-//! Parses numbers and addresses like the C library: strtol(3), inet_aton(3).
+//! Parses numbers and addresses in the same way as strtol(3) and inet_aton(3).
 
 use std::net::Ipv4Addr;
 
-/// A decimal number within bounds, with optional leading blanks and sign, and nothing after it.
+/// Parses a decimal number from `min` to `max`, with optional leading whitespace and sign. Returns `None` if the number
+/// is out of range or followed by other characters.
 pub(crate) fn number(text: &str, min: i64, max: i64) -> Option<i64> {
     let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -13,16 +14,16 @@ pub(crate) fn number(text: &str, min: i64, max: i64) -> Option<i64> {
     (min..=max).contains(&value).then_some(value)
 }
 
-/// One to four parts, each decimal, octal (`0…`) or hexadecimal (`0x…`); the last one fills the remaining bytes;
-/// trailing blanks are allowed.
+/// Parses an IPv4 address of one to four parts. Each part is decimal, octal (`0…`) or hexadecimal (`0x…`); the last
+/// part fills the remaining bytes. Whitespace and anything after it are ignored.
 pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     let text = text
         .find([' ', '\t', '\n', '\u{b}', '\u{c}', '\r'])
         .map_or(text, |end| &text[..end]);
-    let parts: Vec<u64> = text.split('.').map(part).collect::<Option<_>>()?;
+    let parts: Vec<u64> = text.split('.').map(parse_part).collect::<Option<_>>()?;
     let (last, first) = parts.split_last()?;
-    let room = 4usize.checked_sub(first.len())? as u32;
-    if room == 0 || *last >= 1 << (8 * room) || first.iter().any(|part| *part > 255) {
+    let last_bytes = 4usize.checked_sub(first.len())? as u32;
+    if last_bytes == 0 || *last >= 1 << (8 * last_bytes) || first.iter().any(|part| *part > 255) {
         return None;
     }
     let high = first.iter().enumerate();
@@ -30,7 +31,7 @@ pub(crate) fn inet_aton(text: &str) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::from((high | last) as u32))
 }
 
-fn part(text: &str) -> Option<u64> {
+fn parse_part(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),

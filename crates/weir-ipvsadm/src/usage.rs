@@ -1,17 +1,17 @@
-//! `-h` and `-v`.
+//! The output of `-h` and `-v`.
 
-/// All commands and options, in Weir's wording; `{program}` is replaced by the program's name.
+/// Help text for all commands and options, in Weir's wording; `{program}` is a placeholder for the program's name.
 const USAGE: &str = include_str!("usage.txt");
 
-/// `-v`: the emulated version.
+/// Output of `-v`: the emulated version.
 const VERSION: &str = "ipvsadm v1.31 2019/12/24 (compiled with popt and IPVS v1.2.1)\n";
 
-/// `-h`.
+/// Returns the output of `-h`.
 pub fn usage(program: &str) -> String {
     format!("{VERSION}{}", USAGE.replace("{program}", program))
 }
 
-/// `-v`.
+/// Returns the output of `-v`.
 pub fn version() -> String {
     VERSION.to_owned()
 }

@@ -1,4 +1,4 @@
-//! ipvsadm's objects: services, servers and their keys, as distinguished by the kernel.
+//! ipvsadm's data types: services, servers and their keys, as the kernel distinguishes them.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use weir_model::TunnelKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
-    /// `-t`.
+    /// TCP (`-t`).
     Tcp,
-    /// `-u`.
+    /// UDP (`-u`).
     Udp,
-    /// `--sctp-service`.
+    /// SCTP (`--sctp-service`).
     Sctp,
 }
 
 impl Protocol {
-    /// The number in the IP header (IANA protocol numbers).
+    /// Returns the IANA protocol number in the IP header.
     pub const fn number(self) -> u8 {
         match self {
             Self::Tcp => 6,
@@ -27,7 +27,7 @@ impl Protocol {
         }
     }
 
-    /// Its text in a listing.
+    /// Returns the text in a listing.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -36,7 +36,7 @@ impl Protocol {
         }
     }
 
-    /// The name in `/etc/services`.
+    /// Returns the protocol's name in `/etc/services`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -45,7 +45,7 @@ impl Protocol {
         }
     }
 
-    /// The option that names such a service.
+    /// Returns the option that selects a service of this protocol.
     pub const fn option(self) -> &'static str {
         match self {
             Self::Tcp => "-t",
@@ -59,26 +59,26 @@ impl Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ServiceKey {
-    /// A VIP.
+    /// A VIP, protocol and port.
     Address {
         /// Transport protocol.
         protocol: Protocol,
         /// The VIP.
         address: IpAddr,
-        /// Port; 0 = every port without a separate service.
+        /// Port; 0 = all ports without a service of their own.
         port: u16,
     },
     /// A firewall mark.
     Mark {
-        /// 1 to 2³²−1.
+        /// Mark, 1 to 2³²−1.
         mark: u32,
-        /// IPv6 packets, else IPv4.
+        /// Whether the service is for IPv6 packets; otherwise for IPv4.
         v6: bool,
     },
 }
 
 impl ServiceKey {
-    /// Returns whether its packets are IPv6.
+    /// Returns whether the service is for IPv6 packets.
     pub const fn is_v6(&self) -> bool {
         match self {
             Self::Address { address, .. } => address.is_ipv6(),
@@ -86,7 +86,7 @@ impl ServiceKey {
         }
     }
 
-    /// The protocol for port names in a listing; the kernel has none for a mark.
+    /// Returns the protocol for port names in a listing; `None` for a mark, which has no protocol in the kernel.
     pub const fn protocol(&self) -> Option<Protocol> {
         match self {
             Self::Address { protocol, .. } => Some(*protocol),
@@ -95,67 +95,67 @@ impl ServiceKey {
     }
 }
 
-/// Granularity of persistence.
+/// Persistence granularity: which clients share a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mask {
-    /// IPv4, host order.
+    /// IPv4 netmask, in host byte order.
     V4(u32),
-    /// Length of an IPv6 prefix, 1 to 128.
+    /// IPv6 prefix length, 1 to 128.
     V6(u8),
 }
 
-/// `-p` and `-M`.
+/// Persistence settings (`-p` and `-M`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Persistence {
-    /// Seconds, 1 to 31 days.
+    /// Timeout in seconds, 1 to 2678400 (31 days).
     pub timeout_s: u32,
     /// Which clients share a template.
     pub mask: Mask,
 }
 
-/// A virtual service as `-A` and `-E` describe it.
+/// A virtual service, as given to `-A` and `-E`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Service {
-    /// Its key.
+    /// Key of the service.
     pub key: ServiceKey,
-    /// Scheduler's name, at most 15 bytes.
+    /// Name of the scheduler, at most 15 bytes.
     pub scheduler: String,
     /// Scheduler flags: bit 0 `flag-1` (fallback), bit 1 `flag-2` (port), bit 2 `flag-3`.
     pub flags: u8,
-    /// `-p`.
+    /// Persistence (`-p`).
     pub persistence: Option<Persistence>,
-    /// Name of a persistence engine; empty = none.
+    /// Name of the persistence engine; empty = none.
     pub engine: String,
-    /// `-o`.
+    /// Whether each packet is scheduled separately (`-o`).
     pub one_packet: bool,
 }
 
 impl Service {
-    /// `flag-1`: `sh-fallback`, `mh-fallback`.
+    /// Bit of `flag-1`: `sh-fallback`, `mh-fallback`.
     pub const FLAG_1: u8 = 1;
-    /// `flag-2`: `sh-port`, `mh-port`.
+    /// Bit of `flag-2`: `sh-port`, `mh-port`.
     pub const FLAG_2: u8 = 2;
-    /// `flag-3`.
+    /// Bit of `flag-3`.
     pub const FLAG_3: u8 = 4;
 }
 
-/// How packets are sent to a server.
+/// Forwarding method of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Forward {
-    /// `-m`.
+    /// NAT (`-m`).
     Masq,
-    /// `-g`, the default.
+    /// Direct routing (`-g`), the default.
     Route,
-    /// `-i`.
+    /// Tunneling (`-i`).
     Tunnel,
-    /// Only in Weir; no option selects it.
+    /// L3DSR, which only Weir supports; ipvsadm has no option for it.
     L3dsr,
 }
 
 impl Forward {
-    /// Its text in a listing.
+    /// Returns the text in a listing.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Masq => "Masq",
@@ -165,7 +165,7 @@ impl Forward {
         }
     }
 
-    /// The option that selects it.
+    /// Returns the option that selects the method; `None` if ipvsadm does not support it.
     pub const fn option(self) -> Option<&'static str> {
         match self {
             Self::Masq => Some("-m"),
@@ -176,16 +176,16 @@ impl Forward {
     }
 }
 
-/// `--tun-…`; stored for every server, used with `-i` only.
+/// Encapsulation (`--tun-…` options). Stored for every server, but used only with `-i`.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Tunnel {
-    /// `--tun-type`.
+    /// Type (`--tun-type`).
     pub kind: TunnelKind,
-    /// `--tun-port`; 0 = none.
+    /// Destination port (`--tun-port`); 0 = none.
     pub port: u16,
-    /// 0 `--tun-nocsum`, 1 `--tun-csum`, 2 `--tun-remcsum`.
+    /// Checksum mode: 0 = `--tun-nocsum`, 1 = `--tun-csum`, 2 = `--tun-remcsum`.
     pub checksum: u8,
 }
 
@@ -202,49 +202,50 @@ pub struct ServerKey {
 /// released accepts up to 65535; later versions and Debian's build accept up to this.
 pub const MAX_WEIGHT: u32 = i32::MAX as u32;
 
-/// A real server as `-a` and `-e` describe it.
+/// A real server, as given to `-a` and `-e`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Server {
-    /// Its key.
+    /// Key of the server.
     pub key: ServerKey,
     /// Forwarding method.
     pub forward: Forward,
-    /// 0 to [`MAX_WEIGHT`]; 0 = quiesced.
+    /// Weight, 0 to [`MAX_WEIGHT`]; 0 = quiesced.
     pub weight: u32,
-    /// No new connections at this many and above; 0 = no limit.
+    /// Number of connections from which on the server gets no new ones; 0 = no limit.
     pub upper: u32,
-    /// After `upper` was reached: new connections again below this many.
+    /// After `upper` was reached, the server gets new connections again below this number.
     pub lower: u32,
     /// Encapsulation.
     pub tunnel: Tunnel,
 }
 
-/// The values of `-e`, and which of them were given: a server of weir.toml keeps its other values.
+/// A server as given to `-e`, and which options were given. A server in weir.toml keeps the values of the other
+/// options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ServerEdit {
-    /// The whole server, with defaults.
+    /// The server; options that were not given have their defaults.
     pub server: Server,
-    /// `-g`, `-i` or `-m` was given.
+    /// Whether `-g`, `-i` or `-m` was given.
     pub forward: bool,
-    /// `-x` or `-y` was given.
+    /// Whether `-x` or `-y` was given.
     pub thresholds: bool,
-    /// A `--tun-…` was given.
+    /// Whether a `--tun-…` option was given.
     pub tunnel: bool,
 }
 
-/// `--set`; 0 = unchanged.
+/// Timeouts (`--set`); 0 = unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Timeouts {
-    /// Established TCP, seconds.
+    /// Timeout of established TCP connections, in seconds.
     pub tcp_s: u32,
-    /// TCP after a FIN, seconds.
+    /// Timeout of TCP connections after a FIN, in seconds.
     pub tcp_fin_s: u32,
-    /// UDP, seconds.
+    /// Timeout of UDP flows, in seconds.
     pub udp_s: u32,
 }
 
 impl Timeouts {
-    /// Takes over the timeouts that `new` sets; 0 leaves a timeout unchanged.
+    /// Sets the timeouts that are not 0 in `new`.
     pub fn update(&mut self, new: &Self) {
         for (timeout, seconds) in [
             (&mut self.tcp_s, new.tcp_s),
@@ -258,12 +259,12 @@ impl Timeouts {
     }
 }
 
-/// Selects a synchronization daemon.
+/// Role of a synchronization daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SyncDaemon {
-    /// Sends.
+    /// Sends connections.
     Master,
-    /// Receives.
+    /// Receives connections.
     Backup,
 }

@@ -1,4 +1,4 @@
-//! Saved tables as weir.toml, and the desired state of the data plane.
+//! Tests the conversion of saved tables into weir.toml and into the desired state of the data plane.
 
 use std::net::IpAddr;
 
@@ -27,9 +27,9 @@ fn table(lines: &str) -> Table {
     table
 }
 
-/// The service and the pool of the only service of a table.
+/// Returns the service and pool converted from a table's only service.
 fn lowered(lines: &str) -> (weir_model::Service, weir_model::Pool) {
-    lower(&table(lines).services()[0]).expect("the data plane has it")
+    lower(&table(lines).services()[0]).expect("the data plane supports the service")
 }
 
 #[test]
@@ -94,7 +94,7 @@ strict_ipvs = true
 }
 
 #[test]
-fn timeouts_of_several_lines_are_combined() {
+fn timeouts_from_several_lines_are_combined() {
     let imported = import("--set 10 0 30\n--set 0 20 0\n", &Numeric);
     assert_eq!(
         imported.toml,
@@ -125,7 +125,7 @@ fn timeouts_of_several_lines_are_combined() {
 #[test]
 fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
     for (line, note, is_loss) in [
-        ("-Z", "line 3: -Z: weir.toml holds no counters", false),
+        ("-Z", "line 3: -Z: weir.toml contains no counters", false),
         ("-L -n", "line 3: -L -n: no effect on weir.toml", false),
         (
             "-A --sctp-service 192.0.2.10:80",
@@ -160,7 +160,7 @@ fn lines_without_effect_are_noted_and_lost_lines_are_losses() {
 }
 
 #[test]
-fn service_has_the_listener_of_its_key() {
+fn service_listens_on_the_address_or_mark_of_its_key() {
     for (line, name, listens_on) in [
         (
             "-A -t 192.0.2.10:80",
@@ -208,8 +208,8 @@ fn service_has_the_listener_of_its_key() {
 }
 
 #[test]
-fn servers_keep_what_the_kernel_would_use() {
-    // Service, options of a server at port 8080, and its port.
+fn servers_have_the_port_and_tunnel_that_the_kernel_would_use() {
+    // Service, options of a server with port 8080, and the resulting port.
     for (service, options, port) in [
         ("-t 192.0.2.10:80", "-m", Some(8080)),
         ("-t 192.0.2.10:80", "-g", None),
@@ -255,7 +255,7 @@ fn servers_keep_what_the_kernel_would_use() {
 }
 
 #[test]
-fn hash_flags_apply_to_hash_schedulers_only() {
+fn scheduler_flags_apply_only_to_hashing_schedulers() {
     for (options, port, fallback) in [
         ("-s sh", false, false),
         ("-s sh -b sh-port", true, false),
@@ -322,19 +322,19 @@ fn edits_change_the_table_as_in_the_kernel() {
 }
 
 #[test]
-fn names_in_listings_and_options() {
+fn protocols_and_forwards_have_the_tools_titles_and_options() {
     for (protocol, title, name, option, number) in [
         (Protocol::Tcp, "TCP", "tcp", "-t", 6),
         (Protocol::Udp, "UDP", "udp", "-u", 17),
         (Protocol::Sctp, "SCTP", "sctp", "--sctp-service", 132),
     ] {
-        let found = (
+        let actual = (
             protocol.title(),
             protocol.as_str(),
             protocol.option(),
             protocol.number(),
         );
-        assert_eq!(found, (title, name, option, number));
+        assert_eq!(actual, (title, name, option, number));
     }
     for (forward, title, option) in [
         (Forward::Masq, "Masq", Some("-m")),
@@ -362,7 +362,7 @@ fn names_in_listings_and_options() {
 }
 
 #[test]
-fn server_only_in_weir_has_its_forward() {
+fn server_with_forward_that_ipvsadm_lacks_is_converted() {
     let mut entry = table("-A -f 7\n-a -f 7 -r 10.0.0.1 -g").services()[0].clone();
     entry.servers.push(Server {
         key: ServerKey {

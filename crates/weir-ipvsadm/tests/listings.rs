@@ -1,4 +1,4 @@
-//! Every listing format, and the round trip of a saved table.
+//! Tests every listing format, and that a saved table round-trips.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,7 @@ fn table(text: &str) -> Table {
     table
 }
 
-/// A listing with a different number in each cell, from small ones to those that overflow their columns.
+/// Returns a listing with a different number in each cell, from small numbers to ones that overflow their columns.
 fn listing() -> Listing {
     let mut number = 0u64;
     let mut next = || {
@@ -83,9 +83,9 @@ fn listing() -> Listing {
 fn shown(line: &str, names: &dyn Names) -> String {
     match parse("ipvsadm", &words(line), &Numeric).unwrap() {
         Command::List(List::All, columns) => listing().all(columns, names),
-        Command::List(List::Service(key), columns) => {
-            listing().one(&key, columns, names).expect("there")
-        }
+        Command::List(List::Service(key), columns) => listing()
+            .one(&key, columns, names)
+            .expect("the service is listed"),
         Command::Save(columns) => listing().save(columns.numeric, names),
         other => panic!("{other:?}"),
     }
@@ -109,14 +109,14 @@ fn every_mode_with_numbers() {
         "-L -n -f 7 --stats",
         "-S -n",
     ] {
-        // Lines end in blanks: marks their end with a bar.
+        // Lines end with spaces, so a bar marks the end of each line.
         let shown = shown(mode, &Numeric).replace('\n', "|\n");
         all += &format!("$ ipvsadm {mode}\n{shown}\n");
     }
     insta::assert_snapshot!(all);
 }
 
-/// Has a name for everything, and some of them are long.
+/// Has a name for every host, some of them long, and for one port.
 struct Named;
 
 impl Names for Named {
@@ -151,14 +151,14 @@ fn names_are_truncated_like_ipvsadm() {
     insta::assert_snapshot!(all);
 }
 
-/// Names of twenty labels, which resolve back to their addresses.
-struct Long;
+/// Host names that are longer than 60 bytes and resolve back to their addresses.
+struct LongNames;
 
-impl Long {
+impl LongNames {
     const TAIL: &str =
         ".of.a.host.in.a.department.with.a.name.that.fills.more.than.sixty.bytes.example";
 
-    /// The number before the tail.
+    /// Returns the last byte of the address, which the name contains before the tail.
     fn number(host: &str) -> Option<u8> {
         host.strip_suffix(Self::TAIL)?
             .strip_prefix('n')?
@@ -167,7 +167,7 @@ impl Long {
     }
 }
 
-impl Names for Long {
+impl Names for LongNames {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         Self::number(host).map(|last| Ipv4Addr::new(192, 0, 2, last))
     }
@@ -200,27 +200,27 @@ fn table_saved_with_names_round_trips() {
                  -a -t 192.0.2.10:80 -r 192.0.2.11:80 -g -w 70000\n\
                  -A -t [2001:db8::10]:80 -s rr\n\
                  -a -t [2001:db8::10]:80 -r [2001:db8::11]:80 -g -w 1\n";
-    let of = |table: &Table| Listing {
+    let listing_of = |table: &Table| Listing {
         size: 0,
-        services: table.services().iter().map(bare).collect(),
+        services: table.services().iter().map(without_counters).collect(),
     };
-    let saved = of(&table(lines)).save(false, &Long);
+    let saved = listing_of(&table(lines)).save(false, &LongNames);
     assert!(
-        saved.contains(Long::TAIL) && saved.contains("]:http"),
+        saved.contains(LongNames::TAIL) && saved.contains("]:http"),
         "{saved}"
     );
-    let mut again = Table::default();
+    let mut restored = Table::default();
     for line in saved.lines() {
-        match parse("ipvsadm", &words(line), &Long) {
-            Ok(Command::Edit(edit)) => again.apply(&edit).unwrap(),
+        match parse("ipvsadm", &words(line), &LongNames) {
+            Ok(Command::Edit(edit)) => restored.apply(&edit).unwrap(),
             other => panic!("{line}: {other:?}"),
         }
     }
-    assert_eq!(of(&again).save(true, &Numeric), lines);
+    assert_eq!(listing_of(&restored).save(true, &Numeric), lines);
 }
 
-/// A service without counters.
-fn bare(entry: &weir_ipvsadm::TableService) -> ListedService {
+/// Returns a listed service with all counters 0.
+fn without_counters(entry: &weir_ipvsadm::TableService) -> ListedService {
     let server = |server: &weir_ipvsadm::Server| ListedServer {
         server: *server,
         active: 0,
@@ -241,7 +241,7 @@ fn bare(entry: &weir_ipvsadm::TableService) -> ListedService {
 #[test]
 fn saved_table_round_trips() {
     let saved = shown("-S -n", &Numeric);
-    let again = Listing {
+    let restored = Listing {
         size: 0,
         services: table(&saved)
             .services()
@@ -266,15 +266,15 @@ fn saved_table_round_trips() {
             })
             .collect(),
     };
-    assert_eq!(again.save(true, &Numeric), saved);
+    assert_eq!(restored.save(true, &Numeric), saved);
 }
 
 #[test]
-fn unknown_service_has_no_listing() {
+fn unknown_service_is_not_listed() {
     let Ok(Command::List(List::Service(key), columns)) =
         parse("ipvsadm", &words("-L -t 192.0.2.99:80"), &Numeric)
     else {
-        panic!("no list of a service");
+        panic!("not parsed as a listing of a service");
     };
     assert_eq!(listing().one(&key, columns, &Numeric), None);
 }
@@ -356,7 +356,7 @@ fn connections_are_listed_in_columns() {
 }
 
 #[test]
-fn timeouts_are_on_one_line() {
+fn timeouts_are_listed_on_one_line() {
     let shown = timeouts(Timeouts {
         tcp_s: 900,
         tcp_fin_s: 120,

@@ -1,6 +1,6 @@
-//! Every message of the tool with its exit code, and valid command lines.
+//! Tests every message of the tool with its exit code, and valid command lines.
 //!
-//! The expectations were compared with ipvsadm 1.31 on popt 1.19.
+//! The expected values were compared with those of ipvsadm 1.31 with popt 1.19.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use weir_ipvsadm::{
 fn exit(line: &str) -> Exit {
     match parse("ipvsadm", &words(line), &Numeric) {
         Err(exit) => exit,
-        Ok(command) => panic!("{line} is taken: {command:?}"),
+        Ok(command) => panic!("{line} is accepted: {command:?}"),
     }
 }
 
@@ -22,9 +22,10 @@ fn edit(line: &str) -> Edit {
     }
 }
 
-/// Invalid command lines and their messages; the code is 2.
+/// Invalid command lines and their messages; the exit code is 2.
 const USAGE_ERRORS: &[(&str, &str)] = &[
-    // Required, illegal and conflicting options, in the order of the table and not of the line.
+    // Required, illegal and conflicting options. Errors are reported in the order of the option table, not of the
+    // command line.
     (
         "-A",
         "You need to supply the 'service-address' option for the 'add-service' command",
@@ -242,7 +243,7 @@ const USAGE_ERRORS: &[(&str, &str)] = &[
         "-a -t 10.0.0.1:80 -r 10.0.0.2 -i --tun-type gre --tun-nocsum --tun-csum",
         "The option 'tun-csum' conflicts with the 'tun-nocsum' option in the 'gre' tunnel type",
     ),
-    // The rest.
+    // Other commands.
     ("--set 1 2", "--set option requires 3 timeout values"),
     ("--set 1 2 x", "invalid timeout value `x' specified"),
     ("--set 1 2 3 4", "unexpected argument 4"),
@@ -344,7 +345,7 @@ fn help_and_version_go_to_standard_output() {
     assert_eq!(exit("-v").stdout, version);
 }
 
-/// Command lines that a table with one service and one server rejects, with the tool's message; the code is 255.
+/// Command lines that a table with one service and one server rejects, and the tool's messages; the exit code is 255.
 const TABLE_ERRORS: &[(&str, &str)] = &[
     ("-A -t 10.0.0.1:80", "Service already exists"),
     (
@@ -404,13 +405,13 @@ fn kernel_errors_have_the_tools_messages() {
         assert_eq!(Refusal::from(errno).message(&edit), *message, "{line}");
         assert_eq!(table, before, "{line}");
     }
-    let root = Refusal::from(Errno::Permission);
-    assert_eq!(root.message(&Edit::Clear), PERMISSION);
+    let refusal = Refusal::from(Errno::Permission);
+    assert_eq!(refusal.message(&Edit::Clear), PERMISSION);
 }
 
 const PERMISSION: &str = "Permission denied (you must be root)";
 
-/// Every message of the tool by exit code, with `%s` for variable parts.
+/// All messages of the tool with their exit codes; `%s` is a placeholder for a variable part.
 const REFERENCE: &[(i32, &str)] = &[
     (2, "You need to supply the '%s' option for the '%s' command"),
     (2, "Illegal '%s' option with the '%s' command"),
@@ -465,7 +466,7 @@ const REFERENCE: &[(i32, &str)] = &[
 
 #[test]
 fn every_tool_message_is_tested() {
-    let fits = |message: &str, pattern: &str| {
+    let matches_pattern = |message: &str, pattern: &str| {
         let mut rest = message;
         pattern.split("%s").all(|part| match rest.find(part) {
             Some(at) => {
@@ -476,19 +477,19 @@ fn every_tool_message_is_tested() {
         })
     };
     for (code, pattern) in REFERENCE {
-        let among = match code {
+        let is_tested = match code {
             2 => USAGE_ERRORS
                 .iter()
-                .any(|(_, message)| fits(message, pattern)),
+                .any(|(_, message)| matches_pattern(message, pattern)),
             _ => {
                 *pattern == PERMISSION || TABLE_ERRORS.iter().any(|(_, message)| message == pattern)
             }
         };
-        assert!(among, "{pattern} ({code})");
+        assert!(is_tested, "{pattern} ({code})");
     }
 }
 
-/// Every option name in messages, with a command that accepts it.
+/// All option names in messages, each with a command that accepts the option, and the option's syntax.
 const OPTIONS: &[(&str, &str, &str)] = &[
     ("numeric", "-L", "-n"),
     ("connection", "-L", "-c"),
@@ -551,7 +552,7 @@ const OPTIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn duplicate_option_is_named() {
+fn duplicate_option_is_reported_by_name() {
     for (name, command, option) in OPTIONS {
         let exit = exit(&format!("{command} {option} {option}"));
         assert_eq!(
@@ -563,17 +564,17 @@ fn duplicate_option_is_named() {
 
 #[test]
 fn option_order_matters() {
-    // Without a service before it, `-r` has no port to inherit, and its port cannot be a name.
-    let server = |line: &str| match edit(line) {
+    // If no service precedes `-r`, the server has no port to inherit, and its port cannot be a name.
+    let server_port = |line: &str| match edit(line) {
         Edit::AddServer(_, server) => server.key.port,
         other => panic!("{other:?}"),
     };
-    assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2 -m"), 80);
-    assert_eq!(server("-a -r 10.0.0.2 -t 10.0.0.1:80 -m"), 0);
-    assert_eq!(server("-a -r 10.0.0.2:8080 -t 10.0.0.1:80 -m"), 8080);
-    // Only -m allows another port.
-    assert_eq!(server("-a -t 10.0.0.1:80 -r 10.0.0.2:8080 -g"), 80);
-    assert_eq!(server("-a -f 1 -r 10.0.0.2:8080 -g"), 8080);
+    assert_eq!(server_port("-a -t 10.0.0.1:80 -r 10.0.0.2 -m"), 80);
+    assert_eq!(server_port("-a -r 10.0.0.2 -t 10.0.0.1:80 -m"), 0);
+    assert_eq!(server_port("-a -r 10.0.0.2:8080 -t 10.0.0.1:80 -m"), 8080);
+    // Only -m allows a port that differs from the service's.
+    assert_eq!(server_port("-a -t 10.0.0.1:80 -r 10.0.0.2:8080 -g"), 80);
+    assert_eq!(server_port("-a -f 1 -r 10.0.0.2:8080 -g"), 8080);
 }
 
 #[test]
@@ -587,10 +588,10 @@ fn weight_range_matches_the_kernel() {
     }
 }
 
-/// Knows one host and one port.
-struct One;
+/// Resolves three host names and one port name.
+struct FewNames;
 
-impl Names for One {
+impl Names for FewNames {
     fn address(&self, host: &str) -> Option<Ipv4Addr> {
         ["vip.example", "both.example"]
             .contains(&host)
@@ -617,8 +618,8 @@ impl Names for One {
 }
 
 #[test]
-fn names_are_looked_up() {
-    let parsed = |line: &str| parse("ipvsadm", &words(line), &One);
+fn host_and_port_names_are_resolved() {
+    let parsed = |line: &str| parse("ipvsadm", &words(line), &FewNames);
     assert_eq!(
         parsed("-D -t vip.example:http").unwrap(),
         Command::Edit(edit("-D -t 10.0.0.1:80"))

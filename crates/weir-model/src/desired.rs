@@ -96,6 +96,18 @@ impl Desired {
             .then(|| format!("{server} is not in `servers` of [cluster.publish]"))
     }
 
+    /// Returns why a server that another director of the group has added must not be added to a pool of this director;
+    /// `None` = it may. `address` is the server's address, if it has one. `[cluster.publish]` limits what the group adds to
+    /// any pool, including the director's own pools. Without it the group can only add servers to pools of proxy services.
+    pub fn unshareable(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
+        let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
+        let is_permitted = match publish {
+            Some(publish) => address.is_some_and(|address| publish.permits_server(address)),
+            None => !self.services.iter().any(|service| service.pool == pool),
+        };
+        (!is_permitted).then_some("is not in `servers` of [cluster.publish]")
+    }
+
     /// Returns the `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();

@@ -69,6 +69,14 @@ impl EtcdEndpoint {
     }
 }
 
+impl EtcdEndpoint {
+    /// Whether it is on this machine, so that the packets do not leave it.
+    pub fn is_local(&self) -> bool {
+        let address = self.host.parse::<std::net::IpAddr>();
+        address.map_or_else(|_| self.host == "localhost", |it| it.is_loopback())
+    }
+}
+
 impl fmt::Display for EtcdEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
@@ -96,6 +104,13 @@ mod tests {
         ] {
             assert_eq!(EtcdEndpoint::parse(text).unwrap().to_string(), shown);
         }
+        let is_local = |text| EtcdEndpoint::parse(text).unwrap().is_local();
+        assert!(
+            is_local("http://127.0.0.2")
+                && is_local("http://[::1]:1")
+                && is_local("http://localhost")
+        );
+        assert!(!is_local("http://10.0.0.1") && !is_local("http://localhost.example"));
         for wrong in [
             "127.0.0.1:2379",
             "ftp://a",

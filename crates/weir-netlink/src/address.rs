@@ -1,4 +1,4 @@
-//! Addresses of devices.
+//! Reads, adds and removes addresses of devices.
 
 use std::net::IpAddr;
 
@@ -20,12 +20,12 @@ pub struct Address {
     pub prefix: u8,
     /// IPv4 label, by default the device's name.
     pub label: Option<String>,
-    /// IPv6: duplicate address detection is running; the address is not usable yet.
+    /// Whether duplicate address detection is running (IPv6), so that the address is not usable yet.
     pub tentative: bool,
-    /// IPv6: another machine has the address, so it is not used.
+    /// Whether another machine has the address (IPv6), so that it is not used.
     pub duplicate: bool,
-    /// The kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724 section
-    /// 5, rule 3).
+    /// Whether the kernel avoids the address as a source: it has scope `host` (IPv4) or is deprecated (IPv6, RFC 6724
+    /// section 5, rule 3).
     pub quiet: bool,
 }
 
@@ -39,8 +39,8 @@ impl Address {
         for attribute in &message.attributes {
             match attribute {
                 AddressAttribute::Local(ip) => local = Some(*ip),
-                // On point-to-point devices, this is the peer's address and Local is ours. Without a peer, IPv6 sends
-                // only this attribute.
+                // On point-to-point devices, this is the peer's address, and Local is the own address. Without a peer,
+                // IPv6 sends only this attribute.
                 AddressAttribute::Address(ip) => remote = Some(*ip),
                 AddressAttribute::Label(text) => label = Some(text.clone()),
                 AddressAttribute::Flags(all) => flags = *all,
@@ -78,7 +78,7 @@ impl Netlink {
     /// Returns the addresses of all devices.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn addresses(&self) -> Result<Vec<Address>> {
         let message = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let answers = self.dump("list addresses", message).await?;
@@ -116,7 +116,7 @@ impl Netlink {
     /// VIP on a server, whose replies set the source themselves.
     ///
     /// # Errors
-    /// As for [`Netlink::add_address`].
+    /// The same as for [`Netlink::add_address`].
     pub async fn add_quiet_address(&self, ifindex: u32, ip: IpAddr, prefix: u8) -> Result<Change> {
         let mut message = address_message(ifindex, ip, prefix);
         if ip.is_ipv4() {
@@ -151,7 +151,7 @@ impl Netlink {
     /// covers it.
     ///
     /// # Errors
-    /// As [`Netlink::route_get`].
+    /// The same as for [`Netlink::route_get`].
     pub async fn is_local(&self, ip: IpAddr) -> Result<bool> {
         self.is_delivered_here(ip).await
     }

@@ -27,7 +27,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    /// Creates the groups for these prefixes and the kernel's special ones.
+    /// Creates the groups for these prefixes and the kernel's special prefixes.
     pub(crate) fn new(prefixes: impl IntoIterator<Item = (IpAddr, u8)>) -> Self {
         let mut classes = Self {
             v4: Vec::new(),

@@ -1,4 +1,4 @@
-//! The error type of this crate.
+//! Defines the crate's error type.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ pub enum Error {
     /// A netlink socket cannot be opened or used.
     #[error("netlink socket: {source}")]
     Socket {
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The kernel rejected a request.
-    #[error("{request}: {source}{}", reason.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
+    #[error("failed to {request}: {source}{}", reason.as_ref().map(|r| format!(" ({r})")).unwrap_or_default())]
     Refused {
-        /// Description of the request.
+        /// Description of the request, as a verb phrase: "list links".
         request: String,
         /// The kernel's error.
         source: io::Error,
@@ -23,9 +23,9 @@ pub enum Error {
         reason: Option<String>,
     },
     /// A table changed during each attempt to read it.
-    #[error("{request}: the table changed during each attempt to read it")]
+    #[error("failed to {request}: the table changed during each attempt to read it")]
     Unstable {
-        /// The request.
+        /// Description of the request.
         request: String,
     },
     /// A sysctl cannot be read or written.
@@ -33,11 +33,11 @@ pub enum Error {
     Sysctl {
         /// The file in `/proc/sys`.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The name of a sysctl outside `net/`, or an invalid name.
-    #[error("{name:?} is not the name of a network sysctl")]
+    #[error("{name:?} is not a valid name of a network sysctl")]
     SysctlName {
         /// The name as given.
         name: String,
@@ -48,7 +48,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn refused(request: impl Into<String>, source: io::Error) -> Self {
+    pub(crate) fn request_failed(request: impl Into<String>, source: io::Error) -> Self {
         Self::Refused {
             request: request.into(),
             source,

@@ -1,4 +1,4 @@
-//! Requests and replies on a netlink socket (RFC 3549).
+//! Sends requests and receives replies on a netlink socket (RFC 3549).
 //!
 //! One request is outstanding at a time. Each request demands an acknowledgement or is a dump, so the end of the
 //! replies is always marked. Replies to a request whose future was dropped have an old sequence number and are skipped.
@@ -71,7 +71,7 @@ impl Exchange {
         Ok(outcome.messages)
     }
 
-    /// Reads a table, and repeats this if the table changed in the meantime.
+    /// Reads a table, and reads it again if it changed in the meantime.
     pub(crate) async fn dump<T>(&mut self, request: &str, payload: T) -> Result<Vec<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable + Clone,
@@ -87,9 +87,8 @@ impl Exchange {
         })
     }
 
-    /// Sends many requests to each of which the kernel replies with one message or error. The requests are sent in
-    /// batches. Returns the replies in the order of the requests. `request` returns the description of a request by its
-    /// index, for errors.
+    /// Sends many requests in batches. The kernel replies to each with one message or error. Returns the replies in the
+    /// order of the requests. `request` returns the description of a request by its index, for errors.
     pub(crate) async fn transact_each<T>(
         &mut self,
         payloads: Vec<T>,
@@ -98,14 +97,14 @@ impl Exchange {
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
-        let mut answers: Vec<Result<T>> = Vec::with_capacity(payloads.len());
+        let mut replies: Vec<Result<T>> = Vec::with_capacity(payloads.len());
         let mut payloads = payloads.into_iter().peekable();
         let mut datagram = Vec::with_capacity(REPLY_BYTES);
         while payloads.peek().is_some() {
             let batch: Vec<T> = payloads.by_ref().take(BATCH_SIZE).collect();
             let first = self.sequence.wrapping_add(1);
             let mut outstanding = self.send_each(batch).await?;
-            let done = answers.len();
+            let done = replies.len();
             let mut found: Vec<Option<Result<T>>> = (0..outstanding).map(|_| None).collect();
             while outstanding > 0 {
                 // Single replies fit into the buffer. Querying their size first would double the cost.
@@ -128,9 +127,9 @@ impl Exchange {
                     }
                 }
             }
-            answers.extend(found.into_iter().flatten());
+            replies.extend(found.into_iter().flatten());
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     /// Sends one datagram with a request for each payload. Returns the number of requests.
@@ -154,7 +153,7 @@ impl Exchange {
         Ok(count)
     }
 
-    async fn request<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Answers<T>>
+    async fn request<T>(&mut self, request: &str, payload: T, flags: u16) -> Result<Replies<T>>
     where
         T: NetlinkSerializable + NetlinkDeserializable,
     {
@@ -170,22 +169,22 @@ impl Exchange {
         let kernel = SocketAddr::new(0, 0);
         self.socket.send_to(&bytes, &kernel).await.map_err(failed)?;
 
-        let mut answers = Answers {
+        let mut replies = Replies {
             messages: Vec::new(),
             interrupted: false,
             undecodable: 0,
         };
         loop {
             let (datagram, from) = self.socket.recv_from_full().await.map_err(failed)?;
-            // Only the kernel replies to requests. Messages of other processes are ignored.
+            // Only the kernel replies to requests: ignore messages from other processes.
             if from.port_number() != 0 {
                 continue;
             }
-            let end = answers.add(&datagram, self.sequence);
-            self.undecodable += std::mem::take(&mut answers.undecodable);
+            let end = replies.add(&datagram, self.sequence);
+            self.undecodable += std::mem::take(&mut replies.undecodable);
             match end {
                 None => {}
-                Some(Ok(())) => return Ok(answers),
+                Some(Ok(())) => return Ok(replies),
                 Some(Err((source, reason))) => {
                     return Err(Error::Refused {
                         request: request.to_owned(),
@@ -207,7 +206,7 @@ fn parse_single<T: NetlinkDeserializable>(
 ) -> Option<(u32, Result<T>)> {
     let sequence = u32::from_ne_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
     let index = sequence.wrapping_sub(first);
-    let refused = |source, reason| Error::Refused {
+    let request_failed = |source, reason| Error::Refused {
         request: request(index),
         source,
         reason,
@@ -216,17 +215,17 @@ fn parse_single<T: NetlinkDeserializable>(
         Ok(NetlinkPayload::InnerMessage(inner)) => Ok(inner),
         Ok(NetlinkPayload::Error(answer)) => {
             let text = answer.header.get(HEADER_BYTES..).and_then(error_text);
-            Err(refused(answer.to_io(), text))
+            Err(request_failed(answer.to_io(), text))
         }
         Ok(_) => return None,
         // The reply contains an attribute of a newer kernel and cannot be decoded.
-        Err(_) => Err(refused(io::ErrorKind::InvalidData.into(), None)),
+        Err(_) => Err(request_failed(io::ErrorKind::InvalidData.into(), None)),
     };
     Some((index, answer))
 }
 
 /// The replies to a request.
-struct Answers<T> {
+struct Replies<T> {
     messages: Vec<T>,
     interrupted: bool,
     undecodable: u64,
@@ -235,7 +234,7 @@ struct Answers<T> {
 /// The end of a request: acknowledged, or the error and the kernel's message.
 type End = std::result::Result<(), (io::Error, Option<String>)>;
 
-impl<T: NetlinkDeserializable> Answers<T> {
+impl<T: NetlinkDeserializable> Replies<T> {
     /// Adds the messages of a datagram. Returns the end of the request, if the datagram contains it.
     fn add(&mut self, datagram: &[u8], sequence: u32) -> Option<End> {
         for bytes in messages(datagram) {
@@ -321,8 +320,8 @@ mod tests {
         bytes
     }
 
-    fn answers() -> Answers<RouteNetlinkMessage> {
-        Answers {
+    fn replies() -> Replies<RouteNetlinkMessage> {
+        Replies {
             messages: Vec::new(),
             interrupted: false,
             undecodable: 0,
@@ -335,21 +334,21 @@ mod tests {
 
     #[test]
     fn other_sequences_do_not_end_a_request() {
-        let mut answers = answers();
-        assert!(answers.add(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
+        let mut replies = replies();
+        assert!(replies.add(&message(ERROR, 0, 6, &[0; 20]), 7).is_none());
         assert!(matches!(
-            answers.add(&message(ERROR, 0, 7, &[0; 20]), 7),
+            replies.add(&message(ERROR, 0, 7, &[0; 20]), 7),
             Some(Ok(()))
         ));
     }
 
     #[test]
     fn interrupted_dump_is_detected() {
-        let mut answers = answers();
+        let mut replies = replies();
         let mut datagram = message(NEWROUTE, 0, 1, &[2, 24, 0, 0, 254, 2, 0, 1, 0, 0, 0, 0]);
         datagram.extend(message(DONE, NLM_F_DUMP_INTR, 1, &[0; 4]));
-        assert!(matches!(answers.add(&datagram, 1), Some(Ok(()))));
-        assert_eq!((answers.messages.len(), answers.interrupted), (1, true));
+        assert!(matches!(replies.add(&datagram, 1), Some(Ok(()))));
+        assert_eq!((replies.messages.len(), replies.interrupted), (1, true));
     }
 
     #[test]
@@ -359,7 +358,7 @@ mod tests {
         payload.extend(8_u16.to_ne_bytes());
         payload.extend(NLMSGERR_ATTR_MSG.to_ne_bytes());
         payload.extend(b"no\0\0");
-        match answers().add(&message(ERROR, 0, 1, &payload), 1) {
+        match replies().add(&message(ERROR, 0, 1, &payload), 1) {
             Some(Err((error, reason))) => {
                 assert_eq!(error.raw_os_error(), Some(22));
                 assert_eq!(reason.as_deref(), Some("no"));
@@ -370,9 +369,9 @@ mod tests {
 
     #[test]
     fn undecodable_messages_are_counted() {
-        let mut answers = answers();
-        assert!(answers.add(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
-        assert_eq!(answers.undecodable, 1);
+        let mut replies = replies();
+        assert!(replies.add(&message(NEWROUTE, 0, 1, &[2]), 1).is_none());
+        assert_eq!(replies.undecodable, 1);
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! A filter of packets to addresses of this machine: an nf_tables table (linux/netfilter/nf_tables.h) with one chain at
-//! the input hook.
+//! Filters packets to addresses of this machine with an nf_tables table.
 //!
-//! The table is created and replaced in one batch, which the kernel applies as a whole. It knows no sets, no limits and
-//! no other hooks. Other tables are not read or changed; a packet that this table accepts may still be dropped by
-//! another one.
+//! The table has one chain at the input hook (linux/netfilter/nf_tables.h). It is created and replaced in one batch,
+//! which the kernel applies as a whole. Sets, limits and other hooks are not supported. Other tables are not read or
+//! changed; a packet that this table accepts may still be dropped by another table.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -16,19 +15,19 @@ use rustix::net::{
 use crate::exchange::messages;
 use crate::{Change, Error, Netlink, Result};
 
-/// What passes to the addresses; everything else to them is dropped. Packets of the machine itself, neighbour
-/// discovery and ICMP errors always pass.
+/// The packets that may reach some addresses; all other packets to these addresses are dropped. Packets from the
+/// machine itself, neighbour discovery and ICMP errors always pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFilter {
     /// Name of the table, at most 255 bytes.
     pub table: String,
-    /// The addresses.
+    /// The filtered addresses.
     pub addresses: Vec<IpAddr>,
     /// Ports that pass.
     pub passed: Vec<PassedPorts>,
 }
 
-/// Ports of an address.
+/// A range of ports of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedPorts {
     /// The address.
@@ -62,7 +61,8 @@ const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const HOOK_LOCAL_IN: u32 = 1;
-/// Before the tables of a firewall (`NF_IP_PRI_FILTER`, 0): what is dropped here is not logged or answered there.
+/// Runs before the tables of a firewall (`NF_IP_PRI_FILTER`, 0), so that a firewall does not log or reject packets that
+/// are dropped here.
 const PRIORITY: i32 = -1;
 const CHAIN: &str = "input";
 
@@ -89,7 +89,7 @@ const ICMP_TYPES: [(u8, u8); 2] = [(3, 3), (11, 12)];
 const ICMPV6_TYPES: [(u8, u8); 2] = [(1, 4), (135, 136)];
 
 impl Netlink {
-    /// Adds a filter. A table of the same name is replaced.
+    /// Adds a filter. Replaces a table with the same name.
     ///
     /// # Errors
     /// The kernel has no nf_tables, or `CAP_NET_ADMIN` is missing.
@@ -116,7 +116,7 @@ impl Netlink {
 
 /// Sends a batch. Returns its first error.
 fn apply(request: &str, batch: Batch) -> Result<()> {
-    let refused = |errno: Errno| Error::refused(request, errno.into());
+    let refused = |errno: Errno| Error::request_failed(request, errno.into());
     let socket: OwnedFd = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -130,11 +130,11 @@ fn apply(request: &str, batch: Batch) -> Result<()> {
     send(&socket, &bytes, SendFlags::empty()).map_err(refused)?;
     let mut buffer = vec![0; 16 << 10];
     loop {
-        // The kernel has handled the batch when send() returns, so its answers are there.
+        // The kernel has handled the batch when send() returns, so its replies can be read.
         let (length, _) =
             recv(&socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map_err(refused)?;
         for message in messages(buffer.get(..length).unwrap_or_default()) {
-            match outcome(message) {
+            match parse_acknowledgement(message) {
                 Some((_, number)) if number != 0 => {
                     return Err(refused(Errno::from_raw_os_error(-number)));
                 }
@@ -145,8 +145,8 @@ fn apply(request: &str, batch: Batch) -> Result<()> {
     }
 }
 
-/// Sequence number and error of an acknowledgement.
-fn outcome(message: &[u8]) -> Option<(u32, i32)> {
+/// Returns the sequence number and the error of an acknowledgement.
+fn parse_acknowledgement(message: &[u8]) -> Option<(u32, i32)> {
     let field = |at: usize| -> Option<[u8; 4]> { message.get(at..at + 4)?.try_into().ok() };
     let kind = field(4).map(|it| u16::from_ne_bytes([it[0], it[1]]))?;
     let sequence = u32::from_ne_bytes(field(8)?);
@@ -154,11 +154,11 @@ fn outcome(message: &[u8]) -> Option<(u32, i32)> {
     (kind == NLMSG_ERROR).then_some((sequence, number))
 }
 
-/// Creates the table, after a former one was removed.
+/// Returns the batch that removes a former table and creates the new table.
 fn batch(filter: &InputFilter) -> Batch {
     let table = filter.table.as_str();
     let mut batch = Batch::new();
-    // Removing a table that does not exist is an error, creating one that exists is not.
+    // Removing a table that does not exist is an error; creating a table that exists is not.
     batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
     batch.message(DEL_TABLE, 0, |body| body.text(1, table));
     batch.message(NEW_TABLE, CREATE, |body| body.text(1, table));
@@ -215,7 +215,7 @@ fn batch(filter: &InputFilter) -> Batch {
     batch
 }
 
-/// Messages that the kernel applies together.
+/// A batch of messages, which the kernel applies as a whole.
 struct Batch {
     bytes: Vec<u8>,
     sequence: u32,
@@ -275,7 +275,7 @@ impl Batch {
     }
 }
 
-/// Attributes of a message, after all that precedes them. Lengths are multiples of four before each.
+/// The bytes of a message, to which attributes are appended. Each attribute starts at a multiple of four.
 struct Attributes(Vec<u8>);
 
 impl Attributes {
@@ -305,7 +305,7 @@ impl Attributes {
         self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// An expression of a rule.
+    /// Appends an expression of a rule.
     fn expression(&mut self, name: &str, build: impl FnOnce(&mut Self)) {
         self.nested(1, |element| {
             element.text(1, name);
@@ -329,7 +329,7 @@ impl Attributes {
         });
     }
 
-    /// The rule ends here unless the register compares so with `value`.
+    /// Appends a comparison of the register with `value`. If the comparison is false, the rule does not match.
     fn compare(&mut self, operation: u32, value: &[u8]) {
         self.expression("cmp", |data| {
             data.number(1, REGISTER);
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batch_is_a_list_of_whole_messages_and_the_last_one_is_acknowledged() {
+    fn batch_consists_of_complete_messages_and_only_the_last_is_acknowledged() {
         let filter = InputFilter {
             table: "odd".to_owned(),
             addresses: vec![[192, 0, 2, 1].into(), "2001:db8::1".parse().unwrap()],
@@ -397,12 +397,12 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgement_has_a_number_and_an_error() {
+    fn acknowledgement_contains_sequence_number_and_error() {
         let mut message = vec![20, 0, 0, 0, 2, 0, 0, 0];
         message.extend(7_u32.to_ne_bytes());
         message.extend([0; 4]);
         message.extend((-2_i32).to_ne_bytes());
-        assert_eq!(outcome(&message), Some((7, -2)));
-        assert_eq!(outcome(&message[..19]), None);
+        assert_eq!(parse_acknowledgement(&message), Some((7, -2)));
+        assert_eq!(parse_acknowledgement(&message[..19]), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Generic netlink: finds a family by name and sends requests to it.
+//! Finds a family of generic netlink by name and sends requests to it.
 //!
-//! It supports only what [`crate::xdp_feature`] uses: requests with one attribute, and replies without nested
+//! Supports only the features that [`crate::xdp_feature`] uses: requests with one attribute, and replies without nested
 //! attributes. Numbers are from `linux/genetlink.h`.
 
 use std::fmt;

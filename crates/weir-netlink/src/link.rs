@@ -1,4 +1,4 @@
-//! Network devices.
+//! Reads network devices.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
@@ -31,11 +31,11 @@ pub struct Link {
     pub mac: Option<MacAddr>,
     /// Maximum size of a layer 3 packet, in bytes.
     pub mtu: u32,
-    /// Administratively up.
+    /// Whether the device is administratively up.
     pub up: bool,
-    /// Has a carrier.
+    /// Whether the device has a carrier.
     pub carrier: bool,
-    /// The loopback.
+    /// Whether the device is a loopback device.
     pub loopback: bool,
     /// The bridge, bond or VRF of which this device is a port.
     pub master: Option<u32>,
@@ -116,7 +116,7 @@ impl Netlink {
     /// Returns all devices.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn links(&self) -> Result<Vec<Link>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let answers = self.dump("list links", message).await?;
@@ -132,7 +132,7 @@ impl Netlink {
     /// Returns the device `name`, or `None` if it does not exist.
     ///
     /// # Errors
-    /// As for [`Netlink::links`].
+    /// The same as for [`Netlink::links`].
     pub async fn link(&self, name: &str) -> Result<Option<Link>> {
         let links = self.links().await?;
         Ok(links.into_iter().find(|link| link.name == name))

@@ -1,4 +1,4 @@
-//! Ethernet addresses of links and neighbours.
+//! Defines Ethernet addresses of links and neighbours.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
-//! Neighbours: link-layer addresses of machines on a segment.
+//! Reads, adds and removes neighbours: link-layer addresses of machines on a segment.
 //!
 //! The data plane cannot resolve addresses and depends on entries that remain resolved. The kernel resolves and renews
-//! a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, also while no daemon is running.
+//! a *managed* neighbour (`NTF_EXT_MANAGED`, kernel 5.16) without traffic, even while no daemon is running.
 
 use std::net::IpAddr;
 
@@ -152,7 +152,7 @@ impl Netlink {
     /// Returns the neighbours of both address families.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let message = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
         let answers = self.dump("list neighbours", message).await?;

@@ -1,4 +1,4 @@
-//! The handle for the network of a namespace.
+//! Defines [`Netlink`], the handle for the network of a namespace.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl Netlink {
     /// Opens the network of `netns`.
     ///
     /// # Errors
-    /// As for [`Netlink::open`], or the namespace cannot be entered.
+    /// The same as for [`Netlink::open`], or the namespace cannot be entered.
     pub fn open_in(netns: &NetNs) -> Result<Self> {
         let _inside = netns.enter()?;
         Self::open()
@@ -74,7 +74,7 @@ impl Netlink {
     /// Returns the value of `sysctl` in this namespace.
     ///
     /// # Errors
-    /// As for [`Sysctl::read`].
+    /// The same as for [`Sysctl::read`].
     pub fn sysctl(&self, sysctl: &Sysctl) -> Result<String> {
         self.inside(|| sysctl.read())?
     }

@@ -1,4 +1,4 @@
-//! A veth pair that Weir creates, to which packets with a mark are routed so that XDP receives them.
+//! Creates the veth pair to which packets with a firewall mark are routed, so that XDP receives them.
 
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
@@ -10,7 +10,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::{Change, MacAddr, Netlink, Result};
 
-/// The creator of a route (`RTPROT_*`).
+/// The number of Weir as the creator of a route (`RTPROT_*`).
 const WEIR: u8 = 0x57;
 
 fn veth_message(name: &str, mac: MacAddr, mtu: u32) -> LinkMessage {
@@ -56,7 +56,7 @@ impl Netlink {
             .await
     }
 
-    /// Sets a device up.
+    /// Brings a device up.
     ///
     /// # Errors
     /// The device does not exist, or `CAP_NET_ADMIN` is missing.
@@ -65,7 +65,7 @@ impl Netlink {
         message.header.index = ifindex;
         message.header.flags = LinkFlags::Up;
         message.header.change_mask = LinkFlags::Up;
-        let request = format!("set device {ifindex} up");
+        let request = format!("bring device {ifindex} up");
         self.transact(&request, RouteNetlinkMessage::SetLink(message), 0)
             .await?;
         Ok(())
@@ -83,13 +83,13 @@ impl Netlink {
             .await
     }
 
-    /// Adds a default route to a device to a routing table.
+    /// Adds a default route through a device to a routing table.
     ///
     /// # Errors
     /// The device does not exist or is down, the address family is disabled on it, or `CAP_NET_ADMIN` is missing.
     pub async fn add_default_route(&self, ipv6: bool, table: u32, ifindex: u32) -> Result<Change> {
         let message = default_route(ipv6, table, ifindex);
-        let request = format!("route table {table} to device {ifindex}");
+        let request = format!("add a default route to device {ifindex} to table {table}");
         self.create(&request, RouteNetlinkMessage::NewRoute(message))
             .await
     }

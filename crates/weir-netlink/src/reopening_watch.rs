@@ -1,8 +1,8 @@
-//! A watch that its owner opens again after it has failed.
+//! Defines a watch that its owner reopens after it has failed.
 
 use crate::{Event, Netlink, Result, Watch};
 
-/// A [`Watch`] that survives errors of its socket: the changes in between count as [`Event::Lost`].
+/// A [`Watch`] that can be reopened after a socket error. It reports the changes in between as [`Event::Lost`].
 #[derive(Debug)]
 pub struct ReopeningWatch {
     netlink: Netlink,
@@ -43,7 +43,7 @@ impl ReopeningWatch {
         next
     }
 
-    /// Opens a failed watch again; the events in between count as lost. If this fails, a later call tries again.
+    /// Reopens a failed watch; the events in between are reported as lost. If this fails, a later call tries again.
     pub fn reopen(&mut self) {
         if self.watch.is_none()
             && let Ok(watch) = self.netlink.watch()

@@ -1,4 +1,4 @@
-//! Routes and route lookups.
+//! Defines routes and the results of route lookups.
 //!
 //! A lookup is performed by the kernel, so policy rules, VRFs and metrics apply as they do for packets. If a route has
 //! several paths, a lookup returns all of them with their weights, while `ip route get` shows one.
@@ -37,7 +37,7 @@ pub enum RouteKind {
     Prohibit,
     /// No route matches.
     None,
-    /// Another type (`throw`, `nat`), by number.
+    /// Another type (`throw`, `nat`): its number.
     Other(u8),
 }
 
@@ -119,7 +119,7 @@ impl Lookup {
     }
 }
 
-/// A route of a routing table.
+/// A route in a routing table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// The first address of the destination prefix.
@@ -233,14 +233,14 @@ mod tests {
 
     use super::*;
 
-    fn leg(ifindex: u32, hops: u8, flags: RouteNextHopFlags, gateway: &str) -> RouteNextHop {
-        let mut leg = RouteNextHop::default();
-        leg.interface_index = ifindex;
-        leg.hops = hops;
-        leg.flags = flags;
+    fn next_hop(ifindex: u32, hops: u8, flags: RouteNextHopFlags, gateway: &str) -> RouteNextHop {
+        let mut next_hop = RouteNextHop::default();
+        next_hop.interface_index = ifindex;
+        next_hop.hops = hops;
+        next_hop.flags = flags;
         let router: IpAddr = gateway.parse().unwrap();
-        leg.attributes = vec![RouteAttribute::Gateway(router.into())];
-        leg
+        next_hop.attributes = vec![RouteAttribute::Gateway(router.into())];
+        next_hop
     }
 
     fn unicast(attributes: Vec<RouteAttribute>) -> RouteMessage {
@@ -256,9 +256,9 @@ mod tests {
     fn multipath_keeps_weights_and_skips_dead_hops() {
         let none = RouteNextHopFlags::empty();
         let message = unicast(vec![RouteAttribute::MultiPath(vec![
-            leg(2, 0, none, "10.0.0.1"),
-            leg(3, 4, none, "10.0.1.1"),
-            leg(4, 0, RouteNextHopFlags::Dead, "10.0.2.1"),
+            next_hop(2, 0, none, "10.0.0.1"),
+            next_hop(3, 4, none, "10.0.1.1"),
+            next_hop(4, 0, RouteNextHopFlags::Dead, "10.0.2.1"),
         ])]);
         let route = Route::from_message(&message).unwrap();
         let legs: Vec<_> = route.legs.iter().map(|l| (l.ifindex, l.weight)).collect();
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn error_of_rejecting_route_is_a_kind_unless_request_is_invalid() {
-        let error = |errno: Errno| Error::refused("look up", errno.into());
+        let error = |errno: Errno| Error::request_failed("look up", errno.into());
         let kind = |errno| RouteKind::from_error(&error(errno));
         assert_eq!(kind(Errno::NETUNREACH), Some(RouteKind::None));
         assert_eq!(kind(Errno::HOSTUNREACH), Some(RouteKind::Unreachable));

@@ -1,4 +1,4 @@
-//! Policy routing rules that are evaluated before all others, including the rule of the local table.
+//! Adds policy routing rules that are evaluated before all others, including the local table's rule.
 //!
 //! The kernel adds a rule after existing rules of the same priority, and the local table's rule has the lowest possible
 //! priority, 0. A second copy of that rule is therefore added after the new rule, and then the first copy is removed,
@@ -18,13 +18,13 @@ use crate::{Change, Error, Netlink, Result};
 
 /// The table of local addresses (linux/rtnetlink.h, `RT_TABLE_LOCAL`).
 const LOCAL: u32 = 255;
-/// The creator of a rule: an unused number (linux/rtnetlink.h, `RTPROT_*`).
+/// The number of Weir as the creator of a rule, which no other program uses (linux/rtnetlink.h, `RTPROT_*`).
 const WEIR: u8 = 0x57;
 
 /// A rule that Weir adds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Packets with a mark use a table, also packets to local addresses.
+    /// Packets with a mark use a table, including packets to local addresses.
     Mark {
         /// Whether the rule is for IPv6.
         ipv6: bool,
@@ -194,7 +194,7 @@ fn classify(message: &RuleMessage) -> Option<FirstRule> {
     })
 }
 
-/// The changes that move the rules of Weir before the rule of the local table.
+/// The changes that move Weir's rules before the rule of the local table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reordering {
     /// Whether to add a copy of the local table's rule after Weir's rules.
@@ -232,7 +232,7 @@ impl Netlink {
     /// Returns the destination prefixes that rules match.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub(crate) async fn rule_destinations(&self) -> Result<Vec<(IpAddr, u8)>> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -259,7 +259,7 @@ impl Netlink {
     /// Returns the rules that do not exist.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn missing_rules(&self, rules: &[Rule]) -> Result<Vec<Rule>> {
         let mut existing = BTreeSet::new();
         for ipv6 in [false, true] {
@@ -323,7 +323,10 @@ impl Netlink {
             .collect();
         let request = "move the local table's rule after Weir's rules";
         let Some(reordering) = reordering(&rules) else {
-            return Err(Error::refused(request.to_owned(), Errno::EXIST.into()));
+            return Err(Error::request_failed(
+                request.to_owned(),
+                Errno::EXIST.into(),
+            ));
         };
         if reordering.add {
             let copy = RouteNetlinkMessage::NewRule(local_message(ipv6));

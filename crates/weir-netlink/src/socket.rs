@@ -1,5 +1,4 @@
-//! The sockets of the namespace, with sock_diag(7): lists listening sockets and connections that are not accepted yet,
-//! and closes sockets whose server is gone.
+//! Lists the TCP sockets of the namespace, with sock_diag(7).
 //!
 //! The dump is not a snapshot: a socket that is opened or closed in the meantime may be missing or listed twice.
 
@@ -110,21 +109,21 @@ pub fn tcp_sockets(states: &[TcpState]) -> Result<Vec<TcpSocket>> {
     .map_err(|errno| Error::Socket {
         source: errno.into(),
     })?;
-    send(&socket, &request(states), SendFlags::empty()).map_err(refused)?;
+    send(&socket, &request(states), SendFlags::empty()).map_err(request_failed)?;
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
-            recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+            recv(&socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
         let answer = buffer.get(..length).unwrap_or_default();
-        if parse(answer, &mut found).map_err(refused)? {
+        if parse(answer, &mut found).map_err(request_failed)? {
             return Ok(found);
         }
     }
 }
 
-fn refused(errno: Errno) -> Error {
-    Error::refused("listing TCP sockets", errno.into())
+fn request_failed(errno: Errno) -> Error {
+    Error::request_failed("list TCP sockets", errno.into())
 }
 
 fn request(states: &[TcpState]) -> Vec<u8> {

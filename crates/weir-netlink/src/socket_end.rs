@@ -1,4 +1,4 @@
-//! Ends sockets from outside, by SOCK_DESTROY of sock_diag(7) (`ss --kill`).
+//! Ends sockets of other processes, with SOCK_DESTROY of sock_diag(7) (`ss --kill`).
 //!
 //! The program that has the socket gets ECONNABORTED from its next call. TCP sends a reset to the peer.
 
@@ -12,14 +12,14 @@ use rustix::net::{
 
 use crate::{Error, Result};
 
-/// struct nlmsghdr.
-const HEADER: usize = 16;
-/// struct inet_diag_req_v2: family, protocol, extensions, states, then struct inet_diag_sockid.
-const REQUEST: usize = 56;
-/// struct inet_diag_sockid.
-const ID: usize = 48;
-/// Offset of the cookie in it.
-const COOKIE: usize = 40;
+/// Size of struct nlmsghdr.
+const HEADER_BYTES: usize = 16;
+/// Size of struct inet_diag_req_v2: family, protocol, extensions, states, then struct inet_diag_sockid.
+const REQUEST_BYTES: usize = 56;
+/// Size of struct inet_diag_sockid.
+const ID_BYTES: usize = 48;
+/// Offset of the cookie in struct inet_diag_sockid.
+const COOKIE_OFFSET: usize = 40;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 const NLMSG_ERROR: u16 = 2;
@@ -31,23 +31,29 @@ const FAMILIES: [u8; 2] = [2, 10];
 /// All states except TIME_WAIT and LISTEN (include/net/tcp_states.h).
 const STATES: u32 = 0xfff & !(1 << 6 | 1 << 10);
 
-/// Ends the sockets of the calling thread's namespace with these cookies, and removes the cookies of ended ones from
+/// Ends the sockets with these cookies in the calling thread's namespace, and removes the cookies of ended sockets from
 /// the set. `protocol` is 6 or 17.
 ///
 /// # Errors
-/// The kernel has no sock_diag, or refuses to list sockets. A socket that was closed meanwhile is no error.
+/// The kernel has no sock_diag, or cannot list sockets. A socket that was closed meanwhile is not an error.
 pub fn end_sockets(protocol: u8, cookies: &mut BTreeSet<u64>) -> Result<()> {
     for family in FAMILIES {
         if cookies.is_empty() {
             break;
         }
         let socket = open()?;
-        let dump = message(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, family, protocol, &[0; ID]);
-        send(&socket, &dump, SendFlags::empty()).map_err(refused)?;
+        let dump = message(
+            SOCK_DIAG_BY_FAMILY,
+            NLM_F_DUMP,
+            family,
+            protocol,
+            &[0; ID_BYTES],
+        );
+        send(&socket, &dump, SendFlags::empty()).map_err(request_failed)?;
         let found = receive(&socket, cookies)?;
         for (cookie, id) in found {
             let end = message(SOCK_DESTROY, NLM_F_ACK, family, protocol, &id);
-            send(&socket, &end, SendFlags::empty()).map_err(refused)?;
+            send(&socket, &end, SendFlags::empty()).map_err(request_failed)?;
             if acknowledged(&socket)? {
                 cookies.remove(&cookie);
             }
@@ -68,13 +74,13 @@ fn open() -> Result<OwnedFd> {
     })
 }
 
-fn refused(errno: Errno) -> Error {
-    Error::refused("ending sockets", errno.into())
+fn request_failed(errno: Errno) -> Error {
+    Error::request_failed("end sockets", errno.into())
 }
 
-fn message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER + REQUEST);
-    bytes.extend_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
+fn message(kind: u16, flags: u16, family: u8, protocol: u8, id: &[u8; ID_BYTES]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + REQUEST_BYTES);
+    bytes.extend_from_slice(&((HEADER_BYTES + REQUEST_BYTES) as u32).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
     // Sequence number and port.
@@ -89,34 +95,34 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }
 
-/// A message of a datagram: its type, its body, and the rest.
+/// Splits off the first message of a datagram: its type, its body, and the remaining bytes.
 fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(array(bytes, 0)?) as usize;
     let kind = u16::from_ne_bytes(array(bytes, 4)?);
-    let body = bytes.get(HEADER..length)?;
+    let body = bytes.get(HEADER_BYTES..length)?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     Some((kind, body, rest))
 }
 
-/// The number of an error message; 0 = acknowledged.
-fn number(body: &[u8]) -> Option<i32> {
+/// Returns the error number of an error message; 0 = acknowledgement.
+fn error_number(body: &[u8]) -> Option<i32> {
     array(body, 0).map(|bytes| i32::from_ne_bytes(bytes).wrapping_neg())
 }
 
 /// Reads a dump. Returns the identities of the sockets with these cookies.
-fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID])>> {
+fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; ID_BYTES])>> {
     let mut found = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let (length, _) =
-            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+            recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
         let mut bytes = buffer.get(..length).unwrap_or_default();
         while let Some((kind, body, rest)) = next(bytes) {
             match kind {
                 NLMSG_DONE => return Ok(found),
                 NLMSG_ERROR => {
-                    let errno = number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
-                    return Err(refused(errno));
+                    let errno = error_number(body).map_or(Errno::BADMSG, Errno::from_raw_os_error);
+                    return Err(request_failed(errno));
                 }
                 _ => found.extend(identity(body).filter(|(cookie, _)| cookies.contains(cookie))),
             }
@@ -125,26 +131,27 @@ fn receive(socket: &OwnedFd, cookies: &BTreeSet<u64>) -> Result<Vec<(u64, [u8; I
     }
 }
 
-/// Cookie and identity of a socket in struct inet_diag_msg.
-fn identity(body: &[u8]) -> Option<(u64, [u8; ID])> {
-    let id: [u8; ID] = array(body, 4)?;
-    let low = u32::from_ne_bytes(array(&id, COOKIE)?);
-    let high = u32::from_ne_bytes(array(&id, COOKIE + 4)?);
+/// Returns the cookie and identity of a socket in struct inet_diag_msg.
+fn identity(body: &[u8]) -> Option<(u64, [u8; ID_BYTES])> {
+    let id: [u8; ID_BYTES] = array(body, 4)?;
+    let low = u32::from_ne_bytes(array(&id, COOKIE_OFFSET)?);
+    let high = u32::from_ne_bytes(array(&id, COOKIE_OFFSET + 4)?);
     Some((u64::from(high) << 32 | u64::from(low), id))
 }
 
-/// Reads the reply to an order; false = the socket was closed meanwhile.
+/// Reads the reply to a request to end a socket; false = the socket was closed meanwhile.
 fn acknowledged(socket: &OwnedFd) -> Result<bool> {
     let mut buffer = vec![0; 4 << 10];
-    let (length, _) = recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(refused)?;
+    let (length, _) =
+        recv(socket, buffer.as_mut_slice(), RecvFlags::empty()).map_err(request_failed)?;
     let reply = next(buffer.get(..length).unwrap_or_default());
-    match reply.and_then(|(_, body, _)| number(body)) {
+    match reply.and_then(|(_, body, _)| error_number(body)) {
         Some(0) => Ok(true),
-        Some(number) => match Errno::from_raw_os_error(number) {
+        Some(error_number) => match Errno::from_raw_os_error(error_number) {
             Errno::NOENT => Ok(false),
-            errno => Err(refused(errno)),
+            errno => Err(request_failed(errno)),
         },
-        None => Err(refused(Errno::BADMSG)),
+        None => Err(request_failed(Errno::BADMSG)),
     }
 }
 
@@ -158,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_named_socket_ends() {
+    fn only_socket_with_the_cookie_ends() {
         if !weir_testing::require_root() {
             return;
         }
@@ -188,7 +195,7 @@ mod tests {
 
     #[test]
     fn truncated_message_is_rejected() {
-        let bytes = message(SOCK_DESTROY, 0, 2, 6, &[0; ID]);
+        let bytes = message(SOCK_DESTROY, 0, 2, 6, &[0; ID_BYTES]);
         assert!(next(&bytes).is_some());
         assert!(next(&bytes[..40]).is_none() && next(&[]).is_none());
     }

@@ -1,4 +1,4 @@
-//! The network state from which next hops are computed.
+//! Reads and updates the network state from which next hops are computed.
 //!
 //! [`Netlink::state`] reads it, and [`NetState::apply`] updates it with the events of a [`crate::Watch`]. [`resolve`]
 //! computes without I/O how frames for a server are sent: the device, the tag and the MAC addresses. The state contains
@@ -31,7 +31,7 @@ pub struct NetState {
 /// A resolved path to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// The device to transmit on: the lower device of a VLAN device, otherwise [`Resolved::device`].
+    /// The device that transmits the frames: the lower device of a VLAN device, otherwise [`Resolved::device`].
     /// [`Netlink::xdp_features`] returns whether XDP can transmit on it.
     pub ifindex: u32,
     /// The device of the route and of the neighbour entry.
@@ -49,7 +49,7 @@ pub struct Resolved {
     pub mtu: u32,
     /// The weight among several paths.
     pub weight: u32,
-    /// The server is this machine, so no packet is sent.
+    /// Whether the server is this machine, so that no packet is sent.
     pub local: bool,
 }
 
@@ -104,9 +104,9 @@ fn port_and_tag<'a>(device: &'a Link, state: &'a NetState) -> (&'a Link, Option<
 }
 
 impl NetState {
-    /// Returns whether another state has the same devices and addresses. The route lookups are then valid for both,
+    /// Returns whether another state has the same devices and addresses. If so, the route lookups are valid for both,
     /// unless routes were changed.
-    pub fn leads_as(&self, other: &Self) -> bool {
+    pub fn has_same_routes_as(&self, other: &Self) -> bool {
         let addresses = |state: &Self| -> BTreeSet<(u32, IpAddr, u8)> {
             let known = state.addresses.iter();
             known
@@ -116,7 +116,7 @@ impl NetState {
         self.links == other.links && addresses(self) == addresses(other)
     }
 
-    /// Updates the state. Returns true if route lookups may have changed: then the lookups, or after [`Event::Lost`]
+    /// Updates the state. Returns whether route lookups may have changed. If so, the lookups, or after [`Event::Lost`]
     /// the complete state, must be read again.
     pub fn apply(&mut self, event: &Event) -> bool {
         match event {
@@ -252,7 +252,13 @@ mod tests {
         }
     }
 
-    fn learn(state: &mut NetState, ifindex: u32, address: &str, last: u8, known: NeighbourState) {
+    fn set_neighbour(
+        state: &mut NetState,
+        ifindex: u32,
+        address: &str,
+        last: u8,
+        known: NeighbourState,
+    ) {
         let neighbour = Neighbour {
             ifindex,
             ip: ip(address),
@@ -275,7 +281,7 @@ mod tests {
             vec![leg(2, None)],
         );
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
-        learn(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
+        set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Reachable);
         let expected = Resolved {
             ifindex: 2,
             device: 2,
@@ -288,7 +294,7 @@ mod tests {
             local: false,
         };
         assert_eq!(resolve(ip(SERVER), &state), [expected]);
-        learn(&mut state, 2, SERVER, 0x55, NeighbourState::Failed);
+        set_neighbour(&mut state, 2, SERVER, 0x55, NeighbourState::Failed);
         assert_eq!(resolve(ip(SERVER), &state)[0].mac, None);
     }
 
@@ -296,8 +302,8 @@ mod tests {
     fn vlan_device_becomes_port_and_tag() {
         let links = vec![link(2, 1500, None), link(9, 1500, tag(100, 2))];
         let mut state = state(links, RouteKind::Unicast, vec![leg(9, Some("10.9.0.1"))]);
-        learn(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
-        learn(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
+        set_neighbour(&mut state, 9, "10.9.0.1", 0x99, NeighbourState::Stale);
+        set_neighbour(&mut state, 2, "10.9.0.1", 0x22, NeighbourState::Stale);
         let path = &resolve(ip(SERVER), &state)[0];
         assert_eq!((path.ifindex, path.device, path.vlan), (2, 9, Some(100)));
         assert_eq!((path.mac, path.smac), (Some(mac(0x99)), Some(mac(9))));
@@ -360,7 +366,7 @@ mod tests {
             RouteKind::Local,
             vec![leg(1, None)],
         );
-        learn(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
+        set_neighbour(&mut local, 1, SERVER, 1, NeighbourState::NoArp);
         let path = &resolve(ip(SERVER), &local)[0];
         assert!(path.local && path.mac.is_none());
         let nowhere = state(vec![link(1, 65536, None)], RouteKind::Unreachable, vec![]);
@@ -384,7 +390,7 @@ mod tests {
         assert_eq!(resolve(ip(SERVER), &state)[0].mtu, 9000);
         changed.carrier = false;
         assert!(state.apply(&event(&changed, false)));
-        learn(&mut state, 2, SERVER, 5, NeighbourState::Reachable);
+        set_neighbour(&mut state, 2, SERVER, 5, NeighbourState::Reachable);
         assert!(state.apply(&event(&changed, true)));
         assert!(state.links.is_empty() && state.neighbours.is_empty());
         assert!(state.apply(&Event::Lost));

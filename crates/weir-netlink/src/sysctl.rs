@@ -1,4 +1,4 @@
-//! Sysctls in `/proc/sys/net`, of the calling thread's network namespace.
+//! Reads and sets sysctls in `/proc/sys/net`, in the calling thread's network namespace.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,4 +1,4 @@
-//! Routes, policy routing rules and devices that exist while a virtual router is active.
+//! Adds and removes routes, rules and devices that exist while a virtual router is active.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::{Change, MacAddr, Netlink, Result};
 
 /// The creator of routes and rules: keepalived's number (linux/rtnetlink.h, `RTPROT_KEEPALIVED`), by which other
-/// programs recognize those of VRRP.
+/// programs recognize routes and rules of VRRP.
 const VRRP: u8 = 18;
 
 /// A unicast route.
@@ -24,13 +24,13 @@ pub struct StaticRoute {
     pub to: (IpAddr, u8),
     /// Next hop.
     pub via: Option<IpAddr>,
-    /// Device.
+    /// Output device.
     pub ifindex: u32,
     /// Preferred source address.
     pub source: Option<IpAddr>,
     /// Routing table.
     pub table: u32,
-    /// Metric; 0: the kernel's default.
+    /// Metric; 0 = the kernel's default.
     pub metric: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct TableRule {
     pub from: Option<(IpAddr, u8)>,
     /// Destination and its prefix length.
     pub to: Option<(IpAddr, u8)>,
-    /// Device that packets are received on.
+    /// Device on which packets are received.
     pub device: Option<String>,
     /// Firewall mark.
     pub mark: Option<u32>,
@@ -65,7 +65,7 @@ const fn address(ip: IpAddr) -> RouteAddress {
     }
 }
 
-/// The kernel rejects destinations with bits beyond the prefix.
+/// Clears the bits beyond the prefix, because the kernel rejects such destinations.
 fn network(ip: IpAddr, prefix: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -145,7 +145,7 @@ impl TableRule {
 }
 
 impl Netlink {
-    /// Adds a route. Returns [`Change::None`] if one with the same destination, table and metric exists.
+    /// Adds a route. Returns [`Change::None`] if a route with the same destination, table and metric exists.
     ///
     /// # Errors
     /// The next hop is not reachable, the device is down, or `CAP_NET_ADMIN` is missing.
@@ -165,7 +165,7 @@ impl Netlink {
             .await
     }
 
-    /// Adds a rule. Returns [`Change::None`] if an equal one exists.
+    /// Adds a rule. Returns [`Change::None`] if an equal rule exists.
     ///
     /// # Errors
     /// `CAP_NET_ADMIN` is missing.
@@ -185,12 +185,12 @@ impl Netlink {
             .await
     }
 
-    /// Creates a macvlan device with a MAC address on another device. It is down. The mode is `bridge`: in the mode
-    /// `private` the kernel keeps multicast frames from this MAC address, which another machine may have too, from the
-    /// other device (`macvlan_handle_frame`).
+    /// Creates a macvlan device with a MAC address on another device. The new device is down. The mode is `bridge`: in
+    /// the mode `private`, the kernel does not pass multicast frames from this MAC address, which another machine may
+    /// also have, to the other device (`macvlan_handle_frame`).
     ///
     /// # Errors
-    /// The kernel has no macvlan, the other device does not allow one, or `CAP_NET_ADMIN` is missing.
+    /// The kernel has no macvlan, the other device does not support macvlans, or `CAP_NET_ADMIN` is missing.
     pub async fn add_macvlan(&self, name: &str, base: u32, mac: MacAddr) -> Result<Change> {
         let mut message = LinkMessage::default();
         message.header.flags = LinkFlags::empty();

@@ -1,4 +1,4 @@
-//! Notifications of changes, in the kernel's order.
+//! Reports changes to the network, in the kernel's order.
 //!
 //! A watch reports all changes since it was opened. If it is opened before the tables are read, no change is missed. If
 //! changes occur faster than they are read, the kernel drops some and reports this: after [`Event::Lost`] every table
@@ -47,7 +47,7 @@ pub enum Event {
         /// Whether it was removed.
         removed: bool,
     },
-    /// A route of any table was added, changed or removed.
+    /// A route in any table was added, changed or removed.
     Route {
         /// The current or last state of the route.
         route: Route,
@@ -102,7 +102,7 @@ impl Watch {
     /// Waits for the next change. The future is cancel-safe.
     ///
     /// # Errors
-    /// The socket failed; the watch can no longer be used.
+    /// The socket failed; the watch cannot be used any more.
     pub async fn next(&mut self) -> Result<Event> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -133,7 +133,7 @@ impl Watch {
             match self.socket.socket_ref().recv_from_full() {
                 Ok(_) => {}
                 Err(error) if is_overrun(&error) => {}
-                // The socket is empty, or it failed: then the next wait returns the error.
+                // The socket is empty, or it failed. In the latter case, the next wait returns the error.
                 Err(_) => return,
             }
         }

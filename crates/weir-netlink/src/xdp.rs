@@ -1,4 +1,4 @@
-//! XDP programs attached with netlink, as by `ip link set … xdp`.
+//! Finds and detaches XDP programs that were attached with netlink, as by `ip link set … xdp`.
 //!
 //! Weir's own programs are attached with BPF links, which netlink cannot detach.
 
@@ -14,7 +14,7 @@ impl Netlink {
     /// Returns the ID of the XDP program on a device, regardless of how it was attached.
     ///
     /// # Errors
-    /// The kernel refuses the dump.
+    /// The kernel rejects the dump.
     pub async fn xdp_program(&self, ifindex: u32) -> Result<Option<u32>> {
         let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
         let answers = self.dump("list links", message).await?;

@@ -1,7 +1,7 @@
-//! XDP features of drivers, from the `netdev` family (kernel 6.3 and newer; `Documentation/netlink/specs/netdev.yaml`).
+//! Reads XDP features of drivers from the `netdev` family.
 //!
-//! The driver reports its current features. For example, veth reports transmission only while its peer has a program
-//! attached or GRO enabled.
+//! Requires kernel 6.3 (`Documentation/netlink/specs/netdev.yaml`). The driver reports its current features. For
+//! example, veth reports transmission only while its peer has a program attached or GRO enabled.
 
 use rustix::io::Errno;
 

@@ -1,6 +1,6 @@
-//! Errors of the crate.
+//! Defines the crate's errors.
 
-/// An error of planning.
+/// Why a configuration cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A service names a pool that does not exist.
@@ -23,7 +23,7 @@ pub enum Error {
         /// Maximum number.
         most: u32,
     },
-    /// The data plane does not have the scheduler of a service.
+    /// The data plane does not implement the scheduler of a service.
     #[error("service {service}: scheduler {scheduler} is for proxy services only")]
     Scheduler {
         /// The service.

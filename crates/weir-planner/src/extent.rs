@@ -1,7 +1,7 @@
-//! The tables that a service's scheduler reads: header, list of servers, hash table and spread table.
+//! Builds the tables that a service's scheduler reads: header, list of servers, hash table and spread table.
 //!
 //! All tables of a service are one run of elements, so that one store publishes them and one call frees them. The
-//! caller decides where in the map the run begins.
+//! caller selects the position of the run in the map.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,16 +19,16 @@ use crate::allocation::{DestSlot, ServiceSlot};
 use crate::scheduler;
 use crate::{Error, Result};
 
-/// Elements of the header.
-const HEADER: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
+/// Number of elements of the header.
+const HEADER_ELEMENTS: u32 = (size_of::<Extent>() / size_of::<Element>()) as u32;
 
-/// A service's tables, before they have an address in the map.
+/// A service's tables, without a position in the map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tables {
     scheduler: Number,
     flags: u32,
     start: Start,
-    /// Usable servers, the newest first; the oldest first for `first`.
+    /// Usable servers, the newest first; with the `first` scheduler, the oldest first.
     pub list: Vec<Row>,
     hash: Vec<u32>,
     spread: Vec<u32>,
@@ -36,13 +36,13 @@ pub struct Tables {
     former: Vec<u32>,
     gcd: u32,
     max_load: u32,
-    /// Whether packets look up a server's position in the list.
-    placed: bool,
+    /// Whether rows of servers contain their position in the list, because packets look it up.
+    has_positions: bool,
     /// Number of leaves of the tree; 0 = packets walk the list.
     tree_width: u32,
 }
 
-/// The inputs of the tables, without the servers.
+/// The inputs of the tables, except for the servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The scheduler with its flags.
@@ -53,15 +53,16 @@ pub struct Rule {
     pub port: u16,
     /// Number of server rows; rows of shared counts follow them.
     pub dests: u32,
-    /// More services share the pool's counts than the number of trees that a change of a count updates.
+    /// Whether more services share the pool's counts than the number of trees that a change to a count updates.
     pub crowded: bool,
-    /// The director belongs to a group: the table of `maglev` depends only on what all directors agree on.
+    /// Whether the director belongs to a group: the `maglev` table then depends only on values that are the same on all
+    /// directors.
     pub grouped: bool,
 }
 
-/// What a service does if the hash selects a server that takes no new flows.
+/// Returns what a service does if the hash selects a server that accepts no new flows.
 pub fn mode(rule: &Rule) -> Mode {
-    // The kernel has no scheduler like Weir's own maglev: clients are never rejected while a server is usable.
+    // `maglev` is Weir's own scheduler: it never rejects clients while a server is usable.
     if rule.scheduler.flags.fallback || rule.scheduler.kind == SchedulerKind::Maglev {
         availability::Mode::Fallback
     } else if rule.strict {
@@ -71,23 +72,23 @@ pub fn mode(rule: &Rule) -> Mode {
     }
 }
 
-/// The tables of a service.
+/// Builds the tables of a service.
 ///
 /// # Errors
-/// The service has more servers than its table has entries, or its scheduler exists in proxies only.
+/// The service has more servers than its table has entries, or only proxies have its scheduler.
 pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     let mut usable = usable(slot);
     let number = scheduler::number(rule.scheduler.kind).ok_or_else(|| Error::Scheduler {
         service: name.to_owned(),
         scheduler: rule.scheduler.kind.as_str(),
     })?;
-    let refused = |source| Error::Tables {
+    let table_error = |source| Error::Tables {
         service: name.to_owned(),
         source,
     };
-    let hash = owners(slot, rule).map_err(refused)?;
-    let spread = spread(slot, rule).map_err(refused)?;
-    let former = former(slot).map_err(refused)?;
+    let hash = owners(slot, rule).map_err(table_error)?;
+    let spread = spread(slot, rule).map_err(table_error)?;
+    let former = former_table(slot).map_err(table_error)?;
     if rule.scheduler.flags.file_order {
         usable.reverse();
     }
@@ -125,7 +126,7 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
         gcd,
         max_load: rule.scheduler.max_load_percent.unwrap_or(0),
         tree_width,
-        placed: tree_width > 0
+        has_positions: tree_width > 0
             || bounded
             || matches!(
                 rule.scheduler.kind,
@@ -134,10 +135,10 @@ pub fn tables(name: &str, slot: &ServiceSlot, rule: &Rule) -> Result<Tables> {
     })
 }
 
-/// The hash table of a scheduler that has one.
+/// Returns the hash table of the scheduler; empty if it has none.
 ///
 /// # Errors
-/// More servers than the table has entries.
+/// There are more servers than the table has entries.
 fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     match HashTable::of(rule.scheduler.kind) {
         Some(table) => table.owners(&slot.members(), || mh_entries(slot, rule)),
@@ -145,7 +146,7 @@ fn owners(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir
     }
 }
 
-/// Servers that accept new flows, the newest first.
+/// Returns the servers that accept new flows, the newest first.
 pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -153,13 +154,14 @@ pub fn usable(slot: &ServiceSlot) -> Vec<&DestSlot> {
         .collect()
 }
 
-/// The table over the flow hash.
+/// Returns the table over the flow hash.
 ///
-/// In a group, the table of `maglev` has the servers and weights of the configuration and of overrides, which all
-/// directors agree on. An unusable server is skipped entry by entry, so the directors differ only in its entries.
+/// In a group, the `maglev` table contains the servers and weights according to configuration and overrides, which are
+/// the same on all directors. An unusable server is skipped entry by entry, so that the directors' tables differ only
+/// in its entries.
 ///
 /// # Errors
-/// More servers than the table has entries.
+/// There are more servers than the table has entries.
 pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let kind = rule.scheduler.kind;
     if rule.grouped && kind == SchedulerKind::Maglev {
@@ -167,7 +169,7 @@ pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, 
         let agreed = agreed.map(|dest| entry(dest, dest.ordered)).collect();
         let mut table = filled(agreed, kind)?;
         let usable: BTreeSet<u32> = usable(slot).iter().map(|dest| dest.id).collect();
-        // With none of them, only the sorry server may be left.
+        // If none of them is usable, only the sorry server may remain.
         if maglev::skip(&mut table, &|dest| usable.contains(&dest)) {
             return Ok(table);
         }
@@ -179,7 +181,7 @@ pub fn spread(slot: &ServiceSlot, rule: &Rule) -> std::result::Result<Vec<u32>, 
 
 fn entry(dest: &DestSlot, weight: u32) -> maglev::Entry {
     maglev::Entry {
-        name: stable_name(dest),
+        name: dest_name_hash(dest),
         dest: dest.id,
         weight,
     }
@@ -209,7 +211,7 @@ fn flags(rule: &Rule) -> u32 {
         | set(mode == Mode::Fallback, EXTENT_FALLBACK)
 }
 
-/// Entries of `mh`'s table, the newest server first; a quiesced server keeps its entries.
+/// Returns the inputs of `mh`'s table, the newest server first. A quiesced server keeps its entries.
 pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
     let newest_first = slot.dests.iter().rev();
     newest_first
@@ -223,17 +225,18 @@ pub fn mh_entries(slot: &ServiceSlot, rule: &Rule) -> Vec<mh::Entry> {
         .collect()
 }
 
-/// The table before the last change, without skips. Entries of servers that have no row any more are 0.
+/// Returns the table before the last change, without skipping unusable servers. Entries of servers that have no row any
+/// more are 0.
 ///
 /// # Errors
-/// More servers than the table has entries.
-fn former(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error> {
+/// There are more servers than the table has entries.
+fn former_table(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error> {
     let servers = &slot.agreed.former;
     let entries = servers
         .iter()
         .zip(1..)
         .map(|(server, number)| maglev::Entry {
-            name: name_of(server.address, server.port),
+            name: name_hash(server.address, server.port),
             dest: number,
             weight: server.weight,
         });
@@ -254,12 +257,12 @@ fn former(slot: &ServiceSlot) -> std::result::Result<Vec<u32>, weir_sched::Error
     Ok(table)
 }
 
-fn stable_name(dest: &DestSlot) -> u64 {
-    name_of(dest.address, dest.port)
+fn dest_name_hash(dest: &DestSlot) -> u64 {
+    name_hash(dest.address, dest.port)
 }
 
-/// Hash of address and port only, so that all directors with the same servers build the same table.
-fn name_of(address: IpAddr, port: Option<u16>) -> u64 {
+/// Returns a hash of only address and port, so that all directors with the same servers build the same table.
+fn name_hash(address: IpAddr, port: Option<u16>) -> u64 {
     let bits = match address {
         IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),
         IpAddr::V6(v6) => u128::from(v6),
@@ -273,26 +276,29 @@ fn gcd(a: u32, b: u32) -> u32 {
 }
 
 impl Tables {
-    /// Number of elements of the whole run.
+    /// Returns the number of elements of the whole run.
     #[must_use]
     pub fn elements(&self) -> u32 {
         self.tree_at(0) + self.tree_width / 4
     }
 
     fn former_at(&self, at: u32) -> u32 {
-        at + HEADER + self.list.len() as u32 + words(&self.hash) + words(&self.spread)
+        at + HEADER_ELEMENTS
+            + self.list.len() as u32
+            + element_count(&self.hash)
+            + element_count(&self.spread)
     }
 
     fn tree_at(&self, at: u32) -> u32 {
-        self.former_at(at) + words(&self.former)
+        self.former_at(at) + element_count(&self.former)
     }
 
-    /// The header of a run that begins at `at`, and the first elements of list, hash table and spread table.
+    /// Returns the header of a run that begins at `at`, and the first elements of list, hash table and spread table.
     #[must_use]
     pub fn header(&self, at: u32) -> (Extent, [u32; 3]) {
-        let list_at = at + HEADER;
+        let list_at = at + HEADER_ELEMENTS;
         let hash_at = list_at + self.list.len() as u32;
-        let spread_at = hash_at + words(&self.hash);
+        let spread_at = hash_at + element_count(&self.hash);
         let greatest = self.list.iter().map(|row| row.weight).max().unwrap_or(0);
         // The spread table is also the hash table of maglev.
         let is_maglev = self.scheduler == Number::Maglev;
@@ -337,13 +343,17 @@ impl Tables {
         (header, [list_at, hash_at, spread_at])
     }
 
-    /// Server row and `Dest::place` of every server that has one.
+    /// Returns the server row and `Dest::place` of every server that has a position.
     pub fn places(&self) -> impl Iterator<Item = (u32, u32)> {
-        let placed = if self.placed { &self.list[..] } else { &[] };
-        placed.iter().map(|row| row.dest).zip(1..)
+        let rows = if self.has_positions {
+            &self.list[..]
+        } else {
+            &[]
+        };
+        rows.iter().map(|row| row.dest).zip(1..)
     }
 
-    /// The elements of a run that begins at `at`, without the tree's nodes, which change with every flow.
+    /// Returns the elements of a run that begins at `at`, without the tree's nodes, which change with every flow.
     #[must_use]
     pub fn image(&self, at: u32) -> Vec<Element> {
         let (header, _) = self.header(at);
@@ -355,8 +365,8 @@ impl Tables {
         image
     }
 
-    /// The nodes of the tree, with its rule in node 0. `counts` and `overloaded` are functions of the row of counts.
-    /// Empty if packets walk the list.
+    /// Returns the nodes of the tree, with its rule in node 0; empty if packets walk the list. `counts` and
+    /// `overloaded` are functions of the row of counts.
     #[must_use]
     pub fn tree(
         &self,
@@ -383,25 +393,25 @@ impl Tables {
         nodes
     }
 
-    /// The hash table, dest ids.
+    /// Returns the hash table: server rows.
     #[must_use]
     pub fn hash(&self) -> &[u32] {
         &self.hash
     }
 
-    /// The spread table before the last change, dest ids; empty without a second hop.
+    /// Returns the spread table before the last change: server rows; empty without a second hop.
     #[must_use]
     pub fn former(&self) -> &[u32] {
         &self.former
     }
 
-    /// The spread table, dest ids.
+    /// Returns the spread table: server rows.
     #[must_use]
     pub fn spread(&self) -> &[u32] {
         &self.spread
     }
 }
 
-fn words(table: &[u32]) -> u32 {
+fn element_count(table: &[u32]) -> u32 {
     (table.len() as u32).div_ceil(4)
 }

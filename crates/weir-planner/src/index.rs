@@ -1,4 +1,4 @@
-//! Lookup tables over the allocated rows: free rows, servers by address, services that wait for flows to end.
+//! Indexes the allocated rows: free rows, servers by address, services that wait for flows to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -6,24 +6,24 @@ use std::net::IpAddr;
 use crate::allocation::{DestSlot, ServiceSlot};
 use crate::number::Numbers;
 
-/// Derived from the services, and updated so that the cost of a change depends only on its size. Row 0 is not used.
+/// The index, derived from the services. Updates cost time in proportion to the size of the change. Row 0 is not used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
-    /// False after a state file was read: the rest is not computed yet.
-    pub(crate) known: bool,
+    /// Whether the index is built; false after a state file was read.
+    pub(crate) is_built: bool,
     /// Free service rows.
     pub(crate) rows: Numbers,
     /// Free server rows.
     pub(crate) ids: Numbers,
     /// Free rows of shared counts.
     pub(crate) shared: Numbers,
-    /// Server rows by address, ordered.
-    pub(crate) at: BTreeMap<IpAddr, Vec<u32>>,
-    /// Services that are removed or have removed servers.
+    /// Server rows by address.
+    pub(crate) ids_by_address: BTreeMap<IpAddr, Vec<u32>>,
+    /// Names of the services that are removed or have removed servers.
     pub(crate) leaving: BTreeSet<String>,
 }
 
-/// Derived data: two allocations are equal if the rest of them is.
+/// The index is derived data, so it is ignored when two allocations are compared.
 impl PartialEq for Index {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -33,25 +33,29 @@ impl PartialEq for Index {
 impl Eq for Index {}
 
 impl Index {
-    /// Computes the index of all services.
-    pub(crate) fn of(
+    /// Builds the index of all services.
+    pub(crate) fn build(
         services: &BTreeMap<String, ServiceSlot>,
         shared: impl Iterator<Item = u32>,
     ) -> Self {
         let dests = || services.values().flat_map(|slot| &slot.dests);
         let mut index = Self {
-            known: true,
+            is_built: true,
             rows: Numbers::new(1, services.values().map(|slot| slot.row)),
             ids: Numbers::new(1, dests().map(|dest| dest.id)),
             shared: Numbers::new(0, shared),
-            at: BTreeMap::new(),
+            ids_by_address: BTreeMap::new(),
             leaving: BTreeSet::new(),
         };
         for (name, slot) in services {
             index.update_leaving(name, slot);
         }
         for dest in dests() {
-            index.at.entry(dest.address).or_default().push(dest.id);
+            index
+                .ids_by_address
+                .entry(dest.address)
+                .or_default()
+                .push(dest.id);
         }
         index
     }
@@ -72,12 +76,15 @@ impl Index {
                 .flat_map(|slot| slot.dests.iter().map(|dest| dest.id))
                 .collect();
             for dest in slot.dests.iter().filter(|dest| !known.contains(&dest.id)) {
-                self.at.entry(dest.address).or_default().push(dest.id);
+                self.ids_by_address
+                    .entry(dest.address)
+                    .or_default()
+                    .push(dest.id);
             }
         }
     }
 
-    /// Updates whether a service is one of `leaving`.
+    /// Adds a service to `leaving` or removes it.
     fn update_leaving(&mut self, name: &str, slot: &ServiceSlot) {
         if slot.removed || slot.dests.iter().any(|dest| dest.removed.is_some()) {
             self.leaving.insert(name.to_owned());
@@ -88,11 +95,11 @@ impl Index {
 
     /// Frees a server's row.
     pub(crate) fn forget(&mut self, dest: &DestSlot) {
-        self.ids.give(dest.id);
-        if let Some(rows) = self.at.get_mut(&dest.address) {
+        self.ids.free(dest.id);
+        if let Some(rows) = self.ids_by_address.get_mut(&dest.address) {
             rows.retain(|id| *id != dest.id);
             if rows.is_empty() {
-                self.at.remove(&dest.address);
+                self.ids_by_address.remove(&dest.address);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Desired state to map rows: which service and server has which row, and what every row of the data plane contains.
+//! Converts desired state to map rows: assigns rows to services and servers, and plans their contents.
 //!
-//! [`allocation`] gives rows to services and servers and keeps them while flows live. [`rows`] plans one service, with
-//! its lists and hash tables from [`extent`] and flags from [`policy`]; [`row_set`] aggregates the rows of all services
-//! and reports which ones changed. Counts, cursors, weights, time and routes are arguments. weir-engine writes the
-//! rows into maps, in an order that is safe under traffic.
+//! [`allocation`] assigns rows to services and servers and keeps them while there are flows. [`rows`] plans one
+//! service, with its lists and hash tables from [`extent`] and flags from [`policy`]; [`row_set`] aggregates the rows
+//! of all services and returns which rows changed. Counts, cursors, weights, time and routes are arguments. weir-engine
+//! writes the rows into maps, in an order that is safe under traffic.
 
 pub mod allocation;
 mod error;

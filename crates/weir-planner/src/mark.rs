@@ -1,4 +1,4 @@
-//! Firewall marks as listeners of services.
+//! Converts firewall marks to listeners of services.
 //!
 //! weir-engine sets up the rules and devices that send marked packets to the data plane.
 
@@ -8,16 +8,16 @@ use weir_model::{Family, Mark};
 
 use crate::rows::ListenerKey;
 
-/// Whether it is for IPv6, and the mark.
+/// Whether the mark is for IPv6, and the mark.
 pub type Key = (bool, u32);
 
-/// The key of a mark.
+/// Returns the key of a mark.
 #[must_use]
 pub fn key(mark: &Mark) -> Key {
     (mark.family == Family::V6, mark.mark.get())
 }
 
-/// A mark as a listener: the mark replaces the address, and 4 or 6 replaces the port.
+/// Returns a mark as a listener: the mark replaces the address, and 4 or 6 replaces the port.
 #[must_use]
 pub fn listener(mark: &Mark) -> ListenerKey {
     let (ipv6, number) = key(mark);
@@ -25,11 +25,11 @@ pub fn listener(mark: &Mark) -> ListenerKey {
     (number.into(), if ipv6 { 6 } else { 4 }, 0)
 }
 
-/// The interface indexes of both devices.
+/// The interface indexes of the veth pair of marked packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The device that marked packets enter.
+    /// The device to which marked packets are routed.
     pub entry: u32,
-    /// The device that they leave.
+    /// Its peer, where XDP receives the packets.
     pub exit: u32,
 }

@@ -1,8 +1,8 @@
-//! Allocation of numbers: the lowest free number first.
+//! Allocates numbers, the lowest free number first.
 
 use std::collections::BTreeSet;
 
-/// The free numbers: all from `next` on, and those of a set below it.
+/// The free numbers: all from `next` on, and a set of numbers below it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Numbers {
     next: u32,
@@ -10,7 +10,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// All numbers from `first` on, except those in use.
+    /// Creates an allocator for the numbers from `first` on, except those in use.
     pub(crate) fn new(first: u32, used: impl Iterator<Item = u32>) -> Self {
         let mut used: Vec<u32> = used.filter(|number| *number >= first).collect();
         used.sort_unstable();
@@ -26,7 +26,7 @@ impl Numbers {
     }
 
     /// Allocates the lowest free number if it is below `end`.
-    pub(crate) fn take(&mut self, end: u32) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, end: u32) -> Option<u32> {
         if let Some(lowest) = self.free.first().copied() {
             if lowest >= end {
                 return None;
@@ -41,7 +41,7 @@ impl Numbers {
     }
 
     /// Frees a number.
-    pub(crate) fn give(&mut self, number: u32) {
+    pub(crate) fn free(&mut self, number: u32) {
         self.free.insert(number);
     }
 }
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn lowest_free_number_is_allocated_first() {
         let mut numbers = Numbers::new(1, [2, 5, 2].into_iter());
-        let taken: Vec<_> = (0..4).map(|_| numbers.take(7)).collect();
-        assert_eq!(taken, [Some(1), Some(3), Some(4), Some(6)]);
-        assert_eq!(numbers.take(7), None);
-        numbers.give(5);
-        assert_eq!(numbers.take(5), None);
-        assert_eq!(numbers.take(7), Some(5));
+        let allocated: Vec<_> = (0..4).map(|_| numbers.allocate(7)).collect();
+        assert_eq!(allocated, [Some(1), Some(3), Some(4), Some(6)]);
+        assert_eq!(numbers.allocate(7), None);
+        numbers.free(5);
+        assert_eq!(numbers.allocate(5), None);
+        assert_eq!(numbers.allocate(7), Some(5));
     }
 }

@@ -1,5 +1,7 @@
-//! Flags of rows that depend on IPVS's switches, persistence and removal: which clients may still use a server, what a
-//! SYN does on an existing flow, and what happens to packets of a removed server.
+//! Computes the flags of rows that depend on IPVS's switches, persistence and removal.
+//!
+//! The flags determine which clients may still use a server, what a SYN does on an existing flow, and what happens to
+//! packets of a removed server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_DOWN, POLICY_EXPIRE, POLICY_PERSISTENT,
@@ -11,13 +13,13 @@ use weir_model::{Desired, Forward, Ipvs, LocalClient, Ports, Service};
 
 use crate::allocation::{DestSlot, Removal};
 
-/// The port of FTP's control connections. Data connections use other ports and must reach the same server.
+/// Port of FTP's control connections. Data connections use other ports and must reach the same server.
 const FTP: u16 = 21;
 
 /// Persistence in a service's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Template {
-    /// Lifetime of a persistent client's entry; 0 = no persistence.
+    /// Lifetime of a persistent client's entry, in ticks; 0 = no persistence.
     pub ticks: u32,
     /// Prefix length of IPv4 clients.
     pub prefix4: u8,
@@ -27,8 +29,8 @@ pub struct Template {
     pub scope: u8,
 }
 
-/// The persistence of a service. Its scope is the port of the listener; the address for a listener on several ports
-/// (ip_vs_core.c, `ip_vs_sched_persist`); the service for several listeners or a mark.
+/// Returns the persistence of a service. Its scope is the port of the listener; the address for a listener on several
+/// ports (ip_vs_core.c, `ip_vs_sched_persist`); the service for several listeners or a mark.
 pub fn template(service: &Service) -> Template {
     let Some(persistence) = service.persistence else {
         return Template::default();
@@ -58,8 +60,8 @@ pub fn template(service: &Service) -> Template {
     }
 }
 
-/// `POLICY_*` of a configured server. Persistent clients may use a server of weight 0 too, unless it is drained by an
-/// operator or down.
+/// Returns the `POLICY_*` of a configured server. Persistent clients may use even a server with weight 0, unless an
+/// operator drains it or it is down.
 pub fn policy(dest: &DestSlot, ipvs: &Ipvs) -> u8 {
     let quiesced = dest.quiesced && !ipvs.expire_quiescent_template;
     match dest {
@@ -78,7 +80,7 @@ pub struct Removed {
     pub policy: u8,
 }
 
-/// Flags of a removed server's row. The kernel drops packets of a removed server, or ends its flows with
+/// Returns the flags of a removed server's row. The kernel drops packets of a removed server, or ends its flows with
 /// `expire_nodest_conn`. Weir keeps the flows unless `strict` requires the kernel's behaviour.
 pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
     let (flags, policy) = match removal {
@@ -94,7 +96,7 @@ pub fn removed(removal: Removal, strict: bool, ipvs: &Ipvs) -> Removed {
     }
 }
 
-/// `SETTINGS_*` of `[ipvs]`.
+/// Returns the `SETTINGS_*` of `[ipvs]`.
 pub fn switches(ipvs: &Ipvs) -> u32 {
     let set = |flag: u32, when: bool| if when { flag } else { 0 };
     set(SETTINGS_SLOPPY_TCP, ipvs.sloppy_tcp)
@@ -105,7 +107,7 @@ pub fn switches(ipvs: &Ipvs) -> u32 {
         | set(SETTINGS_CACHE_BYPASS, ipvs.cache_bypass)
 }
 
-/// Whether `drop_entry` drops entries of the flow table now (ip_vs_ctl.c, `update_defense_level`).
+/// Returns whether `drop_entry` currently drops entries of the flow table (ip_vs_ctl.c, `update_defense_level`).
 pub(crate) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     match ipvs.drop_entry {
         0 => false,
@@ -114,7 +116,8 @@ pub(crate) const fn defends(ipvs: &Ipvs, memory_is_short: bool) -> bool {
     }
 }
 
-/// `SETTINGS_*` of checks: the tc programs look for probes only if there are checks through a service's forward.
+/// Returns the `SETTINGS_*` of checks: the tc programs look for probes only if there are checks through a service's
+/// forwarding method.
 pub fn probes(desired: &Desired) -> u32 {
     if desired.probes_paths() {
         SETTINGS_PROBES

@@ -1,6 +1,6 @@
-//! Aggregates the rows of all services. Planning some services again returns the rows that changed.
+//! Aggregates the rows of all services, and returns the changed rows when services are planned again.
 //!
-//! The cost depends only on the size of these services. Services share addresses, and addresses share bits of the
+//! The cost depends only on the size of the planned services. Services share addresses, and addresses share bits of the
 //! filter, so both are reference-counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,30 +16,32 @@ use crate::Result;
 use crate::allocation::Allocation;
 use crate::mark::Pair;
 use crate::policy::{self, Removed};
-use crate::rows::{ListenerKey, Part, ServiceRow, Surroundings, VipRow, part, settings};
+use crate::rows::{
+    ListenerKey, ServiceRow, ServiceRows, Surroundings, VipRow, service_rows, settings,
+};
 
 /// All rows of the data plane, except next hops.
 #[derive(Debug)]
 pub struct RowSet {
-    /// By service row.
+    /// Services by row.
     pub services: BTreeMap<u32, ServiceRow>,
-    /// By server row.
+    /// Servers by row.
     pub dests: BTreeMap<u32, Dest>,
     /// Upper and lower thresholds by server row.
     pub thresholds: BTreeMap<u32, (u32, u32)>,
-    /// New flags of removed servers' rows; the other fields of these rows stay as they are.
+    /// New flags of removed servers' rows; the other fields of these rows do not change.
     pub removed: BTreeMap<u32, Removed>,
-    /// Exact listeners to service rows.
+    /// Service rows by exact listener.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// Rows of addresses.
+    /// Rows of VIPs.
     pub vips: BTreeMap<IpAddr, VipRow>,
     /// The address filter.
     pub filter: Box<Filter>,
     /// Settings of the data plane.
     pub settings: Settings,
-    placed: HashMap<String, Placed>,
-    /// The contributions to an address's row, by number of the part.
-    shares: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
+    inserted: HashMap<String, InsertedKeys>,
+    /// The services' contributions to a VIP's row, by [`InsertedKeys::number`].
+    contributions: BTreeMap<IpAddr, BTreeMap<u64, VipRow>>,
     /// Server rows by the row of counts that they share.
     siblings: BTreeMap<u32, BTreeSet<u32>>,
     to: Bits,
@@ -48,10 +50,10 @@ pub struct RowSet {
     last: u64,
 }
 
-/// The keys that a part inserted.
+/// The keys that the rows of a service inserted.
 #[derive(Debug)]
-struct Placed {
-    /// Ascending: the order of contributions to an address's row.
+struct InsertedKeys {
+    /// Ascending number, which orders the contributions to a VIP's row.
     number: u64,
     services: Vec<u32>,
     dests: Vec<u32>,
@@ -63,12 +65,12 @@ struct Placed {
     local_nat: bool,
 }
 
-/// Rows that may differ from what is written.
+/// Rows that may differ from what was written to the maps.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Service rows.
     pub services: BTreeSet<u32>,
-    /// Server rows, of removed ones too.
+    /// Server rows, including those of removed servers.
     pub dests: BTreeSet<u32>,
     /// Exact listeners.
     pub listeners: BTreeSet<ListenerKey>,
@@ -85,7 +87,7 @@ impl Changes {
         self.vips.append(&mut other.vips);
     }
 
-    /// Whether no row changed.
+    /// Returns whether no row changed.
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
             && self.dests.is_empty()
@@ -93,16 +95,16 @@ impl Changes {
             && self.vips.is_empty()
     }
 
-    fn add(&mut self, placed: &Placed) {
-        self.services.extend(&placed.services);
+    fn add(&mut self, inserted: &InsertedKeys) {
+        self.services.extend(&inserted.services);
         self.dests
-            .extend(placed.dests.iter().chain(&placed.removed));
-        self.listeners.extend(&placed.listeners);
-        self.vips.extend(&placed.vips);
+            .extend(inserted.dests.iter().chain(&inserted.removed));
+        self.listeners.extend(&inserted.listeners);
+        self.vips.extend(&inserted.vips);
     }
 }
 
-/// The number of addresses that set each bit of one direction of the filter.
+/// Number of addresses that set each bit in one direction of the filter.
 #[derive(Debug)]
 struct Bits(Vec<u32>);
 
@@ -114,12 +116,12 @@ impl Bits {
     fn add(&mut self, words: &mut [u64], address: IpAddr) {
         let (word, bits) = Filter::bits(Addr::from(address));
         words[word] |= bits;
-        each(word, bits).for_each(|bit| self.0[bit] += 1);
+        bit_indexes(word, bits).for_each(|bit| self.0[bit] += 1);
     }
 
     fn remove(&mut self, words: &mut [u64], address: IpAddr) {
         let (word, bits) = Filter::bits(Addr::from(address));
-        for bit in each(word, bits) {
+        for bit in bit_indexes(word, bits) {
             self.0[bit] -= 1;
             if self.0[bit] == 0 {
                 words[word] &= !(1 << (bit % 64));
@@ -128,14 +130,14 @@ impl Bits {
     }
 }
 
-/// The index of each set bit of a word of the filter.
-fn each(word: usize, bits: u64) -> impl Iterator<Item = usize> {
+/// Returns the index of each set bit in a word of the filter.
+fn bit_indexes(word: usize, bits: u64) -> impl Iterator<Item = usize> {
     (0..64)
         .filter(move |bit| bits >> bit & 1 == 1)
         .map(move |bit| word * 64 + bit)
 }
 
-/// The rows of a whole configuration.
+/// Plans the rows of a whole configuration.
 ///
 /// # Errors
 /// The tables of a service cannot be built.
@@ -152,7 +154,7 @@ pub fn rows(
 }
 
 impl RowSet {
-    /// Rows of no service.
+    /// Returns the rows for no service.
     pub fn empty() -> Self {
         Self {
             services: BTreeMap::new(),
@@ -163,8 +165,8 @@ impl RowSet {
             vips: BTreeMap::new(),
             filter: Box::new(Filter::ZERO),
             settings: Settings::ZERO,
-            placed: HashMap::new(),
-            shares: BTreeMap::new(),
+            inserted: HashMap::new(),
+            contributions: BTreeMap::new(),
             siblings: BTreeMap::new(),
             to: Bits::new(),
             from: Bits::new(),
@@ -176,7 +178,7 @@ impl RowSet {
     /// Plans the rows of some services again and returns the rows that changed.
     ///
     /// # Errors
-    /// The tables of a service cannot be built; nothing is changed then.
+    /// The tables of a service cannot be built. In this case nothing is changed.
     pub fn replan<'a>(
         &mut self,
         desired: &Indexed,
@@ -185,35 +187,37 @@ impl RowSet {
         dest_rows: u32,
         touched: impl IntoIterator<Item = &'a str>,
     ) -> Result<Changes> {
-        let mut parts = Vec::new();
+        let mut planned = Vec::new();
         for name in touched {
             let slot = allocation.services.get(name);
-            let part = slot.map(|slot| part(desired, name, slot, around, dest_rows));
-            parts.push((name, part.transpose()?));
+            let service_rows =
+                slot.map(|slot| service_rows(desired, name, slot, around, dest_rows));
+            planned.push((name, service_rows.transpose()?));
         }
         let mut changes = Changes::default();
         let mut rings = BTreeSet::new();
-        // A listener may move from one service to another, so that all old rows are removed first.
-        for (name, _) in &parts {
-            if let Some(placed) = self.placed.remove(*name) {
-                rings.extend(self.shared_by(&placed));
-                self.remove(&placed);
-                changes.add(&placed);
+        // A listener may move from one service to another, so all old rows are removed first.
+        for (name, _) in &planned {
+            if let Some(inserted) = self.inserted.remove(*name) {
+                rings.extend(self.shared_by(&inserted));
+                self.remove(&inserted);
+                changes.add(&inserted);
             }
         }
-        for (name, part) in parts {
-            if let Some(part) = part {
-                let placed = self.insert(part);
-                rings.extend(self.shared_by(&placed));
-                changes.add(&placed);
-                self.placed.insert(name.to_owned(), placed);
+        for (name, service_rows) in planned {
+            if let Some(service_rows) = service_rows {
+                let inserted = self.insert(service_rows);
+                rings.extend(self.shared_by(&inserted));
+                changes.add(&inserted);
+                self.inserted.insert(name.to_owned(), inserted);
             }
         }
         for address in &changes.vips {
             self.merge(*address);
         }
         self.link_siblings(rings, &mut changes);
-        // The share of sampled flows follows the traffic, and synchronization what runs, not the configuration.
+        // The share of sampled flows and the flag for synchronization are not part of the configuration: keep their
+        // current values.
         let latency_sample = self.settings.latency_sample;
         let synchronized = self.settings.flags & SETTINGS_SYNC != 0;
         self.settings = weir_abi::Settings {
@@ -240,11 +244,11 @@ impl RowSet {
         Ok(changes)
     }
 
-    fn remove(&mut self, placed: &Placed) {
-        for row in &placed.services {
+    fn remove(&mut self, inserted: &InsertedKeys) {
+        for row in &inserted.services {
             self.services.remove(row);
         }
-        for id in &placed.dests {
+        for id in &inserted.dests {
             if let Some(row) = self.dests.remove(id)
                 && let Some(ring) = self.siblings.get_mut(&row.live)
             {
@@ -252,64 +256,68 @@ impl RowSet {
             }
             self.thresholds.remove(id);
         }
-        for id in &placed.removed {
+        for id in &inserted.removed {
             self.removed.remove(id);
         }
-        for key in &placed.listeners {
+        for key in &inserted.listeners {
             self.listeners.remove(key);
         }
-        for address in &placed.vips {
-            if let Some(shares) = self.shares.get_mut(address) {
-                shares.remove(&placed.number);
+        for address in &inserted.vips {
+            if let Some(contributions) = self.contributions.get_mut(address) {
+                contributions.remove(&inserted.number);
             }
         }
-        for address in &placed.to {
+        for address in &inserted.to {
             self.to.remove(&mut self.filter.to, *address);
         }
-        for address in &placed.from {
+        for address in &inserted.from {
             self.from.remove(&mut self.filter.from, *address);
         }
-        self.local_nat -= usize::from(placed.local_nat);
+        self.local_nat -= usize::from(inserted.local_nat);
     }
 
-    fn insert(&mut self, part: Part) -> Placed {
+    fn insert(&mut self, service_rows: ServiceRows) -> InsertedKeys {
         self.last += 1;
-        let placed = Placed {
+        let inserted = InsertedKeys {
             number: self.last,
-            services: part.services.keys().copied().collect(),
-            dests: part.dests.keys().copied().collect(),
-            removed: part.removed.keys().copied().collect(),
-            listeners: part.listeners.keys().copied().collect(),
-            vips: part.vips.keys().copied().collect(),
-            to: part.to.into_iter().collect(),
-            from: part.from.into_iter().collect(),
-            local_nat: part.local_nat,
+            services: service_rows.services.keys().copied().collect(),
+            dests: service_rows.dests.keys().copied().collect(),
+            removed: service_rows.removed.keys().copied().collect(),
+            listeners: service_rows.listeners.keys().copied().collect(),
+            vips: service_rows.vips.keys().copied().collect(),
+            to: service_rows.to.into_iter().collect(),
+            from: service_rows.from.into_iter().collect(),
+            local_nat: service_rows.local_nat,
         };
-        self.services.extend(part.services);
-        for (id, row) in part.dests.iter().filter(|(id, row)| row.live != **id) {
+        self.services.extend(service_rows.services);
+        for (id, row) in service_rows
+            .dests
+            .iter()
+            .filter(|(id, row)| row.live != **id)
+        {
             self.siblings.entry(row.live).or_default().insert(*id);
         }
-        self.dests.extend(part.dests);
-        self.thresholds.extend(part.thresholds);
-        self.removed.extend(part.removed);
-        self.listeners.extend(part.listeners);
-        for (address, share) in part.vips {
-            let shares = self.shares.entry(address).or_default();
-            shares.insert(placed.number, share);
+        self.dests.extend(service_rows.dests);
+        self.thresholds.extend(service_rows.thresholds);
+        self.removed.extend(service_rows.removed);
+        self.listeners.extend(service_rows.listeners);
+        for (address, contribution) in service_rows.vips {
+            let contributions = self.contributions.entry(address).or_default();
+            contributions.insert(inserted.number, contribution);
         }
-        for address in &placed.to {
+        for address in &inserted.to {
             self.to.add(&mut self.filter.to, *address);
         }
-        for address in &placed.from {
+        for address in &inserted.from {
             self.from.add(&mut self.filter.from, *address);
         }
-        self.local_nat += usize::from(placed.local_nat);
-        placed
+        self.local_nat += usize::from(inserted.local_nat);
+        inserted
     }
 
-    /// The rows of counts that the part's servers share with other services.
-    fn shared_by(&self, placed: &Placed) -> Vec<u32> {
-        let rows = placed
+    /// Returns the rows of counts that a service's servers share with other services.
+    fn shared_by(&self, inserted: &InsertedKeys) -> Vec<u32> {
+        let rows = inserted
             .dests
             .iter()
             .filter_map(|id| self.dests.get_key_value(id));
@@ -338,16 +346,17 @@ impl RowSet {
         }
     }
 
-    /// Builds an address's row from the contributions of the services.
+    /// Builds a VIP's row from the contributions of the services.
     fn merge(&mut self, address: IpAddr) {
-        let Some(shares) = self.shares.get(&address).filter(|it| !it.is_empty()) else {
-            self.shares.remove(&address);
+        let Some(contributions) = self.contributions.get(&address).filter(|it| !it.is_empty())
+        else {
+            self.contributions.remove(&address);
             self.vips.remove(&address);
             return;
         };
         let mut row = VipRow::default();
-        for share in shares.values() {
-            row.add(share);
+        for contribution in contributions.values() {
+            row.add(contribution);
         }
         row.ranges.sort_by_key(|range| (range.proto, range.first));
         if !row.ranges.is_empty() {

@@ -1,4 +1,4 @@
-//! The rows of one service, as values. [`super::row_set`] aggregates those of all services.
+//! Plans the rows of one service, as values; [`super::row_set`] aggregates the rows of all services.
 //!
 //! Rows are a function of desired state, allocation and network facts. weir-engine determines next hops and the order
 //! in which rows are written.
@@ -24,27 +24,28 @@ use crate::extent::{Rule, Tables, tables};
 use crate::mark::{self, Pair};
 use crate::policy::{self, Removed, Template};
 
-/// ICMP errors that each CPU sends per second; the kernel's limit is 1000 per second too (`icmp_msgs_per_sec`).
-const REJECT_BUDGET: u32 = 1_000;
+/// Maximum number of ICMP errors that each CPU sends per second; the kernel's limit is 1000 per second too
+/// (`icmp_msgs_per_sec`).
+const REJECTS_PER_SECOND: u32 = 1_000;
 
-/// Facts about the network.
+/// Facts about the network that rows depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Addresses of the director itself.
     pub local: BTreeSet<IpAddr>,
     /// The source address of the director's own packets to each server.
     pub sources: BTreeMap<IpAddr, IpAddr>,
-    /// An interface does not forward, so that the kernel returns no routes for its packets.
+    /// Whether an interface does not forward, so that the kernel returns no routes for its packets.
     pub learn_clients: bool,
-    /// XDP runs on an interface that receives packets with unfinished checksums.
+    /// Whether XDP runs on an interface that receives packets with partial checksums.
     pub leaves_unfinished: bool,
     /// The devices of marked packets.
     pub marks: Option<Pair>,
-    /// Less memory is free than `amemthresh`.
+    /// Whether free memory is below `amemthresh`.
     pub memory_is_short: bool,
 }
 
-/// A service's row, without the addresses of its tables.
+/// A service's row, without the positions of its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
     /// `SERVICE_*`.
@@ -53,7 +54,7 @@ pub struct ServiceRow {
     pub snat: Vec<Addr>,
     /// First and last source port of snat.
     pub snat_ports: (u16, u16),
-    /// l3dsr mark.
+    /// DSCP of l3dsr.
     pub dscp: u8,
     /// Persistence.
     pub template: Template,
@@ -63,7 +64,7 @@ pub struct ServiceRow {
     pub tables: Tables,
 }
 
-/// A VIP's row, without the address of its ranges.
+/// A VIP's row, without the position of its ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VipRow {
     /// `VIP_*`.
@@ -72,12 +73,13 @@ pub struct VipRow {
     pub any_tcp: u32,
     /// Service row of all other UDP ports; 0 = none.
     pub any_udp: u32,
-    /// Sorted by protocol and first port.
+    /// Port ranges, sorted by protocol and first port.
     pub ranges: Vec<Range>,
 }
 
 impl ServiceRow {
-    /// The row in the map; `extent` and `snat_at` are the first elements of its tables and of its snat sources.
+    /// Converts the row to its form in the map. `extent` and `snat_at` are the first elements of its tables and of its
+    /// snat sources.
     #[must_use]
     pub fn record(&self, extent: u32, snat_at: u32) -> weir_abi::Service {
         weir_abi::Service {
@@ -99,7 +101,7 @@ impl ServiceRow {
 }
 
 impl VipRow {
-    /// The row in the map; `ranges_at` is the first element of its ranges.
+    /// Converts the row to its form in the map. `ranges_at` is the first element of its ranges.
     #[must_use]
     pub fn record(&self, ranges_at: u32) -> Vip {
         Vip {
@@ -124,7 +126,7 @@ impl VipRow {
 /// An exact listener: address, port and protocol number. See [`mark::listener`] for marks.
 pub type ListenerKey = (IpAddr, u16, u8);
 
-/// The key of an exact listener in the map.
+/// Converts an exact listener to its key in the map.
 #[must_use]
 pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
     weir_abi::Listener {
@@ -135,9 +137,9 @@ pub fn listener_key((address, port, proto): ListenerKey) -> weir_abi::Listener {
     }
 }
 
-/// The contribution of one service.
+/// The rows of one service, and its contributions to shared rows.
 #[derive(Debug, Default)]
-pub struct Part {
+pub struct ServiceRows {
     /// Its row, unless it is removed.
     pub services: BTreeMap<u32, ServiceRow>,
     /// Rows of its servers.
@@ -148,32 +150,32 @@ pub struct Part {
     pub removed: BTreeMap<u32, Removed>,
     /// Its exact listeners.
     pub listeners: BTreeMap<ListenerKey, u32>,
-    /// Its contribution to each address's row.
+    /// Its contribution to each VIP's row.
     pub vips: BTreeMap<IpAddr, VipRow>,
-    /// Addresses that clients send to.
+    /// Addresses to which clients send packets.
     pub to: BTreeSet<IpAddr>,
-    /// Servers whose replies pass the director.
+    /// Addresses of servers whose replies pass the director.
     pub from: BTreeSet<IpAddr>,
-    /// One of its nat servers is an address of the director.
+    /// Whether the address of one of its nat servers is the director's.
     pub local_nat: bool,
 }
 
-/// The contribution of a service.
+/// Plans the rows of a service.
 ///
 /// # Errors
-/// Its tables cannot be built.
-pub fn part(
+/// The service's tables cannot be built.
+pub fn service_rows(
     desired: &Indexed,
     name: &str,
     slot: &ServiceSlot,
     around: &Surroundings,
     dest_rows: u32,
-) -> Result<Part> {
-    let mut part = Part::default();
+) -> Result<ServiceRows> {
+    let mut service_rows = ServiceRows::default();
     if let Some(service) = desired.service(name) {
-        part.add_dests(desired, service, slot, around, dest_rows);
-        part.add_service(desired, service, slot, around, dest_rows)?;
-        part.add_listeners(desired, service, slot.row);
+        service_rows.add_dests(desired, service, slot, around, dest_rows);
+        service_rows.add_service(desired, service, slot, around, dest_rows)?;
+        service_rows.add_listeners(desired, service, slot.row);
     }
     let strict = desired
         .service(name)
@@ -181,17 +183,19 @@ pub fn part(
     for dest in &slot.dests {
         if let Some(removal) = dest.removed {
             let removed = policy::removed(removal, strict, &desired.ipvs);
-            part.removed.insert(dest.id, removed);
+            service_rows.removed.insert(dest.id, removed);
             // Replies of its remaining flows still pass the director.
-            part.from.insert(dest.address);
-            part.local_nat |= around.local.contains(&dest.address);
+            service_rows.from.insert(dest.address);
+            service_rows.local_nat |= around.local.contains(&dest.address);
         }
     }
-    part.to.extend(part.vips.keys().chain(&slot.addresses));
-    Ok(part)
+    service_rows
+        .to
+        .extend(service_rows.vips.keys().chain(&slot.addresses));
+    Ok(service_rows)
 }
 
-/// `DEST_*` for the flows of a removed or failed server.
+/// Returns the `DEST_*` for the flows of a removed or failed server.
 fn ending_flags(removal: Removal) -> u8 {
     match removal {
         Removal::Keep => 0,
@@ -200,7 +204,7 @@ fn ending_flags(removal: Removal) -> u8 {
     }
 }
 
-impl Part {
+impl ServiceRows {
     fn add_dests(
         &mut self,
         desired: &Indexed,
@@ -248,9 +252,9 @@ impl Part {
             flags |= SERVICE_ONE_PACKET;
         }
         let mut snat = BTreeSet::new();
-        if let Some(wish) = &service.snat {
+        if let Some(configured_snat) = &service.snat {
             flags |= SERVICE_SNAT;
-            snat = snat_sources(wish, service, slot, around);
+            snat = snat_sources(configured_snat, service, slot, around);
             for address in &snat {
                 self.vips.entry(*address).or_default().flags |= VIP_SNAT;
             }
@@ -283,7 +287,7 @@ impl Part {
     }
 
     fn add_listeners(&mut self, desired: &Indexed, service: &Service, row: u32) {
-        // Packets to the VIP pass: the listeners are in a separate map (`crate::socket`).
+        // Socket services: packets to the VIP pass, and the listeners are in a separate map (`crate::socket`).
         if !service.forward.handles_packets() {
             return;
         }
@@ -317,7 +321,7 @@ impl Part {
     }
 }
 
-/// The inputs of a service's tables, without its servers.
+/// Returns the inputs of a service's tables, except for its servers.
 pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     let scheduler = desired
         .pool(&service.pool)
@@ -339,8 +343,8 @@ pub fn rule(desired: &Indexed, service: &Service, dest_rows: u32) -> Rule {
     }
 }
 
-/// Whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE and
-/// `maglev`.
+/// Returns whether servers of a service forward packets of unknown connections to a second hop: in a group, with GUE
+/// and `maglev`.
 pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
     let Some(pool) = desired.pool(&service.pool) else {
         return false;
@@ -354,27 +358,33 @@ pub(crate) fn has_second_hop(desired: &Indexed, service: &Service) -> bool {
         && pool.servers.iter().any(is_gue)
 }
 
-/// The source ports that this director assigns. Directors with `[sync]` divide them: each receives the ports of the
-/// others' flows only after some time, and may insert a flow of a peer at any time.
+/// Returns the range of source ports that this director assigns. Directors with `[sync]` divide the ports: each
+/// receives the ports of the others' flows only after some time, and may insert a flow from a peer at any time.
 fn own_ports(desired: &Indexed, snat: &Snat) -> (u16, u16) {
     match &desired.sync {
-        // A range that cannot be divided is a configuration error; flows then fail with `drop_no_place`.
+        // A range that cannot be divided is a configuration error. Flows are then dropped with `drop_no_place`.
         Some(sync) => sync.own_ports(snat.ports).unwrap_or((1, 0)),
         None => snat.ports,
     }
 }
 
-/// The configured addresses, otherwise the director's source addresses towards the servers, of the service's family.
+/// Returns the configured addresses, otherwise the director's source addresses towards the servers, of the service's
+/// family.
 fn snat_sources(
-    wish: &Snat,
+    configured_snat: &Snat,
     service: &Service,
     slot: &ServiceSlot,
     around: &Surroundings,
 ) -> BTreeSet<IpAddr> {
     let family = service.family();
     let fits = |address: &IpAddr| family.is_none_or(|family| Family::of(*address) == family);
-    if !wish.addresses.is_empty() {
-        return wish.addresses.iter().copied().filter(fits).collect();
+    if !configured_snat.addresses.is_empty() {
+        return configured_snat
+            .addresses
+            .iter()
+            .copied()
+            .filter(fits)
+            .collect();
     }
     let servers = slot.dests.iter().map(|dest| dest.address);
     servers
@@ -428,14 +438,14 @@ fn dest_row(
     }
 }
 
-/// Settings of the data plane, without the flags that depend on servers and network.
+/// Returns the settings of the data plane, without the flags that depend on servers and network.
 pub fn settings(desired: &Indexed) -> Settings {
     let weir_model::Timeouts { tcp, tcp_fin, udp } = desired.timeouts;
     let ipvs = &desired.ipvs;
     Settings {
         timeouts: weir_flow::timeout::Timeouts { tcp, tcp_fin, udp }.ticks(),
         syn_budget: desired.node.syn_budget,
-        reject_budget: REJECT_BUDGET,
+        reject_budget: REJECTS_PER_SECOND,
         flags: policy::switches(&desired.ipvs) | policy::probes(desired),
         untracked_ticks: ticks_from(tcp),
         lblc_expiration: ticks_from(ipvs.lblc_expiration),

@@ -1,6 +1,6 @@
-//! Schedulers in the data plane: their numbers, and the tables that they read.
+//! Maps schedulers to their numbers in the data plane and to the trees that they use.
 //!
-//! Trees replace the walk of a long list. The writer computes their nodes from the counts in the maps.
+//! Trees replace the walk over a long list. The writer computes their nodes from the counts in the maps.
 
 use weir_abi::{
     RULE_FO, RULE_LC, RULE_NQ, RULE_OVF, RULE_SED, RULE_SUM_ACTIVE, RULE_SUM_WEIGHT, RULE_WLC,
@@ -10,7 +10,7 @@ use weir_model::SchedulerKind;
 use weir_sched::load::Rule;
 use weir_sched::tournament::Tree;
 
-/// The data plane's number of a scheduler; `None` = only proxies have it.
+/// Returns the data plane's number of a scheduler; `None` = only proxies have it.
 pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     Some(match kind {
         SchedulerKind::Rr => Scheduler::Rr,
@@ -34,7 +34,8 @@ pub const fn number(kind: SchedulerKind) -> Option<Scheduler> {
     })
 }
 
-/// The tree of a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole list.
+/// Returns the tree for a long list and its `RULE_*` for packets; `None` for a scheduler that does not search the whole
+/// list.
 #[must_use]
 pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
     let (winner, rule) = match scheduler {
@@ -54,7 +55,7 @@ pub const fn tree(scheduler: Scheduler, bounded: bool) -> Option<(Tree, u32)> {
         | Scheduler::Sh
         | Scheduler::Mh
         | Scheduler::Maglev
-        // Its costs change too often.
+        // The costs change too often.
         | Scheduler::LeastTime => return None,
     };
     Some((Tree::Winners(winner), rule))
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tree_of_each_scheduler() {
+    fn each_scheduler_has_its_tree() {
         let winners = |rule, number| Some((Tree::Winners(rule), number));
         let sums = Some((Tree::Weights, RULE_SUM_WEIGHT));
         let active = Some((Tree::Active, RULE_SUM_ACTIVE));

@@ -1,4 +1,4 @@
-//! Listeners for the clients on this machine: services with `forward = "socket"`, and with `balance_own` all others.
+//! Plans listeners for clients on this machine: socket services, and with `balance_own` all others.
 //!
 //! The map is a trie, so that the most specific listener is found: a range of ports becomes blocks of ports with a
 //! common prefix, and any port is the empty prefix.
@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_abi::{Be16, SOCKET_PREFIX_ANY, SOCKET_PREFIX_PORT, SOCKET_SCOPE_OWN, SocketListener};
 use weir_model::{Desired, Listener, Ports, Service};
 
-/// Bits of a port.
+/// Number of bits of a port.
 const PORT_BITS: u32 = SOCKET_PREFIX_PORT - SOCKET_PREFIX_ANY;
 
-/// A listener, ordered.
+/// A listener, with an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Number of the cgroup.
@@ -22,12 +22,12 @@ pub struct Key {
     pub proto: u8,
     /// First port of the block.
     pub port: u16,
-    /// Common bits of the ports of the block.
+    /// Number of leading bits that the ports of the block share.
     pub bits: u32,
 }
 
 impl Key {
-    /// The key in the map.
+    /// Converts the listener to its key in the map.
     #[must_use]
     pub fn record(&self) -> SocketListener {
         SocketListener {
@@ -43,7 +43,7 @@ impl Key {
         }
     }
 
-    /// The listener of a key in the map.
+    /// Converts a key in the map to a listener.
     #[must_use]
     pub fn of(record: &SocketListener) -> Self {
         Self {
@@ -56,26 +56,26 @@ impl Key {
     }
 }
 
-/// Cgroups of the socket services; `None` is the root of cgroup2.
+/// Returns the cgroups of the socket services; `None` is the root of cgroup2.
 #[must_use]
 pub fn cgroups(desired: &Desired) -> BTreeSet<Option<&str>> {
     let sockets = desired.services.iter().filter(|it| is_socket(it));
     sockets.map(|service| service.cgroup.as_deref()).collect()
 }
 
-/// Whether any client on this machine is balanced when it connects.
+/// Returns whether clients on this machine are balanced when they connect.
 #[must_use]
 pub fn is_used(desired: &Desired) -> bool {
     desired.node.balance_own || desired.services.iter().any(is_socket)
 }
 
-/// Whether local clients of the service are balanced when they connect.
+/// Returns whether local clients of the service are balanced when they connect.
 #[must_use]
 pub const fn is_socket(service: &Service) -> bool {
     !service.forward.handles_packets()
 }
 
-/// All listeners and their service rows. `row` returns the row of a service, `scope` the number of a cgroup.
+/// Returns all listeners and their service rows. `row` returns the row of a service, `scope` the number of a cgroup.
 pub fn listeners(
     desired: &Desired,
     row: impl Fn(&str) -> Option<u32>,
@@ -95,7 +95,7 @@ pub fn listeners(
             .listen
             .iter()
             .partition(|listener| matches!(listener.ports, Ports::One(_)));
-        // An exact port precedes a range, also the block of a range that is one port.
+        // An exact port precedes a range, even a block of the range that contains only this port.
         for listener in wide {
             for (port, bits) in blocks(listener.ports) {
                 found.entry(key(scope, listener, port, bits)).or_insert(row);
@@ -121,7 +121,7 @@ fn key(scope: u32, listener: &Listener, port: u16, bits: u32) -> Key {
     }
 }
 
-/// Blocks of ports: the first port and the number of common bits.
+/// Divides ports into blocks: the first port and the number of common leading bits.
 fn blocks(ports: Ports) -> Vec<(u16, u32)> {
     let (mut first, last) = match ports {
         Ports::One(port) => (u32::from(port), u32::from(port)),
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn holds(blocks: &[(u16, u32)], port: u16) -> bool {
+    fn contains(blocks: &[(u16, u32)], port: u16) -> bool {
         blocks
             .iter()
             .any(|(first, bits)| *bits == 0 || (first ^ port) >> (16 - bits) == 0)
@@ -163,7 +163,7 @@ mod tests {
             let found = blocks(Ports::Range(first, last));
             for port in 0..=u16::MAX {
                 assert_eq!(
-                    holds(&found, port),
+                    contains(&found, port),
                     (first..=last).contains(&port),
                     "{port}"
                 );
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn key_survives_the_record() {
+    fn key_is_unchanged_by_conversion() {
         let key = Key {
             scope: 3,
             addr: (1, 2),

@@ -1,4 +1,4 @@
-//! Allocation and rows of small configurations.
+//! Tests the allocation and rows of small configurations.
 
 use std::net::IpAddr;
 
@@ -149,7 +149,7 @@ fn rows_stay_with_their_servers() {
     assert_eq!((back.id, back.seq), (1, 4));
     assert!(
         back.generation > before.last_generation,
-        "the row has another owner"
+        "the row belongs to another server"
     );
 }
 
@@ -432,7 +432,7 @@ fn removed_server_is_flagged_by_on_remove() {
     assert!(!rows.dests.contains_key(&1));
     assert!(
         rows.filter.may_be_from(ip("10.0.0.1").into()),
-        "its last replies still pass here"
+        "the server's last replies still pass the director"
     );
 }
 

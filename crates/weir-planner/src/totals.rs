@@ -20,7 +20,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// The sum of both.
+    /// Returns the sum of both.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {

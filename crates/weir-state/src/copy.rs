@@ -1,4 +1,4 @@
-//! A copy of [`ServerStates`] in another process, which reads the states but does not change them.
+//! Copies [`ServerStates`] to another process, which reads the states but does not change them.
 //!
 //! The owner sends the whole state once ([`ServerStates::copy`]) and then only changes ([`ServerStates::changes`]).
 
@@ -13,28 +13,29 @@ use crate::record::StandingRecord;
 use crate::standing::HealthEvent;
 use crate::states::ServerStates;
 
-/// What a copy needs. Overrides, ejections and percentages are complete; there are few of them.
+/// The whole state, or changes to it. Overrides, ejections and percentages are always complete, because there are few
+/// of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateCopy {
     pub(crate) overrides: Overrides,
-    /// Pool, server and the combined result of its checks; `None` = it has no check any more.
+    /// Pool, server and the combined result of its checks; `None` = the server has no check any more.
     pub(crate) standings: Vec<(String, String, Option<Standing>)>,
     pub(crate) ejections: Vec<(Ejected, Ejection)>,
     /// Percentages of weights, by layer 4 service and server.
     pub(crate) adjusted: BTreeMap<String, BTreeMap<String, u32>>,
-    /// `Some`: this is the whole state, and replaces the previous one.
+    /// `Some` = this is the whole state, which replaces the previous state.
     pub(crate) regimes: Option<BTreeMap<String, Regime>>,
 }
 
 impl StateCopy {
-    /// Whether the copy is the whole state, not only what changed.
+    /// Returns whether the copy is the whole state, not only changes.
     pub const fn is_whole(&self) -> bool {
         self.regimes.is_some()
     }
 }
 
 impl ServerStates {
-    /// The whole state.
+    /// Returns the whole state.
     pub fn copy(&self) -> StateCopy {
         let standings = self.all_standings().map(|(pool, server, standing)| {
             (pool.to_owned(), server.to_owned(), Some(standing.clone()))
@@ -46,7 +47,7 @@ impl ServerStates {
         }
     }
 
-    /// What has changed, with the given results of checks.
+    /// Returns the changes, with these results of checks.
     pub fn changes(&self, events: Vec<HealthEvent>) -> StateCopy {
         let standings = events.into_iter();
         StateCopy {
@@ -60,7 +61,7 @@ impl ServerStates {
         }
     }
 
-    /// Adopts a copy; [`Self::update_pool`] is due for the pools that changed. Returns the records to persist.
+    /// Adopts a copy. The caller must call [`Self::update_pool`] for the changed pools. Returns the records to persist.
     pub fn adopt_copy(&mut self, copy: StateCopy) -> Vec<StandingRecord> {
         if let Some(regimes) = copy.regimes {
             *self = Self::default();
@@ -114,11 +115,11 @@ mod tests {
                 .collect(),
         );
         states.update_pool(&pool);
-        let sent = |copy: &StateCopy| -> StateCopy {
+        let serialized_and_parsed = |copy: &StateCopy| -> StateCopy {
             serde_json::from_slice(&serde_json::to_vec(copy).unwrap()).unwrap()
         };
         let mut copied = ServerStates::default();
-        copied.adopt_copy(sent(&states.copy()));
+        copied.adopt_copy(serialized_and_parsed(&states.copy()));
         copied.update_pool(&pool);
         assert_eq!(
             copied.weights(&pool, Some("s")),
@@ -129,7 +130,10 @@ mod tests {
         let down = vec![event("10.0.0.3", State::Down)];
         let records = states.handle_health(down.clone());
         states.update_pool(&pool);
-        assert_eq!(copied.adopt_copy(sent(&states.changes(down))), records);
+        assert_eq!(
+            copied.adopt_copy(serialized_and_parsed(&states.changes(down))),
+            records
+        );
         copied.update_pool(&pool);
         let weights = copied.weights(&pool, Some("s"));
         assert_eq!(weights, states.weights(&pool, Some("s")));

@@ -1,8 +1,8 @@
-//! Passive checks of both planes: servers that fail for clients, while others of their pool do not, are ejected.
+//! Ejects servers that fail for clients while other servers of their pool do not: passive checks of both planes.
 //!
-//! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services. Both are
-//! judged here by [`Outliers`], by the same rule; so are answers that take longer than `max_latency`. Servers that a
-//! check has taken out already are left to the check.
+//! The layer 4 plane counts handshakes in each service, the proxy counts requests over all of its services.
+//! [`Outliers`] evaluates both with the same rule, and also the responses that take longer than `max_latency`. Servers
+//! that are already down according to their checks are ignored.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum Source {
     Handshakes,
     /// Requests and connections of all proxy services.
     Requests,
-    /// Answers of the servers of a layer 4 service: `answered` counts those within `max_latency`, `syns` all.
+    /// Responses of the servers of a layer 4 service: `answered` counts those within `max_latency`, `syns` counts all.
     Latencies,
 }
 
@@ -26,14 +26,14 @@ pub enum Source {
 pub struct Ejected {
     /// Its pool.
     pub pool: String,
-    /// The layer 4 service that it is ejected from; `None` = ejected from all proxy services.
+    /// The layer 4 service from which it is ejected; `None` = ejected from all proxy services.
     pub service: Option<String>,
     /// Its address as in the file.
     pub server: String,
 }
 
 impl Ejected {
-    /// The group that outliers are searched in.
+    /// Returns the name of the group that is searched for outliers.
     fn group(&self) -> &str {
         self.service.as_ref().unwrap_or(&self.pool)
     }
@@ -55,28 +55,28 @@ pub struct Watched<'a> {
 pub struct EjectionEvent {
     /// The server.
     pub server: Ejected,
-    /// `None` = the ejection ended; the server is on trial.
+    /// `None` = the ejection ended, and the server is on trial.
     pub ejection: Option<Ejection>,
 }
 
-/// Ejected servers, and what was observed of all. Not persisted: a new run starts without ejections.
+/// Ejected servers, and the observations of all servers. Not persisted: a new process starts without ejections.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ejections {
-    handshakes: Judged,
-    requests: Judged,
-    latencies: Judged,
+    handshakes: SourceEjections,
+    requests: SourceEjections,
+    latencies: SourceEjections,
 }
 
 /// The ejections of one source.
 #[derive(Clone, Debug, Default)]
-struct Judged {
+struct SourceEjections {
     ejected: BTreeMap<Ejected, Ejection>,
     outliers: Outliers,
 }
 
 impl Ejections {
     pub(crate) fn get(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
-        // Usually there is none, and a name need not be built.
+        // Usually there are no ejections: do not build a key.
         self.all().next()?;
         let server = Ejected {
             pool: pool.to_owned(),
@@ -87,11 +87,11 @@ impl Ejections {
         sources.find_map(|source| source.ejected.get(&server))
     }
 
-    /// Ejections that another process decided.
-    pub(crate) fn copied(ejected: Vec<(Ejected, Ejection)>) -> Self {
-        let handshakes = Judged {
+    /// Creates a copy of the ejections of another process.
+    pub(crate) fn from_copy(ejected: Vec<(Ejected, Ejection)>) -> Self {
+        let handshakes = SourceEjections {
             ejected: ejected.into_iter().collect(),
-            ..Judged::default()
+            ..SourceEjections::default()
         };
         Self {
             handshakes,
@@ -112,8 +112,8 @@ impl Ejections {
         sources.flat_map(|source| source.ejected.keys())
     }
 
-    /// Applies all samples of one source. `is_down` returns whether checks have taken a server out; `explain` may
-    /// replace the reason of an ejection.
+    /// Applies all samples of one source. `is_down` returns whether a server is down according to its checks; `explain`
+    /// may replace the reason of an ejection.
     pub(crate) fn observe(
         &mut self,
         source: Source,
@@ -124,20 +124,25 @@ impl Ejections {
     ) -> (Vec<EjectionEvent>, BTreeSet<String>) {
         let (mut watched, mut changed) = (HashSet::new(), BTreeSet::new());
         let mut events = Vec::new();
-        for one in pools {
-            let (pool, service) = (one.pool, one.service);
-            let (name, share) = (pool.name.as_str(), pool.health.max_ejected);
-            if share == 0 || pool.servers.len() < 2 || one.samples.is_empty() {
+        for watched_pool in pools {
+            let (pool, service) = (watched_pool.pool, watched_pool.service);
+            let (name, max_ejected_percent) = (pool.name.as_str(), pool.health.max_ejected);
+            if max_ejected_percent == 0 || pool.servers.len() < 2 || watched_pool.samples.is_empty()
+            {
                 continue;
             }
             let group = service.unwrap_or(name);
             watched.insert(group);
-            let samples = one.samples.iter();
+            let samples = watched_pool.samples.iter();
             let up: Vec<(&str, Sample)> = samples
                 .filter(|(server, _)| !is_down(name, server, service))
                 .map(|(server, sample)| (server.as_str(), *sample))
                 .collect();
-            for mut change in self.source(source).outliers.observe(group, share, &up, now) {
+            for mut change in
+                self.source(source)
+                    .outliers
+                    .observe(group, max_ejected_percent, &up, now)
+            {
                 if let Some(ejection) = &mut change.ejection {
                     explain(name, &change.server, ejection);
                 }
@@ -154,43 +159,47 @@ impl Ejections {
                 events.push(event);
             }
         }
-        let judged = self.source(source);
-        judged.outliers.retain(|group| watched.contains(group));
-        judged.ejected.retain(|server, _| {
-            let stays = watched.contains(server.group());
-            if !stays {
+        let source_ejections = self.source(source);
+        source_ejections
+            .outliers
+            .retain(|group| watched.contains(group));
+        source_ejections.ejected.retain(|server, _| {
+            let is_kept = watched.contains(server.group());
+            if !is_kept {
                 changed.insert(server.pool.clone());
             }
-            stays
+            is_kept
         });
         (events, changed)
     }
 
-    /// Ends the ejections that are not in `then`; returns the pools.
-    pub(crate) fn end_all_but(&mut self, then: &BTreeSet<Ejected>) -> BTreeSet<String> {
+    /// Ends the ejections that are not in `kept`. Returns the pools.
+    pub(crate) fn end_all_but(&mut self, kept: &BTreeSet<Ejected>) -> BTreeSet<String> {
         let mut pools = BTreeSet::new();
-        for judged in [
+        for source_ejections in [
             &mut self.handshakes,
             &mut self.requests,
             &mut self.latencies,
         ] {
-            judged.ejected.retain(|server, _| {
-                let stays = then.contains(server);
-                if !stays {
-                    judged.outliers.reset(server.group(), &server.server);
+            source_ejections.ejected.retain(|server, _| {
+                let is_kept = kept.contains(server);
+                if !is_kept {
+                    source_ejections
+                        .outliers
+                        .reset(server.group(), &server.server);
                     pools.insert(server.pool.clone());
                 }
-                stays
+                is_kept
             });
         }
         pools
     }
 
-    const fn sources(&self) -> [&Judged; 3] {
+    const fn sources(&self) -> [&SourceEjections; 3] {
         [&self.handshakes, &self.requests, &self.latencies]
     }
 
-    const fn source(&mut self, source: Source) -> &mut Judged {
+    const fn source(&mut self, source: Source) -> &mut SourceEjections {
         match source {
             Source::Handshakes => &mut self.handshakes,
             Source::Requests => &mut self.requests,
@@ -199,7 +208,7 @@ impl Ejections {
     }
 }
 
-impl Judged {
+impl SourceEjections {
     fn apply(&mut self, event: &EjectionEvent) {
         match &event.ejection {
             Some(ejection) => drop(self.ejected.insert(event.server.clone(), ejection.clone())),

@@ -1,12 +1,12 @@
-//! The state of servers at run time, with one owner for both planes: overrides, health, ejection, slow start.
+//! Owns the run-time state of servers for both planes: overrides, health, ejection, slow start.
 //!
-//! [`ServerStates`] receives events (results of checks, orders of operators, traffic samples, a configuration that was
-//! applied) and returns effective weights, the pools whose weights may have changed, and records to persist. The layer
-//! 4 plane and the proxy read weights here and keep no state of servers of their own. [`ServerStates::place_order`]
-//! fixes the sequence of an order: it is recorded first, then applied.
+//! [`ServerStates`] receives events (results of checks, overrides by operators, traffic samples, an applied
+//! configuration) and returns effective weights, the pools whose weights may have changed, and records to persist. The
+//! layer 4 plane and the proxy read weights here and keep no server state of their own. [`ServerStates::place_order`]
+//! changes an override: it is recorded first, then applied.
 //!
-//! Time is an argument: a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no file; what it
-//! persists are serde types ([`OrderFile`], [`SavedServers`]), and weir-control reads and writes them.
+//! Time is an argument: a [`Duration`](std::time::Duration) since the Unix epoch. The crate opens no file; its
+//! persistent state is in serde types ([`OrderFile`], [`SavedServers`]) that weir-control reads and writes.
 
 mod copy;
 mod ejection;

@@ -1,7 +1,7 @@
-//! The sequence of an operator's order: recorded in the owner file, then applied to both planes, then copied.
+//! Changes an override: records it in the owner file, applies it to both planes, then copies it.
 //!
-//! The owner file is replaced in one step. So a daemon that is killed at any point restarts with all of an order or
-//! with nothing of it, in both planes; and an order that cannot be recorded changes neither.
+//! The owner file is replaced atomically. If the daemon is killed at any point, the next daemon has either applied the
+//! change in both planes or in neither; a change that cannot be recorded is not applied.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,41 +10,41 @@ use crate::overrides::{Override, Overrides};
 use crate::record::OverrideRecord;
 use crate::states::ServerStates;
 
-/// What an order needs from outside: the files, and the planes.
+/// Writes the files and applies weights to the planes.
 pub trait Driver {
-    /// Why a file or a plane failed.
+    /// Error of a file or a plane.
     type Error;
 
-    /// Replaces the owner file in one step.
+    /// Replaces the owner file atomically.
     ///
     /// # Errors
-    /// It cannot be written; it is unchanged.
+    /// The file cannot be written; it is unchanged.
     fn record(&mut self, overrides: &Overrides) -> Result<(), Self::Error>;
 
     /// Applies a pool's weights to both planes.
     ///
     /// # Errors
-    /// A plane failed; some of its weights may be new.
+    /// A plane failed; some of its weights may have changed.
     fn apply(&mut self, pool: &str, states: &mut ServerStates) -> Result<(), Self::Error>;
 
-    /// Adds the order to the copy that 0.1.0 reads. A failure does not fail the order: the copy is written whole when
-    /// the next daemon starts.
+    /// Adds the override to the copy that 0.1.0 reads. A failure is ignored: the whole copy is written when the next
+    /// daemon starts.
     fn copy(&mut self, record: &OverrideRecord);
 }
 
-/// Why an order failed.
+/// Why an override could not be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderError<E> {
-    /// It was not recorded; nothing has changed.
+    /// The override was not recorded; nothing has changed.
     Record(E),
-    /// A plane did not apply it; the former override is active and recorded.
+    /// A plane did not apply the override; the former override is active and recorded.
     Apply(E),
-    /// A plane did not apply it, and the former override could not be recorded: the order is recorded, and the next
-    /// daemon applies it.
+    /// A plane did not apply the override, and the former override could not be recorded: the new override is recorded,
+    /// and the next daemon applies it.
     Halfway {
         /// The plane's failure.
         cause: E,
-        /// The failure of the way back.
+        /// Why the former override could not be recorded.
         back: E,
     },
 }
@@ -55,7 +55,8 @@ impl<E: fmt::Display> fmt::Display for OrderError<E> {
             Self::Record(error) | Self::Apply(error) => error.fmt(f),
             Self::Halfway { cause, back } => write!(
                 f,
-                "{cause}; the order stays recorded and is applied by the next start, because: {back}"
+                "{cause}; the change is recorded and could not be undone ({back}): the daemon will apply it when it \
+                 next starts"
             ),
         }
     }
@@ -64,11 +65,11 @@ impl<E: fmt::Display> fmt::Display for OrderError<E> {
 impl<E: std::error::Error> std::error::Error for OrderError<E> {}
 
 impl ServerStates {
-    /// Sets or removes the override of a server in both planes; returns whether that is a change. `now` becomes the
-    /// time since when the server is in its state.
+    /// Sets or removes the override of a server in both planes. Returns whether the override changed. `now` becomes the
+    /// start of the server's state.
     ///
     /// # Errors
-    /// The driver's; then the former override stays active.
+    /// The driver failed; the former override stays active.
     pub fn place_order<D: Driver>(
         &mut self,
         (pool, server): (&str, &str),
@@ -89,7 +90,7 @@ impl ServerStates {
         if let Err(cause) = driver.apply(pool, self) {
             self.revert(pool, server, &before);
             let recorded = driver.record(self.overrides());
-            // Where this fails too, the next event of the pool applies the former weights.
+            // If this fails too, the next event of the pool applies the former weights.
             let _ = driver.apply(pool, self);
             return Err(match recorded {
                 Ok(()) => OrderError::Apply(cause),

@@ -1,7 +1,7 @@
-//! Operators' overrides of servers. An override stays active over every configuration until `ready` removes it.
+//! Stores operators' overrides of servers; an override stays active across reloads until `ready` removes it.
 //!
-//! Overrides are stored by the names of the file, so that a server which leaves the configuration and returns is still
-//! drained.
+//! Overrides are stored by the names in the file, so that a server that is removed from the configuration and added
+//! again is still drained.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,17 +18,17 @@ pub enum Override {
     Drain,
     /// No new flows or requests, and no checks.
     Maint,
-    /// A weight in place of the configured one.
+    /// A weight that replaces the configured weight.
     Weight(u32),
 }
 
 impl Override {
-    /// Whether the override determines the state that is shown, in place of the checks.
+    /// Returns whether the override, not the checks, determines the state that status shows.
     pub const fn hides_checks(self) -> bool {
         matches!(self, Self::Drain | Self::Maint)
     }
 
-    /// The weight in place of the configured one.
+    /// Returns the weight that replaces the configured weight.
     pub const fn weight(self) -> u32 {
         match self {
             Self::Drain | Self::Maint => 0,
@@ -47,7 +47,7 @@ impl fmt::Display for Override {
     }
 }
 
-/// What an operator orders for a server: an override, or `None` = `ready`, which removes it.
+/// An operator's request for a server: an override, or `None` = `ready`, which removes the override.
 ///
 /// Its JSON is the body of `POST /v1/servers/POOL/ADDRESS`: `{"state": "drain"}` or `{"weight": 3}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,12 +96,12 @@ impl From<ServerOrder> for OrderJson {
 pub struct Overrides(BTreeMap<String, BTreeMap<String, Override>>);
 
 impl Overrides {
-    /// The override of a server.
+    /// Returns the override of a server.
     pub fn get(&self, pool: &str, server: &str) -> Option<Override> {
         self.0.get(pool)?.get(server).copied()
     }
 
-    /// All overrides, by pool and server.
+    /// Returns all overrides, by pool and server.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, Override)> {
         self.0.iter().flat_map(|(pool, servers)| {
             let servers = servers.iter();
@@ -118,7 +118,7 @@ impl Overrides {
         }
     }
 
-    /// Servers in maintenance: they are not checked.
+    /// Returns the servers in maintenance, which are not checked.
     pub(crate) fn in_maintenance(&self) -> Suspended {
         self.iter()
             .filter(|(.., active)| *active == Override::Maint)
@@ -126,7 +126,7 @@ impl Overrides {
             .collect()
     }
 
-    /// Sets the override of a server, or removes it; returns whether that is a change.
+    /// Sets or removes the override of a server. Returns whether the override changed.
     pub(crate) fn set(&mut self, pool: &str, server: &str, wanted: Option<Override>) -> bool {
         match wanted {
             Some(wanted) => {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_effects_of_overrides() {
+    fn overrides_have_their_text_weight_and_visibility() {
         for (active, text, weight, hides) in [
             (Override::Drain, "drain", 0, true),
             (Override::Maint, "maint", 0, true),

@@ -1,24 +1,24 @@
-//! The state of a pool: which servers it uses.
+//! Tracks the state of each pool, which determines the servers that it uses.
 
 use std::collections::BTreeMap;
 
 use weir_health::Regime;
 
-/// Which servers a pool uses.
+/// The state of a pool, which determines the servers that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PoolState {
-    /// Its own, by their states.
+    /// Its servers, according to their states.
     Up,
-    /// All servers, regardless of their states: too many are down.
+    /// All servers, regardless of their states, because too many are down.
     Panic,
-    /// The sorry server, if there is one: the total weight is below the quorum.
+    /// The sorry server, if there is one, because the total weight is below the quorum.
     BelowQuorum,
-    /// No server: none is usable.
+    /// No server, because none is usable.
     Down,
 }
 
 impl PoolState {
-    /// The name in logs, in the status and for notification programs.
+    /// Returns the name in logs, in the status and for notification programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -28,7 +28,7 @@ impl PoolState {
         }
     }
 
-    /// The cause, as a text for operators.
+    /// Returns the cause, as a text for operators.
     pub const fn cause(self) -> &'static str {
         match self {
             Self::Up => "enough servers are up",
@@ -38,22 +38,22 @@ impl PoolState {
         }
     }
 
-    /// Whether clients are served, given whether a sorry server is usable.
+    /// Returns whether clients are served, given whether a sorry server is usable.
     pub const fn serves(self, has_sorry: bool) -> bool {
         has_sorry || !matches!(self, Self::Down)
     }
 }
 
-/// A change of a pool's state.
+/// A change to a pool's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolChange {
     /// Name of the pool.
     pub pool: String,
-    /// State before.
+    /// Previous state.
     pub from: PoolState,
-    /// State now.
+    /// New state.
     pub to: PoolState,
-    /// Whether clients were served before, and are served now.
+    /// Whether clients were served in the previous state, and are served in the new state.
     pub serves: (bool, bool),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Checkpoint {
 pub(crate) struct Pools {
     /// Kept because the quorum has hysteresis; [`Regime::BelowQuorum`] is persisted.
     pub(crate) regimes: BTreeMap<String, Regime>,
-    /// State, and whether a sorry server is usable, if it was determined in this run.
+    /// State, and whether a sorry server is usable, if determined since the daemon started.
     states: BTreeMap<String, (PoolState, bool)>,
     changes: Vec<PoolChange>,
 }
@@ -80,7 +80,7 @@ impl Pools {
         self.regimes.get(pool).copied().unwrap_or_default()
     }
 
-    /// Sets a pool's regime and notes a change of its state.
+    /// Sets a pool's regime, and records a change to its state.
     pub(crate) fn set(&mut self, pool: &str, regime: Regime, has_weight: bool, has_sorry: bool) {
         let before = self.regime(pool);
         if regime != before {
@@ -94,7 +94,7 @@ impl Pools {
         };
         let to = (state, has_sorry);
         let known = self.states.insert(pool.to_owned(), to);
-        // The first state of a run is a change only if the regime differs from the persisted one.
+        // The first state after a start is a change only if the regime differs from the persisted regime.
         let from = known.or_else(|| (regime != before).then_some((PoolState::Up, has_sorry)));
         if let Some(from) = from.filter(|from| *from != to) {
             let serves = |(state, sorry): (PoolState, bool)| state.serves(sorry);
@@ -107,13 +107,13 @@ impl Pools {
         }
     }
 
-    /// Whether clients of a pool are served; `None` if that was not determined in this run.
+    /// Returns whether clients of a pool are served; `None` = not determined since the daemon started.
     pub(crate) fn serves(&self, pool: &str) -> Option<bool> {
         let (state, has_sorry) = self.states.get(pool)?;
         Some(state.serves(*has_sorry))
     }
 
-    /// What [`Self::set`] may change of a pool.
+    /// Returns the parts of a pool's state that [`Self::set`] may change.
     pub(crate) fn checkpoint(&self, pool: &str) -> Checkpoint {
         Checkpoint {
             regime: self.regimes.get(pool).copied(),
@@ -122,7 +122,7 @@ impl Pools {
         }
     }
 
-    /// Undoes what [`Self::set`] changed of a pool since the checkpoint.
+    /// Undoes the changes that [`Self::set`] made to a pool since the checkpoint.
     pub(crate) fn revert(&mut self, pool: &str, to: &Checkpoint) {
         match to.regime {
             Some(regime) => drop(self.regimes.insert(pool.to_owned(), regime)),
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_causes_and_whether_clients_are_served() {
+    fn states_have_name_cause_and_whether_clients_are_served() {
         for (state, name, cause, serves) in [
             (PoolState::Up, "up", "enough servers are up", true),
             (
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Changes of a pool in this sequence of regime, weight and sorry server.
+    /// Returns the changes to a pool in this sequence of regime, weight and sorry server.
     fn changes(steps: &[(Regime, bool, bool)]) -> Vec<(PoolState, PoolState, (bool, bool))> {
         let mut pools = Pools::default();
         for (regime, has_weight, has_sorry) in steps {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn state_changes_are_reported_with_what_clients_notice() {
+    fn state_changes_include_whether_clients_are_served() {
         use PoolState::{BelowQuorum, Down, Panic, Up};
         let (up, down) = (
             (Regime::Normal, true, false),
@@ -191,7 +191,7 @@ mod tests {
         );
         let sorry = (Regime::Normal, false, true);
         assert_eq!(changes(&[up, up]), []);
-        assert_eq!(changes(&[down]), [], "the first state of a run");
+        assert_eq!(changes(&[down]), [], "the first state after a start");
         assert_eq!(
             changes(&[up, down, down, up]),
             [(Up, Down, (true, false)), (Down, Up, (false, true))]
@@ -223,7 +223,11 @@ mod tests {
         pools.set("p", Regime::Normal, false, false);
         pools.revert("p", &before);
         assert_eq!(pools.regime("p"), Regime::BelowQuorum);
-        assert_eq!(pools.take_changes().len(), 1, "the one before");
+        assert_eq!(
+            pools.take_changes().len(),
+            1,
+            "the change before the checkpoint"
+        );
         pools.set("p", Regime::BelowQuorum, true, false);
         assert_eq!(pools.take_changes(), []);
 
@@ -232,6 +236,6 @@ mod tests {
         pools.revert("q", &unknown);
         assert_eq!(pools.regime("q"), Regime::Normal);
         pools.set("q", Regime::Normal, false, false);
-        assert_eq!(pools.take_changes(), [], "the first state of a run");
+        assert_eq!(pools.take_changes(), [], "the first state after a start");
     }
 }

@@ -1,9 +1,9 @@
-//! Persistent records of server state.
+//! Defines the formats in which server state is persisted.
 //!
 //! [`OrderFile`] is `RUNTIME_DIR/proxy.json`, the owner of all overrides. `state.json` with its journal, which the
-//! layer 4 plane writes, holds a copy of them and the standings ([`SavedServers`]); `proxy-left.json` holds standings
-//! too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write: so each
-//! build reads what the other one wrote, and this build knows whether 0.1.0 has run a layer 4 plane since.
+//! layer 4 plane writes, contains a copy of them and the standings ([`SavedServers`]); `proxy-left.json` contains
+//! standings too. The formats are those of 0.1.0, with a marker in `state.json` that 0.1.0 ignores and does not write.
+//! So each build can read the other's files, and this build detects whether 0.1.0 has run a layer 4 plane since.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use weir_health::{Standing, State};
 
 use crate::overrides::{Override, Overrides};
 
-/// Pool, server, and its override; `None` = removed.
+/// Pool, server, and the server's override; `None` = removed.
 pub type OverrideRecord = (String, String, Option<Override>);
 
-/// Pool, server, and its standing; `None` = the server has no check any more.
+/// Pool, server, and the server's standing; `None` = the server has no check any more.
 pub type StandingRecord = (String, String, Option<SavedStanding>);
 
-/// `RUNTIME_DIR/proxy.json`: overrides, and the revision of the configuration where no layer 4 plane counts it.
+/// `RUNTIME_DIR/proxy.json`: overrides, and the configuration's revision if no layer 4 plane counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderFile {
-    /// Configurations that took effect without a layer 4 plane.
+    /// Number of configurations that took effect without a layer 4 plane.
     pub revision: u64,
     /// Identifies the configuration of `revision`.
     pub fingerprint: u64,
@@ -35,7 +35,7 @@ impl OrderFile {
     /// Reads the file's content.
     ///
     /// # Errors
-    /// It is not JSON of this form.
+    /// The text is not JSON of this form.
     pub fn parse(text: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(text)
     }
@@ -49,14 +49,14 @@ impl OrderFile {
     }
 }
 
-/// What `state.json` and its journal hold of servers.
+/// The servers' part of `state.json` and its journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedServers {
     /// Overrides; a copy of [`OrderFile::overrides`] if `is_copy`.
     pub overrides: Overrides,
     /// Results of checks.
     pub standings: SavedStandings,
-    /// This build wrote the file. 0.1.0 writes it whole when it starts, without this marker.
+    /// Whether this build wrote the file. 0.1.0 writes the whole file when it starts, without this marker.
     pub is_copy: bool,
 }
 
@@ -76,10 +76,11 @@ impl SavedServers {
     }
 }
 
-/// Results of checks, as they are stored. Reported weights and slow start are not: checks report them again soon.
+/// Results of checks, as they are stored. Reported weights and slow start are not stored, because checks report them
+/// again soon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedStandings {
-    /// By pool and server.
+    /// Standings by pool and server.
     #[serde(default)]
     pub servers: BTreeMap<String, BTreeMap<String, SavedStanding>>,
     /// Pools below their quorum, which has hysteresis.
@@ -94,12 +95,12 @@ pub struct SavedStanding {
     since_ms: u64,
     reason: String,
     remove: bool,
-    /// In services with separate paths.
+    /// Standings in services with separate paths.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     paths: BTreeMap<String, SavedStanding>,
 }
 
-/// A [`State`] by its name.
+/// The name of a [`State`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StateName {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn journal_sets_and_removes() {
+    fn replay_sets_and_removes_entries() {
         let name = |text: &str| text.to_owned();
         let up = SavedStanding::from(&Standing::new(State::Up, Duration::ZERO));
         let mut saved = SavedServers::default();

@@ -1,7 +1,6 @@
-//! Results of checks, by pool and server as written in the file.
+//! Stores results of checks, by pool and server as written in the file.
 //!
-//! A server that has checks and no result yet is `starting`, so that a reload does not use a server before its first
-//! result.
+//! A server whose checks have no result yet is `starting`, so that a new server is not used before its first result.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -11,18 +10,18 @@ use weir_model::{Pool, Server, Start};
 
 use crate::record::{SavedStanding, StandingRecord};
 
-/// The combined result of a server's checks has changed.
+/// A change to the combined result of a server's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthEvent {
-    /// Its pool.
+    /// The server's pool.
     pub pool: String,
-    /// Its address as in the file.
+    /// The server's address, as in the file.
     pub server: String,
     /// `None` = the server has no check any more.
     pub standing: Option<Standing>,
 }
 
-/// By pool and server.
+/// Standings by pool and server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standings(pub(crate) BTreeMap<String, BTreeMap<String, Standing>>);
 
@@ -31,7 +30,7 @@ impl Standings {
         self.0.get(pool)?.get(server)
     }
 
-    /// Applies health events; returns the records to persist.
+    /// Applies health events. Returns the records to persist.
     pub(crate) fn apply(&mut self, events: Vec<HealthEvent>) -> Vec<StandingRecord> {
         let mut records = Vec::new();
         for event in events {
@@ -49,7 +48,7 @@ impl Standings {
         records
     }
 
-    /// Discards servers that are in no pool.
+    /// Removes servers that are in no pool.
     pub(crate) fn retain(&mut self, pools: &BTreeMap<&str, &Pool>) {
         self.0.retain(|pool, servers| {
             let pool = pools.get(pool.as_str());
@@ -68,13 +67,13 @@ pub(crate) fn is_checked(pool: &Pool, server: &Server) -> bool {
     !pool.checks_of(server).is_empty()
 }
 
-/// The standing of a server with checks before their first result; `None` = it has no check.
+/// Returns the standing of a server before the first result of its checks; `None` = it has no check.
 pub(crate) fn initial(pool: &Pool, server: &Server) -> Option<Standing> {
     let state = state_before_first_result(pool, server)?;
     Some(Standing::new(state, Duration::ZERO))
 }
 
-/// The state of a server with checks before their first result; `None` = it has no check.
+/// Returns the state of a server before the first result of its checks; `None` = it has no check.
 pub fn state_before_first_result(pool: &Pool, server: &Server) -> Option<State> {
     let checks = pool.checks_of(server).iter();
     let starts = checks.map(|check| match check.start {

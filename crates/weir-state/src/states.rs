@@ -1,4 +1,4 @@
-//! [`ServerStates`]: the owner of the state of all servers.
+//! Defines [`ServerStates`], which owns the state of all servers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,10 +21,10 @@ pub struct ServerStates {
     overrides: Overrides,
     standings: Standings,
     ejections: Ejections,
-    /// Percentages of weights by layer 4 service and server, where the latency changed them.
+    /// Percentages of weights by layer 4 service and server, if the latency changed them.
     adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     pools: Pools,
-    /// Since when servers of proxy services are in their override's state.
+    /// Time at which servers of proxy services entered their override's state, since the Unix epoch.
     since: BTreeMap<String, BTreeMap<String, Duration>>,
 }
 
@@ -45,10 +45,10 @@ impl ServerStates {
         states
     }
 
-    /// Adopts what the layer 4 plane's state file holds; its standings take precedence. Overrides are adopted only if
-    /// the file is not a copy of the owner file, or if there is no owner file; those of the state file then take
-    /// precedence, because 0.1.0 writes it first, and weights set by ipvsadm only there. Returns whether overrides
-    /// changed: then the owner file must be written before the state file.
+    /// Adopts the servers' part of the layer 4 plane's state file; its standings take precedence. Overrides are adopted
+    /// only if the file is not a copy of the owner file, or if there is no owner file. In this case the state file's
+    /// overrides take precedence: 0.1.0 writes the state file first, and writes weights set by ipvsadm only there.
+    /// Returns whether overrides changed. If so, the owner file must be written before the state file.
     pub fn adopt(&mut self, saved: SavedServers, has_owner_file: bool) -> bool {
         let mut changed = false;
         if !saved.is_copy || !has_owner_file {
@@ -99,7 +99,7 @@ impl ServerStates {
         }
     }
 
-    /// Returns the times to persist: since when servers of proxy services are in their override's state.
+    /// Returns the times to persist: when servers of proxy services entered their override's state.
     pub const fn since_times(&self) -> &BTreeMap<String, BTreeMap<String, Duration>> {
         &self.since
     }
@@ -113,8 +113,8 @@ impl ServerStates {
         self.standings.apply(events)
     }
 
-    /// Applies new samples of clients' traffic, of all pools of one source. `explain` may replace the reason of an
-    /// ejection. Returns what to log, and the pools whose weights may have changed.
+    /// Applies new samples of clients' traffic, for all pools of one source. `explain` may replace the reason of an
+    /// ejection. Returns events to log, and the pools whose weights may have changed.
     pub fn handle_samples(
         &mut self,
         source: Source,
@@ -130,8 +130,8 @@ impl ServerStates {
             .observe(source, pools, &is_down, explain, now)
     }
 
-    /// Sets the percentages to which the latency reduces the weights of a layer 4 service's servers. Servers that are
-    /// not listed keep their weight.
+    /// Sets the percentages to which the latency reduces the weights of a layer 4 service's servers. A server that is
+    /// not listed keeps its full weight.
     pub fn handle_latency(&mut self, service: String, percent: BTreeMap<String, u32>) {
         if percent.is_empty() {
             self.adjusted.remove(&service);
@@ -140,9 +140,9 @@ impl ServerStates {
         }
     }
 
-    /// Ends the ejections that are not in `then`; returns the pools whose weights may have changed.
-    pub fn end_ejections(&mut self, then: &BTreeSet<Ejected>) -> BTreeSet<String> {
-        self.ejections.end_all_but(then)
+    /// Ends the ejections that are not in `kept`. Returns the pools whose weights may have changed.
+    pub fn end_ejections(&mut self, kept: &BTreeSet<Ejected>) -> BTreeSet<String> {
+        self.ejections.end_all_but(kept)
     }
 
     /// Removes servers that no pool of the applied configuration contains, except for their overrides.
@@ -170,17 +170,19 @@ impl ServerStates {
     /// Updates a pool's state.
     pub fn update_pool(&mut self, pool: &Pool) {
         let (weighed, regime) = self.weigh(pool, None);
-        let has_weight = weighed.iter().any(|one| one.effective > 0);
+        let has_weight = weighed
+            .iter()
+            .any(|weighed_server| weighed_server.effective > 0);
         let has_sorry = self.sorry_serves(pool, None);
         self.pools.set(&pool.name, regime, has_weight, has_sorry);
     }
 
-    /// Takes the changes of pools since the last call.
+    /// Takes the changes to pools since the last call.
     pub fn take_pool_changes(&mut self) -> Vec<PoolChange> {
         self.pools.take_changes()
     }
 
-    /// For [`StateCopy`](crate::StateCopy).
+    /// Returns all standings, for [`StateCopy`](crate::StateCopy).
     pub(crate) fn all_standings(&self) -> impl Iterator<Item = (&str, &str, &Standing)> {
         let pools = self.standings.0.iter();
         pools.flat_map(|(pool, servers)| {
@@ -212,7 +214,7 @@ impl ServerStates {
         adjusted: BTreeMap<String, BTreeMap<String, u32>>,
     ) {
         self.overrides = overrides;
-        self.ejections = Ejections::copied(ejections);
+        self.ejections = Ejections::from_copy(ejections);
         self.adjusted = adjusted;
     }
 
@@ -220,7 +222,7 @@ impl ServerStates {
         self.overrides.set(pool, server, wanted);
     }
 
-    /// Sets since when a server of proxy services is in its state.
+    /// Sets the time at which a server of proxy services entered its state.
     pub(crate) fn set_since(&mut self, pool: &str, server: &str, now: Duration) {
         let servers = self.since.get_mut(pool);
         if let Some(since) = servers.and_then(|servers| servers.get_mut(server)) {
@@ -245,7 +247,7 @@ impl ServerStates {
     }
 }
 
-/// What an order changes, before it.
+/// The state before a change of an override, for a rollback.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     pub(crate) wanted: Option<Override>,
@@ -255,47 +257,48 @@ pub(crate) struct Checkpoint {
 
 /// Queries.
 impl ServerStates {
-    /// All overrides.
+    /// Returns all overrides.
     pub const fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Servers in maintenance: they are not checked.
+    /// Returns the servers in maintenance, which are not checked.
     pub fn suspended(&self) -> Suspended {
         self.overrides.in_maintenance()
     }
 
-    /// The combined result of a server's checks; `None` = it has none, or no result yet.
+    /// Returns the combined result of a server's checks; `None` = it has no checks, or they have no result yet.
     pub fn standing(&self, pool: &str, server: &str) -> Option<&Standing> {
         self.standings.get(pool, server)
     }
 
-    /// As [`Self::standing`], in a layer 4 service.
+    /// Like [`Self::standing`], in a layer 4 service.
     pub fn standing_in(&self, pool: &str, server: &str, service: &str) -> Option<&Standing> {
         Some(self.standing(pool, server)?.in_service(service))
     }
 
-    /// The state that new checks of a server start from.
+    /// Returns the state from which new checks of a server start.
     pub fn saved_state(&self, pool: &str, server: &str) -> Option<SavedState> {
         self.standing(pool, server).map(SavedState::from)
     }
 
-    /// Why a server is ejected from a layer 4 service, or from proxy services.
+    /// Returns the ejection of a server from a layer 4 service, or from proxy services.
     pub fn ejection(&self, pool: &str, server: &str, service: Option<&str>) -> Option<&Ejection> {
         self.ejections.get(pool, server, service)
     }
 
-    /// All ejected servers.
+    /// Returns all ejected servers.
     pub fn ejected(&self) -> BTreeSet<Ejected> {
         self.ejections.all().cloned().collect()
     }
 
-    /// Since when a server of proxy services is in its override's state, or is known; since the Unix epoch.
+    /// Returns the time, since the Unix epoch, at which a server of proxy services was added or entered its override's
+    /// state.
     pub fn since(&self, pool: &str, server: &str) -> Option<Duration> {
         self.since.get(pool)?.get(server).copied()
     }
 
-    /// Whether a server of the pool has checks, and no result yet.
+    /// Returns whether a server of the pool has checks without a result yet.
     pub fn is_settling(&self, pool: &Pool) -> bool {
         pool.servers.iter().any(|server| {
             let active = self.overrides.get(&pool.name, &server.name);
@@ -306,12 +309,12 @@ impl ServerStates {
         })
     }
 
-    /// Whether a pool serves clients, by its servers or its sorry server; true for a pool without events.
+    /// Returns whether a pool serves clients, by its servers or its sorry server; true for a pool without events.
     pub fn serves(&self, pool: &str) -> bool {
         self.pools.serves(pool).unwrap_or(true)
     }
 
-    /// The state of a pool that does not use its servers by their states.
+    /// Returns the state of a pool that does not use its servers according to their states; `None` = it does.
     pub fn exceptional_state(&self, pool: &str) -> Option<PoolState> {
         match self.pools.regime(pool) {
             Regime::Normal => None,
@@ -320,7 +323,7 @@ impl ServerStates {
         }
     }
 
-    /// The effective weights of a pool's servers, in a layer 4 service or in all proxy services.
+    /// Returns the effective weights of a pool's servers, in a layer 4 service or in all proxy services.
     pub fn weights(&self, pool: &Pool, service: Option<&str>) -> PoolWeights {
         let (mut weighed, _) = self.weigh(pool, service);
         if let Some(percent) = service.and_then(|service| self.adjusted.get(service)) {
@@ -359,7 +362,7 @@ impl ServerStates {
 
     fn weigh(&self, pool: &Pool, service: Option<&str>) -> (Vec<Weighed>, Regime) {
         let base = self.overrides.base(pool);
-        let before_first: Vec<Option<Standing>> = pool
+        let initial_standings: Vec<Option<Standing>> = pool
             .servers
             .iter()
             .map(
@@ -369,13 +372,11 @@ impl ServerStates {
                 },
             )
             .collect();
-        let servers = pool.servers.iter().zip(&before_first);
+        let servers = pool.servers.iter().zip(&initial_standings);
         let candidates: Vec<Candidate<'_>> = servers
-            .map(|(server, before_first)| Candidate {
+            .map(|(server, initial)| Candidate {
                 base: base(server),
-                standing: self
-                    .checked(pool, server, service)
-                    .or(before_first.as_ref()),
+                standing: self.checked(pool, server, service).or(initial.as_ref()),
                 ejected: self
                     .ejections
                     .get(&pool.name, &server.name, service)
@@ -387,19 +388,19 @@ impl ServerStates {
         weigh(&pool.health, has_sorry, &candidates, before)
     }
 
-    /// The result of checks that a server has.
+    /// Returns the result of a server's checks; `None` = it has no checks, or they have no result yet.
     fn checked(&self, pool: &Pool, server: &Server, service: Option<&str>) -> Option<&Standing> {
         let standing = self.standings.get(&pool.name, &server.name)?;
         is_checked(pool, server)
             .then(|| service.map_or(standing, |service| standing.in_service(service)))
     }
 
-    /// Whether a pool has a sorry server that its own checks do not exclude.
+    /// Returns whether a pool has a sorry server that its checks do not exclude.
     fn sorry_serves(&self, pool: &Pool, service: Option<&str>) -> bool {
         pool.sorry.as_ref().is_some_and(|server| {
-            let before_first = initial(pool, server);
+            let initial_standing = initial(pool, server);
             let standing = self.checked(pool, server, service);
-            let standing = standing.or(before_first.as_ref());
+            let standing = standing.or(initial_standing.as_ref());
             standing.is_none_or(|standing| standing.state != State::Down)
         })
     }
@@ -407,26 +408,32 @@ impl ServerStates {
 
 /// Maximum total weight of the servers that source hashing distributes: the number of its slots (`ip_vs_sh.c`).
 const SH_SLOTS: u32 = 256;
-/// Greatest factor for weights that are adjusted, so that percentages of small weights are integers.
-const FINEST: u32 = 100;
+/// Maximum factor for adjusted weights, so that percentages of small weights are integers.
+const FACTOR_MAX: u32 = 100;
 
 /// Reduces weights to percentages, after multiplying all of them by the same factor.
 fn adjust(pool: &Pool, weighed: &mut [Weighed], percent: &BTreeMap<String, u32>) {
     if pool.adapt == Adapt::None {
         return;
     }
-    let weights = || weighed.iter().map(|one| one.effective);
-    let most = if pool.l4_scheduler().kind == SchedulerKind::Sh {
+    let weights = || {
+        weighed
+            .iter()
+            .map(|weighed_server| weighed_server.effective)
+    };
+    let factor_max = if pool.l4_scheduler().kind == SchedulerKind::Sh {
         SH_SLOTS / weights().fold(0, u32::saturating_add).max(1)
     } else {
         MAX_WEIGHT / weights().max().unwrap_or(1).max(1)
     };
-    let factor = u64::from(most.clamp(1, FINEST));
+    let factor = u64::from(factor_max.clamp(1, FACTOR_MAX));
     let servers = pool.servers.iter().zip(weighed);
-    for (server, one) in servers.filter(|(_, one)| one.effective > 0) {
+    for (server, weighed_server) in
+        servers.filter(|(_, weighed_server)| weighed_server.effective > 0)
+    {
         let percent = percent.get(&server.name).copied().unwrap_or(100).min(100);
-        let weight = u64::from(one.effective) * factor * u64::from(percent) / 100;
-        one.effective = u32::try_from(weight.max(1)).unwrap_or(MAX_WEIGHT);
+        let weight = u64::from(weighed_server.effective) * factor * u64::from(percent) / 100;
+        weighed_server.effective = u32::try_from(weight.max(1)).unwrap_or(MAX_WEIGHT);
     }
 }
 

@@ -1,7 +1,7 @@
-//! Simulation: a daemon that is killed at any byte of its writes, or whose writes fail, over files in memory.
+//! Simulates a daemon that is killed at any byte of its writes, or whose writes fail, with files in memory.
 //!
 //! The files are those of weir-control: `proxy.json` is replaced by rename, `state.json` likewise when a daemon starts,
-//! `state.journal` is appended to. The planes are the weights that they got last; a kill loses them.
+//! `state.journal` is appended to. A plane is represented by the weights that were applied last; a kill loses them.
 
 mod previous;
 
@@ -16,8 +16,8 @@ use weir_state::{
     SavedStandings, ServerStates,
 };
 
-const NO_ORDERS: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
-const ORDERS: &str = "proxy.json";
+const NO_OVERRIDES: &[u8] = br#"{"revision":0,"fingerprint":0,"words":{}}"#;
+const OWNER_FILE: &str = "proxy.json";
 const STATE: &str = "state.json";
 const JOURNAL: &str = "state.journal";
 const SERVERS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
@@ -29,7 +29,7 @@ enum Fault {
     NoSpace,
 }
 
-/// Files in memory. Each byte that is written and each rename is a step.
+/// Files in memory. Each written byte and each rename is a step.
 #[derive(Clone, Debug, Default)]
 struct Files {
     files: BTreeMap<&'static str, Vec<u8>>,
@@ -73,7 +73,7 @@ impl Files {
         Ok(())
     }
 
-    /// A failed line is cut off again, so that the next one does not continue it.
+    /// Appends a line. If this fails, the partial line is removed, so that the next line does not continue it.
     fn append(&mut self, name: &'static str, line: &[u8]) -> Result<(), Fault> {
         let length = self.files.entry(name).or_default().len();
         let written = self.write(name, line);
@@ -115,7 +115,7 @@ fn pool() -> Pool {
     pool
 }
 
-/// The weights that a plane has.
+/// The weights of a plane.
 type Weights = Vec<u32>;
 
 fn weights(states: &ServerStates, service: Option<&str>) -> Weights {
@@ -123,7 +123,7 @@ fn weights(states: &ServerStates, service: Option<&str>) -> Weights {
     weights.servers.iter().map(|one| one.effective).collect()
 }
 
-/// A daemon: states, and both planes.
+/// A daemon: server states and both planes.
 #[derive(Clone, Debug)]
 struct Daemon {
     states: ServerStates,
@@ -135,7 +135,7 @@ struct Planes {
     files: Files,
     layer_4: Weights,
     proxy: Weights,
-    refuses: bool,
+    rejects: bool,
 }
 
 impl Driver for Planes {
@@ -146,13 +146,13 @@ impl Driver for Planes {
             overrides: overrides.clone(),
             ..OrderFile::default()
         };
-        self.files.replace(ORDERS, &file.to_json().unwrap())
+        self.files.replace(OWNER_FILE, &file.to_json().unwrap())
     }
 
     fn apply(&mut self, _: &str, states: &mut ServerStates) -> Result<(), Fault> {
         self.files.step()?;
         self.layer_4 = weights(states, Some("s"));
-        if std::mem::take(&mut self.refuses) {
+        if std::mem::take(&mut self.rejects) {
             return Err(Fault::NoSpace);
         }
         self.files.step()?;
@@ -171,10 +171,10 @@ impl Driver for Planes {
 }
 
 impl Daemon {
-    /// Starts over the files that there are.
+    /// Starts a daemon with these files.
     fn start(mut files: Files) -> Result<Self, Box<Files>> {
         let orders = files
-            .get(ORDERS)
+            .get(OWNER_FILE)
             .map(|text| OrderFile::parse(text).unwrap());
         let has_orders = orders.is_some();
         let overrides = orders.unwrap_or_default().overrides;
@@ -237,7 +237,7 @@ impl Daemon {
         Ok(Self { states, planes })
     }
 
-    fn order(
+    fn set_override(
         &mut self,
         server: usize,
         wanted: Option<Override>,
@@ -256,7 +256,7 @@ impl Daemon {
 /// Starts a daemon that is not killed.
 fn restart(mut files: Files) -> Daemon {
     (files.kill_at, files.fail_at) = (None, None);
-    Daemon::start(files).expect("no write fails")
+    Daemon::start(files).expect("write files")
 }
 
 fn expected(overrides: &[Option<Override>; 2]) -> Weights {
@@ -264,8 +264,8 @@ fn expected(overrides: &[Option<Override>; 2]) -> Weights {
     overrides.iter().map(weight).collect()
 }
 
-/// Both planes have these overrides, and so do 0.1.0's, where its files do not lag behind.
-fn agrees(daemon: &Daemon, overrides: &[Option<Override>; 2]) -> bool {
+/// Returns whether both planes have the weights of these overrides.
+fn has_applied(daemon: &Daemon, overrides: &[Option<Override>; 2]) -> bool {
     let weights = expected(overrides);
     daemon.planes.layer_4 == weights && daemon.planes.proxy == weights
 }
@@ -280,7 +280,7 @@ fn wanted() -> impl Strategy<Value = (usize, Option<Override>)> {
     (0usize..2, order)
 }
 
-/// The files of 0.1.0 after these orders; the last one is in `state.json` only.
+/// Returns the files of 0.1.0 after these changes; the last change is only in `state.json`.
 fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
     let mut files = Files::default();
     let overrides = |orders: &[(usize, Option<Override>)]| {
@@ -300,15 +300,15 @@ fn files_of_0_1_0(orders: &[(usize, Option<Override>)]) -> Files {
         overrides: overrides(&orders[..orders.len().saturating_sub(1)]),
         ..OrderFile::default()
     };
-    files.replace(ORDERS, &file.to_json().unwrap()).unwrap();
+    files.replace(OWNER_FILE, &file.to_json().unwrap()).unwrap();
     files
 }
 
-/// Kills the daemon at every step of an order; the next one has all of it or nothing, in both planes.
+/// Kills the daemon at every step of a change; the next daemon has applied it in both planes or in neither.
 #[test]
-fn restart_after_a_kill_has_all_of_an_order_or_nothing() {
+fn restart_after_a_kill_has_old_or_new_override_in_both_planes() {
     let mut daemon = restart(Files::default());
-    daemon.order(0, Some(Override::Weight(7))).unwrap();
+    daemon.set_override(0, Some(Override::Weight(7))).unwrap();
     let before = [Some(Override::Weight(7)), None];
     for (server, wanted) in [
         (0, Some(Override::Drain)),
@@ -318,11 +318,11 @@ fn restart_after_a_kill_has_all_of_an_order_or_nothing() {
         let mut after = before;
         after[server] = wanted;
         let first = daemon.planes.files.steps;
-        let (mut nothing, mut all) = (0, 0);
+        let (mut old_count, mut new_count) = (0, 0);
         for kill_at in first.. {
             let mut killed = daemon.clone();
             killed.planes.files.kill_at = Some(kill_at);
-            let placed = killed.order(server, wanted);
+            let result = killed.set_override(server, wanted);
             let is_done = killed.planes.files.steps < kill_at;
             let files = killed.killed();
             let layer_4 = previous::layer_4(
@@ -331,16 +331,16 @@ fn restart_after_a_kill_has_all_of_an_order_or_nothing() {
             );
             let next = restart(files);
             assert!(
-                agrees(&next, &before) || agrees(&next, &after),
+                has_applied(&next, &before) || has_applied(&next, &after),
                 "step {kill_at}: {next:?}"
             );
-            if agrees(&next, &after) {
-                all += 1;
+            if has_applied(&next, &after) {
+                new_count += 1;
             } else {
-                nothing += 1;
+                old_count += 1;
                 assert!(
-                    placed.is_err(),
-                    "step {kill_at}: an order that was confirmed is lost"
+                    result.is_err(),
+                    "step {kill_at}: a confirmed change is lost"
                 );
             }
             assert!(
@@ -351,11 +351,11 @@ fn restart_after_a_kill_has_all_of_an_order_or_nothing() {
                 break;
             }
         }
-        assert!(nothing > 10 && all > 10, "{nothing} {all}");
+        assert!(old_count > 10 && new_count > 10, "{old_count} {new_count}");
     }
 }
 
-/// Kills the first start over files of 0.1.0 at every step: no override is lost.
+/// Kills the first start with files of 0.1.0 at every step: no override is lost.
 #[test]
 fn kill_during_an_upgrade_loses_no_override() {
     let orders = [(0, Some(Override::Drain)), (1, Some(Override::Weight(5)))];
@@ -369,7 +369,7 @@ fn kill_during_an_upgrade_loses_no_override() {
             Err(files) => (*files, false),
         };
         let daemon = restart(files);
-        assert!(agrees(&daemon, &expected), "step {kill_at}");
+        assert!(has_applied(&daemon, &expected), "step {kill_at}");
         if is_done {
             assert!(kill_at > files_of_0_1_0(&orders).steps + 100);
             break;
@@ -380,53 +380,53 @@ fn kill_during_an_upgrade_loses_no_override() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
 
-    /// Random orders with a kill at a random step.
+    /// Makes random changes with a kill at a random step.
     #[test]
-    fn orders_survive_a_kill(orders in proptest::collection::vec(wanted(), 1..12), kill_at in 0usize..4_000) {
+    fn overrides_survive_a_kill(orders in proptest::collection::vec(wanted(), 1..12), kill_at in 0usize..4_000) {
         let mut daemon = restart(Files::default());
         daemon.planes.files.kill_at = Some(daemon.planes.files.steps + kill_at);
         let (mut before, mut after) = ([None, None], [None, None]);
         for (server, wanted) in orders {
             after[server] = wanted;
-            match daemon.order(server, wanted) {
+            match daemon.set_override(server, wanted) {
                 Ok(_) => before = after,
                 Err(_) => break,
             }
         }
         let files = daemon.killed();
         let next = restart(files.clone());
-        prop_assert!(agrees(&next, &before) || agrees(&next, &after));
-        // A downgrade finds the same overrides in both planes, once the present daemon has started.
+        prop_assert!(has_applied(&next, &before) || has_applied(&next, &after));
+        // After the new daemon has started, a downgrade finds the same overrides in both planes.
         let files = next.killed();
         let words = previous::layer_4(files.get(STATE).unwrap(), files.get(JOURNAL).unwrap());
-        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(ORDERS).unwrap_or(NO_ORDERS)).unwrap();
+        let proxy: previous::ProxyFile = serde_json::from_slice(files.get(OWNER_FILE).unwrap_or(NO_OVERRIDES)).unwrap();
         prop_assert_eq!(words, proxy.words);
     }
 
-    /// Random orders of which one's write fails: it changes neither plane, and the others are applied.
+    /// Makes random changes, one of which fails to write: it changes neither plane, and the others are applied.
     #[test]
     fn failed_write_changes_neither_plane(
         orders in proptest::collection::vec(wanted(), 1..12),
         fail_at in 0usize..20,
-        refuses in proptest::option::of(0usize..12),
+        rejects in proptest::option::of(0usize..12),
     ) {
         let mut daemon = restart(Files::default());
         daemon.planes.files.fail_at = Some(daemon.planes.files.writes + fail_at);
         let mut active = [None, None];
         for (number, (server, wanted)) in orders.into_iter().enumerate() {
-            daemon.planes.refuses = refuses == Some(number);
-            match daemon.order(server, wanted) {
+            daemon.planes.rejects = rejects == Some(number);
+            match daemon.set_override(server, wanted) {
                 Ok(_) => active[server] = wanted,
                 // Recorded, but not applied: the next start applies it.
                 Err(OrderError::Halfway { .. }) => {
-                    prop_assert!(agrees(&daemon, &active));
+                    prop_assert!(has_applied(&daemon, &active));
                     active[server] = wanted;
                     break;
                 }
                 Err(_) => {}
             }
-            prop_assert!(agrees(&daemon, &active), "{:?} {:?}", daemon.planes, active);
+            prop_assert!(has_applied(&daemon, &active), "{:?} {:?}", daemon.planes, active);
         }
-        prop_assert!(agrees(&restart(daemon.killed()), &active));
+        prop_assert!(has_applied(&restart(daemon.killed()), &active));
     }
 }

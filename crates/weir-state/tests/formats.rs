@@ -1,7 +1,7 @@
-//! Files that 0.1.0 wrote are read, and files that this build writes are read by 0.1.0's types.
+//! Tests that this build reads files of 0.1.0, and that 0.1.0's types read files of this build.
 //!
-//! The fixtures were written by 0.1.0 at run time: a layer 4 service and a proxy service, `weir server` orders for both
-//! and results of checks. weir-control's tests read the whole files; here it is the part about servers.
+//! The fixtures were written by 0.1.0 at run time: a layer 4 service and a proxy service, overrides for both and
+//! results of checks. weir-control's tests read the whole files; these tests read the servers' part.
 
 mod previous;
 
@@ -24,7 +24,7 @@ fn words(overrides: &Overrides) -> Words {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// What this build reads of the layer 4 plane's files.
+/// Returns the servers' part of the layer 4 plane's files, as this build reads it.
 fn saved() -> SavedServers {
     #[derive(serde::Deserialize)]
     struct StateFile {
@@ -104,9 +104,9 @@ fn handover_of_0_1_0_is_read() {
     assert_eq!(back, frozen.standings);
 }
 
-/// An override that is in one file of 0.1.0 only: ipvsadm's weights, or an order that a kill cut in two.
+/// An override may be in only one file of 0.1.0: a weight set by ipvsadm, or a change that was interrupted by a kill.
 #[test]
-fn overrides_of_both_files_of_0_1_0_are_united() {
+fn overrides_of_both_files_of_0_1_0_are_merged() {
     let mut state = SavedServers::default();
     let record = |server: &str, wanted| ("web".to_owned(), server.to_owned(), Some(wanted));
     let records = vec![
@@ -123,14 +123,14 @@ fn overrides_of_both_files_of_0_1_0_are_united() {
     };
     let mut states = restored();
     assert!(states.adopt(state.clone(), true));
-    let united: Vec<_> = states.overrides().iter().collect();
+    let merged: Vec<_> = states.overrides().iter().collect();
     let expected = [
         ("web", "a", Override::Weight(5)),
         ("web", "b", Override::Drain),
         ("web", "c", Override::Drain),
     ];
-    assert_eq!(united, expected);
-    // The copy of this build adds nothing, unless its owner file is lost.
+    assert_eq!(merged, expected);
+    // The copy of this build adds nothing, unless the owner file is lost.
     state.is_copy = true;
     let mut states = restored();
     assert!(!states.adopt(state.clone(), true));
@@ -153,7 +153,7 @@ fn owner_file_is_read_by_0_1_0() {
     assert_eq!((frozen.revision, frozen.fingerprint), (9, 10));
     assert_eq!(frozen.words["web"]["10.9.0.6"], Word::Weight(7));
     assert_eq!(frozen.words, words(states.overrides()));
-    // And what 0.1.0 writes in turn is read here.
+    // This build reads files that 0.1.0 writes.
     let text = serde_json::to_vec(&frozen).unwrap();
     assert_eq!(OrderFile::parse(&text).unwrap(), file);
 }

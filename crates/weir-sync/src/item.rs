@@ -1,5 +1,5 @@
-//! The items of a datagram: number, length in two bytes, content. Unknown numbers are skipped, and so is content after
-//! what this version knows.
+//! The items of a datagram: type number, two-byte length, content. Items with unknown numbers are skipped, and so are
+//! bytes after the content that this version defines.
 
 use crate::record::{Reader, Record};
 
@@ -8,7 +8,7 @@ const FLOW: u8 = 2;
 const ACK: u8 = 3;
 const COMPLETE: u8 = 4;
 
-/// Sequence numbers below the highest that an acknowledgement describes.
+/// Number of sequence numbers that an acknowledgement covers, from the highest downwards.
 pub(crate) const ACK_BITS: u64 = 512;
 const ACK_BYTES: usize = (ACK_BITS / 8) as usize;
 
@@ -18,12 +18,12 @@ pub(crate) enum Item {
     Hello { challenge: u64 },
     /// A flow or template.
     Flow(Record),
-    /// Bit n of `received` = the datagram `highest` - n was received.
+    /// Acknowledges datagrams: bit n of `received` is set if datagram `highest` - n was received.
     Ack {
         highest: u64,
         received: [u8; ACK_BYTES],
     },
-    /// The sender has sent its whole table.
+    /// Reports that the sender has sent its whole table.
     Complete,
 }
 
@@ -38,7 +38,7 @@ impl Item {
         Self::Ack { highest, received }
     }
 
-    /// Appends the item.
+    /// Appends the encoded item.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let start = bytes.len();
         bytes.extend_from_slice(&[0; 3]);
@@ -80,7 +80,7 @@ impl Item {
     }
 }
 
-/// The known items of a body, up to the first that does not fit.
+/// Returns the known items in a body, up to the first truncated item.
 pub(crate) fn items(body: &[u8]) -> impl Iterator<Item = Item> {
     let mut reader = Reader(body);
     std::iter::from_fn(move || {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_items_and_content_are_skipped() {
+    fn unknown_items_and_trailing_bytes_are_skipped() {
         let mut body = vec![99, 0, 2, 1, 1];
         let ack = Item::ack(700, |number| number % 2 == 0);
         ack.encode(&mut body);
@@ -111,8 +111,8 @@ mod tests {
         body[at + 2] += 3;
         body.extend_from_slice(&[9, 9, 9]);
         Item::Complete.encode(&mut body);
-        let found: Vec<Item> = items(&body).collect();
-        assert_eq!(found, [ack, Item::Hello { challenge: 5 }, Item::Complete]);
+        let decoded: Vec<Item> = items(&body).collect();
+        assert_eq!(decoded, [ack, Item::Hello { challenge: 5 }, Item::Complete]);
     }
 
     proptest! {

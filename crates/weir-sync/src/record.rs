@@ -1,15 +1,15 @@
 //! A flow or a persistence template on the wire.
 //!
 //! ```text
-//!  0 kind, protocol, family of the client (4 or 6), TCP state, flags, spare
+//!  0 kind, protocol, client's address family (4 or 6), TCP state, flags, reserved
 //!  6 client's port, port of the VIP
 //! 10 milliseconds since the last packet, seconds since the start
 //! 18 client, VIP: 4 or 16 bytes each
-//!    family of the server, its address, its port (0 = the port of the VIP)
+//!    server's address family, address, port (0 = the port of the VIP)
 //!    options: number, length, value
 //! ```
 //!
-//! Services and servers are named by what clients and servers see, never by numbers of one director.
+//! Services and servers are identified by addresses, ports and marks, never by numbers that are local to a director.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ pub enum Kind {
     Template,
 }
 
-/// How a service is named.
+/// Identifies a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServiceId {
     /// By one of its listeners: protocol number, address, port.
@@ -35,31 +35,31 @@ pub enum ServiceId {
 /// A flow or a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What it is.
+    /// Whether this is a flow or a template.
     pub kind: Kind,
-    /// IP protocol number; of a template 0 = all.
+    /// IP protocol number; in a template, 0 = all protocols.
     pub proto: u8,
     /// TCP state as in IPVS; 11 = UDP.
     pub state: u8,
-    /// Whether it counts as an active connection.
+    /// Whether the flow counts as an active connection.
     pub active: bool,
-    /// The client; of a template: the client's network.
+    /// The client's address and port; in a template, the client's network.
     pub client: (IpAddr, u16),
-    /// The address and port that the client uses.
+    /// The destination address and port of the client's packets.
     pub vip: (IpAddr, u16),
-    /// The server; port 0 = the port that the client uses.
+    /// The server's address and port; port 0 = the port of the VIP.
     pub server: (IpAddr, u16),
     /// Milliseconds since the last packet.
     pub idle_ms: u32,
-    /// Seconds since the start.
+    /// Seconds since the flow started.
     pub age_s: u32,
-    /// The service, if the VIP and its port do not name it.
+    /// The service, if the VIP and its port do not identify it.
     pub service: Option<ServiceId>,
-    /// Source address and port towards the server under `snat`.
+    /// Source address and port of packets to the server, with `snat`.
     pub snat: Option<(IpAddr, u16)>,
-    /// Of a template: its timeout in milliseconds.
+    /// A template's timeout in milliseconds.
     pub timeout_ms: Option<u32>,
-    /// A template for all listeners of its service: the VIP is not part of it.
+    /// Whether a template applies to all listeners of its service, independently of the VIP.
     pub whole_service: bool,
 }
 
@@ -125,7 +125,7 @@ fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
 }
 
 impl Record {
-    /// Appends the record.
+    /// Appends the encoded record.
     pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
         let flags = if self.active { FLAG_ACTIVE } else { 0 }
             | if self.whole_service {
@@ -184,7 +184,7 @@ impl Record {
         }
     }
 
-    /// Decodes a record; `None` = it is too short, or of an unknown kind.
+    /// Decodes a record. Returns `None` if it is truncated, or if its kind or an address family is unknown.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let [kind, proto, family, state, flags, _] = reader.array()?;
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    fn end(v6: bool) -> impl Strategy<Value = (IpAddr, u16)> {
+    fn endpoint(v6: bool) -> impl Strategy<Value = (IpAddr, u16)> {
         (address(v6), any::<u16>())
     }
 
@@ -267,7 +267,7 @@ mod tests {
                 Just(None),
                 (any::<u32>(), any::<u8>())
                     .prop_map(|(mark, family)| Some(ServiceId::Mark(mark, family))),
-                (any::<u8>(), end(v6))
+                (any::<u8>(), endpoint(v6))
                     .prop_map(|(proto, (ip, port))| Some(ServiceId::Listener(proto, ip, port))),
             ];
             (
@@ -278,26 +278,28 @@ mod tests {
                     any::<bool>(),
                     any::<bool>(),
                 ),
-                (end(v6), end(v6), end(server6)),
+                (endpoint(v6), endpoint(v6), endpoint(server6)),
                 (any::<u32>(), any::<u32>()),
                 service,
-                prop::option::of(end(v6)),
+                prop::option::of(endpoint(v6)),
                 prop::option::of(any::<u32>()),
             )
-                .prop_map(|(a, ends, times, service, snat, timeout_ms)| Record {
-                    kind: if a.0 { Kind::Flow } else { Kind::Template },
-                    proto: a.1,
-                    state: a.2,
-                    active: a.3,
-                    whole_service: a.4,
-                    client: ends.0,
-                    vip: ends.1,
-                    server: ends.2,
-                    idle_ms: times.0,
-                    age_s: times.1,
-                    service,
-                    snat,
-                    timeout_ms,
+                .prop_map(|(fields, endpoints, times, service, snat, timeout_ms)| {
+                    Record {
+                        kind: if fields.0 { Kind::Flow } else { Kind::Template },
+                        proto: fields.1,
+                        state: fields.2,
+                        active: fields.3,
+                        whole_service: fields.4,
+                        client: endpoints.0,
+                        vip: endpoints.1,
+                        server: endpoints.2,
+                        idle_ms: times.0,
+                        age_s: times.1,
+                        service,
+                        snat,
+                        timeout_ms,
+                    }
                 })
         })
     }
@@ -308,7 +310,7 @@ mod tests {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
             prop_assert_eq!(Record::decode(&bytes), Some(record));
-            // An option of a newer version.
+            // An option from a newer version is ignored.
             bytes.extend_from_slice(&[200, 5]);
             bytes.extend_from_slice(&extra);
             prop_assert_eq!(Record::decode(&bytes), Some(record));

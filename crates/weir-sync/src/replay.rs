@@ -1,19 +1,19 @@
-//! The replay window of a session (RFC 4303, section 3.4.3).
+//! Replay protection of a session: a sliding window over sequence numbers (RFC 4303, section 3.4.3).
 
-/// Sequence numbers below the highest that are still distinguished.
+/// Size of the window: number of sequence numbers that are tracked, from the highest downwards.
 pub(crate) const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// Which sequence numbers of a session were received.
+/// Records which sequence numbers of a session were received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
-    /// Highest number received plus one; 0 = none.
+    /// The highest received number plus one; 0 = none.
     next: u64,
     seen: [u64; WORDS],
 }
 
 impl Window {
-    /// Records a number. Returns false if it was received before, or is too old to know.
+    /// Records a number. Returns false if it was received before or is below the window.
     pub(crate) fn accept(&mut self, sequence: u64) -> bool {
         if sequence == u64::MAX {
             return false;
@@ -33,23 +33,23 @@ impl Window {
         true
     }
 
-    fn set(&mut self, number: u64, to: bool) {
+    fn set(&mut self, number: u64, is_received: bool) {
         let (word, bit) = ((number / 64) as usize % WORDS, 1u64 << (number % 64));
-        if to {
+        if is_received {
             self.seen[word] |= bit;
         } else {
             self.seen[word] &= !bit;
         }
     }
 
-    /// Whether a number within the window was received.
+    /// Returns whether the number is in the window and was received.
     pub(crate) fn contains(&self, number: u64) -> bool {
         number < self.next
             && self.next - number <= WINDOW
             && self.seen[(number / 64) as usize % WORDS] & 1 << (number % 64) != 0
     }
 
-    /// The highest number received.
+    /// Returns the highest number received, or `None` if there was none.
     pub(crate) fn highest(&self) -> Option<u64> {
         self.next.checked_sub(1)
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_and_repeated_numbers_are_refused() {
+    fn old_and_repeated_numbers_are_rejected() {
         let mut window = Window::default();
         assert!(window.accept(0));
         assert!(!window.accept(0));

@@ -1,40 +1,40 @@
-//! The datagram: a header that is authenticated, and a body that is encrypted as well.
+//! The datagram format: an authenticated header, and a body that is encrypted and authenticated.
 //!
 //! ```text
 //!  0  magic "WRS", format version 1
-//!  4  session of the sender for this receiver: 16 random bytes
+//!  4  the sender's session for this receiver: 16 random bytes
 //! 20  sequence number in the session, from 0
 //! 28  the receiver's challenge
-//! 36  encrypted items, then the tag of 16 bytes
+//! 36  encrypted items, then the 16-byte tag
 //! ```
 //!
-//! AES-256-GCM with a key for each session: HKDF-SHA256 of the shared secret and the session. The sequence number is
-//! the nonce, so a nonce never repeats under a key.
+//! The cipher is AES-256-GCM. The key of a session is derived with HKDF-SHA256 from the shared secret and the session.
+//! The sequence number is the nonce, so a nonce is never reused with the same key.
 
 use std::fmt;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 
-/// Maximum size of a datagram, in bytes: fits an Ethernet frame with IPv6, and with a tunnel around it.
+/// Maximum size of a datagram, in bytes: fits into an Ethernet frame with IPv6 and tunnel headers.
 pub const MAX_DATAGRAM: usize = 1400;
 
 const MAGIC: [u8; 4] = *b"WRS\x01";
 pub(crate) const HEADER: usize = 36;
 pub(crate) const TAG: usize = 16;
-/// Space for items.
-pub(crate) const BODY: usize = MAX_DATAGRAM - HEADER - TAG;
+/// Maximum length of the items, in bytes.
+pub(crate) const BODY_MAX: usize = MAX_DATAGRAM - HEADER - TAG;
 
-/// Random bytes for the sessions of a process. They must never be used again.
+/// Random bytes from which the sessions of a process are derived. They must never be reused.
 pub type Seed = [u8; 32];
 
 pub(crate) type SessionId = [u8; 16];
 
-/// The key that all directors share.
+/// The key shared by all directors.
 #[derive(Clone)]
 pub struct Key(hkdf::Prk);
 
-/// Never shows the key.
+/// Omits the key.
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
@@ -57,12 +57,12 @@ fn expand<const N: usize>(prk: &hkdf::Prk, info: &[&[u8]]) -> Option<[u8; N]> {
 }
 
 impl Key {
-    /// From the configured secret.
+    /// Derives the key from the configured secret.
     pub fn new(secret: &[u8]) -> Self {
         Self(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir flow synchronization 1").extract(secret))
     }
 
-    /// The cipher of a session.
+    /// Returns the cipher of a session, or `None` if the key cannot be derived.
     pub(crate) fn cipher(&self, session: &SessionId) -> Option<Cipher> {
         let bytes: [u8; 32] = expand(&self.0, &[b"session", session])?;
         let key = UnboundKey::new(&AES_256_GCM, &bytes).ok()?;
@@ -70,15 +70,20 @@ impl Key {
     }
 }
 
-/// `N` bytes that depend on the seed, a peer and a counter.
-pub(crate) fn drawn<const N: usize>(seed: &Seed, what: &[u8], peer: u32, count: u32) -> [u8; N] {
+/// Derives `N` bytes from the seed, a label, a peer and a counter.
+pub(crate) fn derive_bytes<const N: usize>(
+    seed: &Seed,
+    label: &[u8],
+    peer: u32,
+    count: u32,
+) -> [u8; N] {
     let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir sync seed").extract(seed);
-    let info = [what, &peer.to_be_bytes(), &count.to_be_bytes()];
+    let info = [label, &peer.to_be_bytes(), &count.to_be_bytes()];
     // HKDF-SHA256 fails only for more than 8160 bytes.
     expand(&prk, &info).unwrap_or([0; N])
 }
 
-/// Seals and opens the datagrams of one session.
+/// Encrypts and decrypts the datagrams of one session.
 pub(crate) struct Cipher(LessSafeKey);
 
 impl fmt::Debug for Cipher {
@@ -101,13 +106,13 @@ fn nonce(sequence: u64) -> Nonce {
 }
 
 impl Header {
-    /// `None` = no datagram of this format.
+    /// Parses a datagram's header. Returns `None` if the datagram does not have this format.
     pub(crate) fn parse(datagram: &[u8]) -> Option<Self> {
         let (header, rest) = datagram.split_first_chunk::<HEADER>()?;
         if header[..4] != MAGIC || rest.len() < TAG {
             return None;
         }
-        let word = |at: usize| {
+        let u64_at = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&header[at..at + 8]);
             u64::from_be_bytes(bytes)
@@ -116,8 +121,8 @@ impl Header {
         session.copy_from_slice(&header[4..20]);
         Some(Self {
             session,
-            sequence: word(20),
-            challenge: word(28),
+            sequence: u64_at(20),
+            challenge: u64_at(28),
         })
     }
 
@@ -132,7 +137,7 @@ impl Header {
 }
 
 impl Cipher {
-    /// A datagram with this body; `None` = the cipher failed.
+    /// Encrypts `body` and returns the datagram, or `None` if encryption failed.
     pub(crate) fn seal(&self, header: &Header, body: &[u8]) -> Option<Vec<u8>> {
         let head = header.bytes();
         let mut datagram = Vec::with_capacity(HEADER + body.len() + TAG);
@@ -150,7 +155,7 @@ impl Cipher {
         Some(datagram)
     }
 
-    /// The body; `None` = forged or damaged.
+    /// Decrypts the datagram in place and returns the body, or `None` if the datagram is forged or corrupted.
     pub(crate) fn open<'a>(&self, header: &Header, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
         let body = datagram.get_mut(HEADER..)?;
         let aad = Aad::from(header.bytes());
@@ -167,8 +172,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_changed_byte_is_detected() {
-        let session = drawn(&[1; 32], b"session", 0, 0);
+    fn any_changed_or_missing_byte_is_detected() {
+        let session = derive_bytes(&[1; 32], b"session", 0, 0);
         let cipher = Key::new(b"secret").cipher(&session).unwrap();
         let header = Header {
             session,
@@ -186,7 +191,7 @@ mod tests {
             bad[at] ^= 0x40;
             let opened = Header::parse(&bad)
                 .and_then(|header| cipher.open(&header, &mut bad).map(<[u8]>::to_vec));
-            // A changed session selects another key; here the cipher is given.
+            // A receiver would select another key for a changed session; this test keeps the cipher.
             assert_eq!(opened, None, "byte {at}");
         }
         for length in 0..sealed.len() {

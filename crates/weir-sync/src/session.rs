@@ -1,4 +1,4 @@
-//! The session with one peer.
+//! The session with a peer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,62 +6,65 @@ use std::time::Duration;
 use crate::item::{ACK_BITS, Item, items};
 use crate::record::Record;
 use crate::replay::Window;
-use crate::seal::{BODY, Cipher, Header, Key, Seed, SessionId, drawn};
+use crate::seal::{BODY_MAX, Cipher, Header, Key, Seed, SessionId, derive_bytes};
 
-/// Interval of hellos to a peer that answers, and to one that does not.
+/// Interval between hellos to a live peer.
 const HELLO_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval between hellos to a silent peer.
 const JOIN_INTERVAL: Duration = Duration::from_millis(200);
-/// Shortest pause between answers to hellos without this director's challenge, which may be replayed.
-const ANSWER_INTERVAL: Duration = Duration::from_millis(20);
-/// Without a datagram for so long a peer is silent.
-const SILENCE: Duration = Duration::from_secs(3);
-/// A datagram without acknowledgement for so long is lost, and so is one with so many acknowledged ones after it.
+/// Minimum interval between responses to hellos without this director's challenge. Such hellos may be replayed.
+const RESPONSE_INTERVAL: Duration = Duration::from_millis(20);
+/// Time without a datagram after which a peer is silent.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+/// An unacknowledged datagram is lost after this time.
 const LOST_AFTER: Duration = Duration::from_millis(500);
+/// An unacknowledged datagram is lost if its number is this far below the highest acknowledged one.
 const LOST_BEHIND: u64 = 64;
-/// Datagrams without acknowledgement.
+/// Maximum number of unacknowledged datagrams.
 const IN_FLIGHT_MAX: usize = 256;
-/// Entries in the queue; when it overflows the whole table is sent.
+/// Maximum number of queued entries; if the queue overflows, the whole table is sent.
 const QUEUE_MAX: usize = 1 << 18;
-/// While fewer entries are queued, a transfer of the whole table adds more.
-const TRANSFER_LOW: usize = 512;
-/// So many entries before its export, an entry is prepared.
-const PREPARED: usize = 8;
-/// Replaced sessions that are remembered; then the challenge changes.
+/// A transfer of the whole table queues more entries while fewer than this are queued.
+const TRANSFER_LOW_WATERMARK: usize = 512;
+/// An entry is prepared this many entries before its export.
+const PREPARE_DISTANCE: usize = 8;
+/// Maximum number of replaced sessions to remember; when it is reached, the challenge changes and the list is cleared.
 const RETIRED_MAX: usize = 64;
-/// Maximum length of a record with its item's header.
-const RECORD_MAX: usize = 160;
+/// Maximum length of a record and its item header, in bytes.
+const RECORD_MAX_BYTES: usize = 160;
 
 /// The flow table that a session sends.
 pub trait Source {
-    /// Appends the records of an entry: nothing if it is free or not to be sent, else a flow, and before it the
-    /// template that the flow belongs to.
+    /// Appends the records of an entry: none if the entry is free or must not be sent, otherwise the flow, preceded by
+    /// its template if it has one.
     fn export(&mut self, entry: u32, records: &mut Vec<Record>);
 
-    /// An entry that is exported soon, so that its memory can be fetched meanwhile.
+    /// Prefetches an entry that will be exported soon.
     fn prepare(&mut self, entry: u32);
 
-    /// Appends used entries from `from` on, a limited number. Returns where to continue; `None` = at the end.
+    /// Appends a limited number of used entries, starting at `from`. Returns the entry to continue at, or `None` at the
+    /// end of the table.
     fn scan(&mut self, from: u32, entries: &mut Vec<u32>) -> Option<u32>;
 }
 
 /// Why a datagram was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ignored {
-    /// It is no datagram of this format.
+    /// The datagram does not have this format.
     Format,
-    /// It is forged or damaged, or the keys differ.
+    /// The datagram is forged or corrupted, the keys differ, or this director sent it.
     Forged,
-    /// It was received before.
+    /// The datagram was received before, is too old, or belongs to a replaced session.
     Replayed,
-    /// It is for an earlier start of this director, or of a session that has ended.
+    /// The datagram does not carry this director's current challenge, or starts a session without a hello.
     Stale,
 }
 
 impl Ignored {
-    /// Every reason.
+    /// All reasons.
     pub const ALL: [Self; 4] = [Self::Format, Self::Forged, Self::Replayed, Self::Stale];
 
-    /// As a label.
+    /// Returns the reason's label in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Format => "format",
@@ -75,16 +78,16 @@ impl Ignored {
 /// State of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
-    /// It does not answer.
+    /// The peer sends no datagrams.
     Silent,
-    /// The whole table is being sent to it.
+    /// The whole table is being sent to the peer.
     Transfer,
-    /// It has the whole table and gets changes.
+    /// The whole table has been sent; only changes are sent.
     Established,
 }
 
 impl PeerState {
-    /// As text.
+    /// Returns the state's name in status documents.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Silent => "silent",
@@ -97,30 +100,30 @@ impl PeerState {
 /// Counters since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records sent, repetitions included.
+    /// Records sent, including retransmissions.
     pub sent: u64,
     /// Records received.
     pub received: u64,
-    /// Datagrams with records that the peer did not receive; their flows are sent again.
+    /// Datagrams with records that the peer did not acknowledge; their flows are sent again.
     pub lost: u64,
-    /// Changes dropped because the queue was full; the whole table is sent instead.
+    /// Changes dropped because the queue was full; the whole table was sent instead.
     pub dropped: u64,
-    /// Whole tables sent.
+    /// Transfers of the whole table.
     pub transfers: u64,
     /// Datagrams ignored, by reason.
     pub ignored: BTreeMap<Ignored, u64>,
 }
 
-/// What an operator sees of a session.
+/// Status of a session, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// State of the peer.
     pub state: PeerState,
     /// Age of the oldest change that the peer has not acknowledged.
     pub lag: Duration,
-    /// Entries that wait to be sent.
+    /// Number of entries waiting to be sent.
     pub queued: usize,
-    /// Time since the last datagram of the peer; `None` = never.
+    /// Time since the last datagram from the peer; `None` if there was none.
     pub silent_for: Option<Duration>,
     /// Whether the peer has sent its whole table.
     pub complete: bool,
@@ -132,7 +135,7 @@ pub struct Status {
 struct InFlight {
     at: Duration,
     entries: Vec<u32>,
-    /// It has reported that the whole table was sent.
+    /// Whether the datagram reports the end of the whole table.
     completes: bool,
 }
 
@@ -146,7 +149,7 @@ struct Remote {
     complete: bool,
 }
 
-/// A session with one peer. Times are those of a clock that never goes back.
+/// A session with one peer. Times come from a monotonic clock.
 #[derive(Debug)]
 pub struct Session {
     key: Key,
@@ -159,14 +162,14 @@ pub struct Session {
     challenges: u32,
     remote: Option<Remote>,
     retired: Vec<SessionId>,
-    /// A challenge to answer once; it may be replayed.
-    answer: Option<u64>,
-    answered_at: Option<Duration>,
+    /// The challenge from a hello to respond to once. The hello may be a replay.
+    pending_response: Option<u64>,
+    responded_at: Option<Duration>,
     hello_at: Duration,
     acknowledge: bool,
     queue: VecDeque<(u32, Duration)>,
     in_flight: BTreeMap<u64, InFlight>,
-    /// Where the transfer of the whole table continues.
+    /// The entry at which the transfer of the whole table continues; `None` if there is no transfer.
     transfer: Option<u32>,
     announce_complete: bool,
     counts: Counts,
@@ -174,13 +177,13 @@ pub struct Session {
 
 fn challenge(seed: &Seed, peer: u32, count: u32) -> u64 {
     // Zero means none.
-    u64::from_be_bytes(drawn(seed, b"challenge", peer, count)).max(1)
+    u64::from_be_bytes(derive_bytes(seed, b"challenge", peer, count)).max(1)
 }
 
 impl Session {
-    /// A session with the peer of this number; sessions of one process have different numbers.
+    /// Creates a session with peer number `peer`, which must be unique in the process.
     pub fn new(key: &Key, seed: Seed, peer: u32, now: Duration) -> Self {
-        let id: SessionId = drawn(&seed, b"session", peer, 0);
+        let id: SessionId = derive_bytes(&seed, b"session", peer, 0);
         Self {
             cipher: key.cipher(&id),
             key: key.clone(),
@@ -192,8 +195,8 @@ impl Session {
             seed,
             remote: None,
             retired: Vec::new(),
-            answer: None,
-            answered_at: None,
+            pending_response: None,
+            responded_at: None,
             hello_at: now,
             acknowledge: false,
             queue: VecDeque::new(),
@@ -206,13 +209,13 @@ impl Session {
 
     fn is_alive(&self, now: Duration) -> bool {
         let remote = self.remote.as_ref();
-        remote.is_some_and(|it| now.saturating_sub(it.received_at) < SILENCE)
+        remote.is_some_and(|it| now.saturating_sub(it.received_at) < SILENT_AFTER)
     }
 
-    /// Queues a changed entry.
+    /// Queues a changed entry for sending.
     pub fn note(&mut self, entry: u32, now: Duration) {
         if !self.is_alive(now) {
-            // It gets the whole table when it returns.
+            // The peer gets the whole table when it returns.
             return;
         }
         if self.queue.len() >= QUEUE_MAX {
@@ -223,15 +226,15 @@ impl Session {
         self.queue.push_back((entry, now));
     }
 
-    /// Sends the whole table (again).
+    /// Starts sending the whole table from the beginning.
     pub fn send_all(&mut self) {
         self.transfer = Some(0);
     }
 
-    /// Handles a datagram of the peer, which is decrypted in place, and appends the records in it.
+    /// Handles a datagram from the peer, decrypts it in place, and appends its records to `records`.
     ///
     /// # Errors
-    /// Why it was ignored; it is counted.
+    /// Returns the reason why the datagram was ignored. The reason is counted.
     pub fn handle(
         &mut self,
         datagram: &mut [u8],
@@ -239,8 +242,8 @@ impl Session {
         records: &mut Vec<Record>,
     ) -> Result<(), Ignored> {
         let handled = self.accept(datagram, now, records);
-        if let Err(why) = handled {
-            *self.counts.ignored.entry(why).or_default() += 1;
+        if let Err(reason) = handled {
+            *self.counts.ignored.entry(reason).or_default() += 1;
         }
         handled
     }
@@ -252,7 +255,7 @@ impl Session {
         records: &mut Vec<Record>,
     ) -> Result<(), Ignored> {
         let header = Header::parse(datagram).ok_or(Ignored::Format)?;
-        // One of this director's own datagrams, sent back to it.
+        // One of this director's own datagrams, reflected to it.
         if header.session == self.id {
             return Err(Ignored::Forged);
         }
@@ -267,19 +270,19 @@ impl Session {
                 .open(&header, datagram)
                 .ok_or(Ignored::Forged)?;
             if header.challenge != self.challenge {
-                return self.answer_hello(items(body));
+                return self.respond_to_hello(items(body));
             }
             if !remote.window.accept(header.sequence) {
                 return Err(Ignored::Replayed);
             }
             remote.received_at = now;
-            self.take(items(body), records);
+            self.handle_items(items(body), records);
             return Ok(());
         }
         let cipher = self.key.cipher(&header.session).ok_or(Ignored::Forged)?;
         let body = cipher.open(&header, datagram).ok_or(Ignored::Forged)?;
         if header.challenge != self.challenge {
-            return self.answer_hello(items(body));
+            return self.respond_to_hello(items(body));
         }
         if self.retired.contains(&header.session) {
             return Err(Ignored::Replayed);
@@ -298,15 +301,16 @@ impl Session {
             received_at: now,
             complete: false,
         });
-        self.take(items(body), records);
+        self.handle_items(items(body), records);
         Ok(())
     }
 
-    /// A hello without this director's challenge is answered, so that the peer learns it, and has no other effect.
-    fn answer_hello(&mut self, found: impl Iterator<Item = Item>) -> Result<(), Ignored> {
-        for item in found {
+    /// Schedules a response to a hello without this director's challenge, which sends the challenge to the peer. The
+    /// hello has no other effect.
+    fn respond_to_hello(&mut self, items: impl Iterator<Item = Item>) -> Result<(), Ignored> {
+        for item in items {
             if let Item::Hello { challenge } = item {
-                self.answer = Some(challenge);
+                self.pending_response = Some(challenge);
                 return Ok(());
             }
         }
@@ -314,8 +318,8 @@ impl Session {
     }
 
     fn adopt(&mut self, remote: Remote) {
-        if let Some(before) = self.remote.replace(remote) {
-            self.retired.push(before.id);
+        if let Some(previous) = self.remote.replace(remote) {
+            self.retired.push(previous.id);
         }
         if self.retired.len() >= RETIRED_MAX {
             self.retired.clear();
@@ -328,8 +332,8 @@ impl Session {
         self.hello_at = Duration::ZERO;
     }
 
-    fn take(&mut self, found: impl Iterator<Item = Item>, records: &mut Vec<Record>) {
-        for item in found {
+    fn handle_items(&mut self, items: impl Iterator<Item = Item>, records: &mut Vec<Record>) {
+        for item in items {
             match item {
                 Item::Hello { challenge } => {
                     if let Some(remote) = &mut self.remote {
@@ -347,19 +351,19 @@ impl Session {
                         remote.complete = true;
                     }
                 }
-                Item::Ack { highest, received } => self.acknowledged(highest, &received),
+                Item::Ack { highest, received } => self.handle_ack(highest, &received),
             }
         }
     }
 
-    fn acknowledged(&mut self, highest: u64, received: &[u8]) {
-        let arrived = |number: u64| {
+    fn handle_ack(&mut self, highest: u64, received: &[u8]) {
+        let is_received = |number: u64| {
             let back = highest.checked_sub(number)?;
             let byte = received.get((back / 8) as usize)?;
             (back < ACK_BITS).then_some(byte & 1 << (back % 8) != 0)
         };
         self.in_flight
-            .retain(|number, _| arrived(*number) != Some(true));
+            .retain(|number, _| is_received(*number) != Some(true));
         let lost: Vec<u64> = self
             .in_flight
             .range(..highest.saturating_sub(LOST_BEHIND))
@@ -380,21 +384,21 @@ impl Session {
         }
     }
 
-    /// The next datagram to send; `None` = nothing more to send now.
+    /// Returns the next datagram to send, or `None` if there is nothing to send now.
     pub fn poll(&mut self, now: Duration, source: &mut impl Source) -> Option<Vec<u8>> {
-        if let Some(challenge) = self.answer.take()
+        if let Some(challenge) = self.pending_response.take()
             && self
-                .answered_at
-                .is_none_or(|at| now.saturating_sub(at) >= ANSWER_INTERVAL)
+                .responded_at
+                .is_none_or(|at| now.saturating_sub(at) >= RESPONSE_INTERVAL)
         {
-            self.answered_at = Some(now);
+            self.responded_at = Some(now);
             return self.seal(challenge, &self.hello());
         }
         let is_alive = self.is_alive(now);
         if !is_alive {
-            self.forget(now);
+            self.drop_queued();
         }
-        let mut body = Vec::with_capacity(BODY);
+        let mut body = Vec::with_capacity(BODY_MAX);
         if now >= self.hello_at {
             self.hello_at = now
                 + if is_alive {
@@ -448,8 +452,8 @@ impl Session {
         self.acknowledge = false;
     }
 
-    /// A silent peer gets the whole table when it returns.
-    fn forget(&mut self, _now: Duration) {
+    /// Clears the queues of a silent peer, which gets the whole table when it returns.
+    fn drop_queued(&mut self) {
         if self.remote.is_some()
             && (!self.queue.is_empty() || !self.in_flight.is_empty() || self.transfer.is_none())
         {
@@ -459,7 +463,8 @@ impl Session {
         }
     }
 
-    /// Appends records. Returns their entries, and whether they end the transfer of the whole table.
+    /// Appends records to `body`. Returns their entries, and whether the datagram reports the end of the whole table.
+    /// Returns `None` if nothing was appended.
     fn fill(
         &mut self,
         now: Duration,
@@ -479,13 +484,13 @@ impl Session {
         let (mut entries, mut records) = (Vec::new(), Vec::new());
         loop {
             self.extend_transfer(now, source);
-            if BODY.saturating_sub(body.len()) < 2 * RECORD_MAX {
+            if BODY_MAX.saturating_sub(body.len()) < 2 * RECORD_MAX_BYTES {
                 break;
             }
             let Some((entry, _)) = self.queue.pop_front() else {
                 break;
             };
-            if let Some((later, _)) = self.queue.get(PREPARED) {
+            if let Some((later, _)) = self.queue.get(PREPARE_DISTANCE) {
                 source.prepare(*later);
             }
             records.clear();
@@ -498,7 +503,7 @@ impl Session {
                 entries.push(entry);
             }
         }
-        if self.announce_complete && self.queue.is_empty() && BODY - body.len() > 3 {
+        if self.announce_complete && self.queue.is_empty() && BODY_MAX - body.len() > 3 {
             self.announce_complete = false;
             Item::Complete.encode(body);
             return Some((entries, true));
@@ -508,7 +513,7 @@ impl Session {
 
     fn extend_transfer(&mut self, now: Duration, source: &mut impl Source) {
         while let Some(from) = self.transfer
-            && self.queue.len() < TRANSFER_LOW
+            && self.queue.len() < TRANSFER_LOW_WATERMARK
         {
             let mut entries = Vec::new();
             self.transfer = source.scan(from, &mut entries);
@@ -531,7 +536,7 @@ impl Session {
         self.cipher.as_ref()?.seal(&header, body)
     }
 
-    /// What an operator sees.
+    /// Returns the status for operators.
     pub fn status(&self, now: Duration) -> Status {
         let state = if !self.is_alive(now) {
             PeerState::Silent

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use weir_sync::{Ignored, Key, Kind, PeerState, Record, Session, Source};
 
-/// A table whose entries are versions of flows.
+/// A table of flows, each with a version.
 #[derive(Default)]
 struct Table(BTreeMap<u32, u32>);
 
@@ -46,17 +46,17 @@ impl Source for Table {
 
 struct Director {
     session: Session,
-    own: Table,
-    /// What it has learned from the other one.
-    learned: BTreeMap<u32, u32>,
+    table: Table,
+    /// Versions of the flows received from the peer, by entry.
+    received: BTreeMap<u32, u32>,
 }
 
 impl Director {
     fn new(seed: u8, now: Duration) -> Self {
         Self {
             session: Session::new(&Key::new(b"one key for both"), [seed; 32], 0, now),
-            own: Table::default(),
-            learned: BTreeMap::new(),
+            table: Table::default(),
+            received: BTreeMap::new(),
         }
     }
 
@@ -65,19 +65,19 @@ impl Director {
         let handled = self.session.handle(&mut datagram, now, &mut records);
         for record in records {
             let IpAddr::V4(ip) = record.client.0 else {
-                panic!("an address of this test");
+                panic!("the test uses only IPv4 addresses");
             };
-            self.learned.insert(u32::from(ip), record.age_s);
+            self.received.insert(u32::from(ip), record.age_s);
         }
         handled
     }
 
     fn send(&mut self, now: Duration) -> Vec<Vec<u8>> {
-        std::iter::from_fn(|| self.session.poll(now, &mut self.own)).collect()
+        std::iter::from_fn(|| self.session.poll(now, &mut self.table)).collect()
     }
 }
 
-/// Exchanges all datagrams until a time.
+/// Delivers all datagrams in both directions until a time.
 fn exchange(a: &mut Director, b: &mut Director, now: &mut Duration, until: Duration) {
     while *now < until {
         *now += Duration::from_millis(5);
@@ -93,7 +93,7 @@ fn exchange(a: &mut Director, b: &mut Director, now: &mut Duration, until: Durat
 fn joined() -> (Director, Director, Duration) {
     let mut now = Duration::from_secs(10);
     let (mut a, mut b) = (Director::new(1, now), Director::new(2, now));
-    a.own.0.extend((0..5000).map(|entry| (entry, 1)));
+    a.table.0.extend((0..5000).map(|entry| (entry, 1)));
     let until = now + Duration::from_secs(2);
     exchange(&mut a, &mut b, &mut now, until);
     (a, b, now)
@@ -102,23 +102,23 @@ fn joined() -> (Director, Director, Duration) {
 #[test]
 fn joining_peer_gets_whole_table_then_changes() {
     let (mut a, mut b, mut now) = joined();
-    assert_eq!(b.learned, a.own.0);
+    assert_eq!(b.received, a.table.0);
     let status = a.session.status(now);
     assert_eq!((status.state, status.queued), (PeerState::Established, 0));
     assert!(b.session.status(now).complete);
-    a.own.0.insert(7, 2);
+    a.table.0.insert(7, 2);
     a.session.note(7, now);
     let until = now + Duration::from_millis(20);
     exchange(&mut a, &mut b, &mut now, until);
-    assert_eq!(b.learned[&7], 2);
+    assert_eq!(b.received[&7], 2);
     assert_eq!(a.session.status(now).lag, Duration::ZERO);
 }
 
 #[test]
-fn every_old_datagram_is_refused() {
+fn replayed_and_reflected_datagrams_are_rejected() {
     let (mut a, mut b, mut now) = joined();
     now += Duration::from_secs(1);
-    a.own.0.insert(9, 3);
+    a.table.0.insert(9, 3);
     a.session.note(9, now);
     let sent = a.send(now);
     for datagram in &sent {
@@ -127,25 +127,25 @@ fn every_old_datagram_is_refused() {
     for datagram in &sent {
         assert_eq!(b.receive(datagram.clone(), now), Err(Ignored::Replayed));
     }
-    // This director's own datagrams, sent back to it.
+    // A director's own datagram, reflected to it.
     assert_eq!(a.receive(sent[0].clone(), now), Err(Ignored::Forged));
-    // A new process does not accept what was sent to the former one.
+    // A new process rejects datagrams that were sent to the previous one.
     let mut restarted = Director::new(3, now);
     for datagram in sent {
         let _ = restarted.receive(datagram, now);
     }
-    assert!(restarted.learned.is_empty());
+    assert!(restarted.received.is_empty());
 }
 
 #[test]
-fn restarted_peer_gets_everything_and_its_old_session_is_over() {
+fn restarted_peer_gets_whole_table_and_its_old_session_is_rejected() {
     let (mut a, mut b, mut now) = joined();
     now += Duration::from_secs(1);
     let old = b.send(now);
-    let mut again = Director::new(4, now);
+    let mut restarted = Director::new(4, now);
     let until = now + Duration::from_secs(2);
-    exchange(&mut a, &mut again, &mut now, until);
-    assert_eq!(again.learned, a.own.0);
+    exchange(&mut a, &mut restarted, &mut now, until);
+    assert_eq!(restarted.received, a.table.0);
     assert!(!old.is_empty());
     for datagram in old {
         assert!(a.receive(datagram, now).is_err());
@@ -154,17 +154,19 @@ fn restarted_peer_gets_everything_and_its_old_session_is_over() {
 }
 
 #[test]
-fn other_key_is_forged() {
+fn datagram_with_other_key_is_ignored_as_forged() {
     let now = Duration::from_secs(1);
     let mut a = Director::new(1, now);
     let mut other = Session::new(&Key::new(b"another key"), [2; 32], 0, now);
-    let datagram = other.poll(now, &mut Table::default()).expect("a hello");
+    let datagram = other
+        .poll(now, &mut Table::default())
+        .expect("poll returns a hello");
     assert_eq!(a.receive(datagram, now), Err(Ignored::Forged));
     assert_eq!(a.session.status(now).counts.ignored[&Ignored::Forged], 1);
 }
 
 #[test]
-fn silent_peer_costs_no_memory() {
+fn changes_are_not_queued_for_silent_peer() {
     let (mut a, _, mut now) = joined();
     now += Duration::from_secs(10);
     for entry in 0..100_000 {
@@ -177,26 +179,26 @@ fn silent_peer_costs_no_memory() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// Whatever the network loses, repeats and delays, the other director learns the last version of every flow.
+    /// The peer receives every flow, even if the network loses, duplicates and delays datagrams.
     #[test]
     fn peers_agree_after_loss(
-        fates in prop::collection::vec(0u8..10, 200..2000),
+        outcomes in prop::collection::vec(0u8..10, 200..2000),
         changes in prop::collection::vec((0u32..500, 1u32..1000), 0..300),
     ) {
         let mut now = Duration::from_secs(10);
         let (mut a, mut b) = (Director::new(1, now), Director::new(2, now));
-        a.own.0.extend((0..500).map(|entry| (entry, 0)));
-        let (mut fates, mut changes) = (fates.into_iter(), changes.into_iter());
+        a.table.0.extend((0..500).map(|entry| (entry, 0)));
+        let (mut outcomes, mut changes) = (outcomes.into_iter(), changes.into_iter());
         let mut delayed: VecDeque<Vec<u8>> = VecDeque::new();
         for _ in 0..400 {
             now += Duration::from_millis(5);
             if let Some((entry, version)) = changes.next() {
-                let newer = a.own.0[&entry] + version;
-                a.own.0.insert(entry, newer);
+                let newer = a.table.0[&entry] + version;
+                a.table.0.insert(entry, newer);
                 a.session.note(entry, now);
             }
             for datagram in a.send(now) {
-                match fates.next() {
+                match outcomes.next() {
                     Some(0..3) => {}
                     Some(3) => delayed.push_back(datagram),
                     Some(4) => {
@@ -206,19 +208,20 @@ proptest! {
                     _ => drop(b.receive(datagram, now)),
                 }
             }
-            if fates.next() == Some(5) && let Some(late) = delayed.pop_front() {
+            if outcomes.next() == Some(5) && let Some(late) = delayed.pop_front() {
                 let _ = b.receive(late, now);
             }
             for datagram in b.send(now) {
-                if fates.next() != Some(1) {
+                if outcomes.next() != Some(1) {
                     let _ = a.receive(datagram, now);
                 }
             }
         }
         let until = now + Duration::from_secs(5);
         exchange(&mut a, &mut b, &mut now, until);
-        // A late datagram may carry an older version; the data plane compares times. Here only presence is certain.
-        prop_assert_eq!(b.learned.len(), a.own.0.len());
+        // A delayed datagram may carry an older version, which the data plane would reject by its time. Here, only the
+        // presence of the flow is certain.
+        prop_assert_eq!(b.received.len(), a.table.0.len());
         prop_assert_eq!(a.session.status(now).queued, 0);
     }
 }

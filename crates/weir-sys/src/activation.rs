@@ -1,4 +1,4 @@
-//! Descriptors passed by the service manager: sd_listen_fds(3), with the names of the file descriptor store.
+//! Takes the descriptors that the service manager passes: sd_listen_fds(3), with their names.
 
 #![allow(
     unsafe_code,

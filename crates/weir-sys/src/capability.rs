@@ -1,6 +1,6 @@
-//! Effective capabilities of this process, from `/proc/self/status`.
+//! Reads the effective capabilities of this process from `/proc/self/status`.
 //!
-//! A command reads them to report which ones are missing. The kernel still decides on each later call.
+//! A command uses them to report missing capabilities. The kernel still decides on each later call.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Directories of the cgroup2 hierarchy.
+//! Opens directories of the cgroup2 hierarchy.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,10 +21,10 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// The cgroup with this directory.
+    /// Opens the cgroup with this directory.
     ///
     /// # Errors
-    /// There is no such directory, or it is not in a cgroup2 file system.
+    /// The directory does not exist, or is not in a cgroup2 file system.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
@@ -33,10 +33,10 @@ impl Cgroup {
         Self::of(directory, &path.display().to_string())
     }
 
-    /// The root of the hierarchy, mounted or not: where it is not, a mount is made that no process sees.
+    /// Opens the root of the hierarchy. If the hierarchy is not mounted, creates a mount that no process sees.
     ///
     /// # Errors
-    /// It is mounted nowhere, and the process lacks `CAP_SYS_ADMIN`.
+    /// The hierarchy is not mounted, and the process lacks `CAP_SYS_ADMIN`.
     pub fn root() -> Result<Self> {
         if let Some(path) = mounted() {
             return Self::open(path);
@@ -49,7 +49,7 @@ impl Cgroup {
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let mount = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, flags)
             .map_err(failed("fsmount"))?;
-        // The descriptor of a mount is opened for paths only, which bpf(2) does not accept.
+        // The descriptor of a mount is an O_PATH descriptor, which bpf(2) does not accept.
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = openat(&mount, ".", flags, Mode::empty()).map_err(failed("openat"))?;
         Self::of(root, "cgroup2")
@@ -65,7 +65,7 @@ impl Cgroup {
             });
         }
         let file = File::from(directory);
-        // The number of the inode is the id of the cgroup.
+        // The inode number is the id of the cgroup.
         let id = file
             .metadata()
             .map_err(|e| Error::file(Path::new(subject), e))?
@@ -76,7 +76,7 @@ impl Cgroup {
         })
     }
 
-    /// The kernel's id.
+    /// Returns the kernel's id of the cgroup.
     pub const fn id(&self) -> u64 {
         self.id
     }
@@ -88,19 +88,19 @@ impl AsFd for Cgroup {
     }
 }
 
-/// Where the root of the hierarchy is mounted.
+/// Returns the path on which the root of the hierarchy is mounted.
 fn mounted() -> Option<PathBuf> {
     mount_point(&fs::read_to_string("/proc/thread-self/mountinfo").ok()?)
 }
 
-/// The mount point of the whole cgroup2 hierarchy in a `mountinfo` (proc_pid_mountinfo(5)).
+/// Returns the mount point of the whole cgroup2 hierarchy in a `mountinfo` file (proc_pid_mountinfo(5)).
 fn mount_point(table: &str) -> Option<PathBuf> {
     table.lines().find_map(|line| {
         let (mount, file_system) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
         let whole = root == "/" && file_system.split(' ').next() == Some("cgroup2");
-        // A path with escapes is not decoded: another mount is used.
+        // A path with escapes is not decoded: use another mount.
         (whole && !point.contains('\\')).then(|| PathBuf::from(point))
     })
 }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mount_point_is_that_of_the_whole_hierarchy() {
+    fn mount_of_the_whole_hierarchy_is_found() {
         let table = "30 23 0:26 /x /mnt rw,nosuid - cgroup2 cgroup2 rw\n\
                      31 23 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
                      32 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn root_is_open_without_a_mount() {
+    fn root_is_opened_without_a_mount() {
         if !weir_testing::require_root() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Messages with file descriptors between two processes of this machine, over a socket pair.
+//! Sends messages with file descriptors between two processes on this machine, over a socket pair.
 //!
 //! A message is received completely or not at all, and is never empty. Received descriptors are close-on-exec, so that
 //! child processes do not inherit them.

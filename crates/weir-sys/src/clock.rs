@@ -1,7 +1,7 @@
-//! The clocks that the data plane uses for its timestamps, read from user space.
+//! Reads the clocks that the data plane uses for its timestamps.
 //!
-//! Values are nanoseconds. They are comparable with the BPF helper of the same clock only. Pure crates take the time as
-//! an argument.
+//! Values are nanoseconds. They are comparable only with values of the BPF helper for the same clock. Pure crates take
+//! the time as an argument.
 
 use std::fs;
 

@@ -1,6 +1,7 @@
-//! Gives up rights for good: account, capabilities, new programs, files, system calls.
+//! Drops privileges permanently: account, capabilities, new programs, files, system calls.
 //!
-//! Everything applies to the calling thread and to the threads that it starts: call it before there are others.
+//! The functions apply to the calling thread and to the threads that it starts, so they must be called before there are
+//! other threads.
 
 #![allow(
     unsafe_code,
@@ -31,7 +32,7 @@ pub use agent_call::restrict_to_agent_calls;
 pub use attempt::{Attempts, attempts};
 pub use daemon_call::restrict_to_daemon_calls;
 
-/// What a process without rights reads: name resolution, accounts, the state of the kernel. A file that is absent is
+/// Files that an unprivileged process reads: name resolution, accounts, the state of the kernel. Missing files are
 /// ignored.
 const READABLE: &[&str] = &[
     "/etc",
@@ -51,8 +52,8 @@ fn failed<E: Into<std::io::Error>>(call: &'static str) -> impl FnOnce(E) -> Erro
     move |error| Error::call(call, "this process", error)
 }
 
-/// Changes to an account, with supplementary groups, and loses all capabilities for good. The signal for the death of
-/// the parent, which the kernel resets then, is set again.
+/// Changes to an account, with supplementary groups, and drops all capabilities permanently. The kernel resets the
+/// signal for the death of the parent, so it is set again.
 ///
 /// # Errors
 /// The process is not root.
@@ -75,11 +76,11 @@ pub fn become_account((user, group): (u32, u32), groups: &[u32], death: Signal) 
         .map_err(failed("PR_SET_PDEATHSIG"))
 }
 
-/// Loses all capabilities for good. For a process that a service manager has started as an account; what the bounding
-/// set still has cannot be reached without a program that gives rights.
+/// Drops all capabilities permanently, in a process that a service manager has started with an account. Capabilities
+/// that remain in the bounding set cannot be gained without executing a privileged program.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the change.
 pub fn drop_capabilities() -> Result<()> {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets {
@@ -91,10 +92,11 @@ pub fn drop_capabilities() -> Result<()> {
     set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// Keeps those of `kept` that this process has, and loses all other capabilities for good, as does what it executes.
+/// Keeps those of `kept` that this process has, and permanently drops all other capabilities, for this process and for
+/// the programs that it executes.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the change.
 fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     bound_capabilities(kept)?;
     let now = capabilities(None).map_err(failed("capget"))?;
@@ -108,11 +110,11 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<()> {
     set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// The capabilities of the process that owns the layer 4 engine: bpf(2), the network, bpffs and namespaces, memory of
-/// maps, and the runtime directory that it shares with the daemon.
+/// Keeps only the capabilities of the engine process: bpf(2), the network, bpffs and namespaces, memory of maps, and
+/// the runtime directory that it shares with the daemon.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the change.
 pub fn keep_engine_capabilities() -> Result<()> {
     keep_capabilities(
         CapabilitySet::BPF
@@ -155,12 +157,12 @@ fn bound_capabilities(kept: CapabilitySet) -> Result<()> {
     Ok(())
 }
 
-/// Restricts the process to reading the system's files and those below `readable`, and to writing below the directories
-/// `writable` (Landlock). A directory of `readable` that is absent is ignored. Open files are not affected. Returns
-/// whether the kernel enforces it.
+/// Restricts the process to reading the system's files and files below `readable`, and to writing below the directories
+/// `writable` (Landlock). Missing directories in `readable` are ignored. Open files are not affected. Returns whether
+/// the kernel enforces the restriction.
 ///
 /// # Errors
-/// A directory of `writable` cannot be opened.
+/// A directory in `writable` cannot be opened.
 pub fn restrict_files(writable: &[&Path], readable: &[&Path]) -> Result<bool> {
     let failed = |error: &dyn std::fmt::Display| {
         let source = std::io::Error::other(error.to_string());

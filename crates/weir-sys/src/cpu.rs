@@ -1,4 +1,4 @@
-//! The number of possible CPUs, and CPU affinity of threads.
+//! Reads the number of possible CPUs, and pins threads to CPUs.
 
 use std::fs;
 

@@ -1,9 +1,9 @@
-//! The error type of this crate.
+//! Defines the crate's error type.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of a system call or a kernel file.
+/// An error from a system call or a kernel file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
@@ -16,7 +16,7 @@ pub enum Error {
         /// The kernel's error.
         source: io::Error,
     },
-    /// A file could not be opened, read or written.
+    /// A file cannot be opened, read or written.
     #[error("{path}: {source}", path = path.display())]
     File {
         /// The file.
@@ -60,10 +60,10 @@ pub enum Error {
     },
     /// A symbolic link, device, pipe or directory instead of a regular file.
     #[error(
-        "{path} is not a regular file: symbolic links and devices are not allowed here; remove it",
+        "{path} is not a regular file; remove it",
         path = path.display()
     )]
-    NotPlain {
+    NotRegularFile {
         /// The path.
         path: PathBuf,
     },

@@ -1,6 +1,6 @@
 //! Reads and changes device features with the ethtool ioctl.
 //!
-//! Generic XDP runs after GRO, which passes it packets larger than the MTU. GRO, LRO and hardware GRO are therefore
+//! Generic XDP runs after GRO, which passes packets larger than the MTU to it. GRO, LRO and hardware GRO are therefore
 //! disabled on such devices, and restored later. Names are resolved in the network namespace of the calling thread.
 //! This module keeps no state: [`Features::set`] returns the previous values. Structures and numbers are from
 //! `linux/ethtool.h`.
@@ -39,11 +39,11 @@ const MAX_FEATURES: usize = 4096;
 /// The state of a device feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
-    /// The feature is active.
+    /// Whether the feature is active.
     pub active: bool,
-    /// The feature is requested. It becomes active together with the features that it depends on.
+    /// Whether the feature is requested. It becomes active together with the features on which it depends.
     pub requested: bool,
-    /// The driver allows changing it.
+    /// Whether the driver allows changing the feature.
     pub changeable: bool,
 }
 
@@ -141,7 +141,7 @@ impl Features {
 /// # Errors
 /// A merging feature is enabled and cannot be disabled ([`Error::FixedFeature`]): generic XDP must not be used on this
 /// interface. Otherwise as for [`Features::set`].
-pub fn stop_merging(interface: &str) -> Result<Vec<(String, bool)>> {
+pub fn disable_merging(interface: &str) -> Result<Vec<(String, bool)>> {
     let features = Features::read(interface)?;
     let known: Vec<_> = [GRO, LRO, GRO_HW]
         .into_iter()
@@ -184,8 +184,7 @@ impl Block {
     }
 }
 
-/// An interface in the namespace in which the socket was opened.
-/// The MTU of an interface, bytes.
+/// Returns the MTU of an interface, in bytes.
 ///
 /// # Errors
 /// The interface does not exist in this namespace.
@@ -213,6 +212,7 @@ pub fn mtu(interface: &str) -> Result<u32> {
     Ok(u32::try_from(mtu).unwrap_or(0))
 }
 
+/// An interface in the namespace in which the socket was opened.
 struct Device {
     socket: OwnedFd,
     interface: String,
@@ -394,10 +394,10 @@ mod tests {
                 assert_eq!(Features::read("lo").unwrap(), before);
 
                 let merging = before.is_active(GRO);
-                let previous = stop_merging("lo").unwrap();
+                let previous = disable_merging("lo").unwrap();
                 assert!(!Features::read("lo").unwrap().is_active(GRO));
                 assert_eq!(previous.contains(&(GRO.to_owned(), true)), merging);
-                assert!(stop_merging("lo").unwrap().is_empty());
+                assert!(disable_merging("lo").unwrap().is_empty());
             })
             .unwrap();
     }

@@ -1,4 +1,4 @@
-//! Private files: only the owner can read them, and they are replaced atomically.
+//! Creates private files, which only the owner can read, and replaces files atomically.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, Write};
@@ -11,10 +11,10 @@ use rustix::fs::{
 };
 
 /// Mode of created files.
-pub(crate) const PRIVATE: u32 = 0o600;
+pub(crate) const PRIVATE_MODE: u32 = 0o600;
 
 /// Mode of files that all users can read.
-const PUBLIC: u32 = 0o644;
+const PUBLIC_MODE: u32 = 0o644;
 
 /// Flags of open(2): a symbolic link is not followed, and a pipe does not block.
 pub(crate) const NO_LINK: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
@@ -30,13 +30,13 @@ pub fn create_private(path: &Path) -> io::Result<File> {
         _ => {}
     }
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(PRIVATE);
+    options.write(true).create_new(true).mode(PRIVATE_MODE);
     options.open(path)
 }
 
 /// Creates a file with mode 0600 and the content `bytes`, or replaces it atomically: a reader gets either the complete
-/// old or the complete new content. It does not wait for the disk, so the file may be empty after a power failure.
-/// There must not be two writers of the same file at the same time.
+/// old or the complete new content. The function does not wait for the disk, so the file may be empty after a power
+/// failure. There must not be two writers of the same file at the same time.
 ///
 /// The files exchange their names, because ext4 immediately writes out a file that is renamed over another one
 /// (`ext4_rename`, `auto_da_alloc`), which takes ten times as long as all other steps.
@@ -44,16 +44,16 @@ pub fn create_private(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The directory cannot be written, or the file system is full; the file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_file_with(path, bytes, PRIVATE)
+    replace_file_with(path, bytes, PRIVATE_MODE)
 }
 
-/// Like [`replace_file`], with mode 0644. The mode is that of the open file, because the owner of the directory could
+/// Like [`replace_file`], with mode 0644. The mode is set on the open file, because the owner of the directory could
 /// exchange the file.
 ///
 /// # Errors
-/// As [`replace_file`].
+/// The same as for [`replace_file`].
 pub fn replace_public_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_file_with(path, bytes, PUBLIC)
+    replace_file_with(path, bytes, PUBLIC_MODE)
 }
 
 fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
@@ -62,11 +62,11 @@ fn replace_file_with(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let staging = Path::new(&staging);
     let mut file = create_private(staging)?;
     file.write_all(bytes)?;
-    if mode != PRIVATE {
+    if mode != PRIVATE_MODE {
         file.set_permissions(Permissions::from_mode(mode))?;
     }
     if renameat_with(CWD, staging, CWD, path, RenameFlags::EXCHANGE).is_ok() {
-        // Removes the old file. If this fails, the next call overwrites it.
+        // Remove the old file. If this fails, the next call overwrites it.
         let _ = fs::remove_file(staging);
         return Ok(());
     }
@@ -92,18 +92,18 @@ pub fn replace_file_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Reads a regular file that belongs to root or to the user of this process; a symbolic link is not followed. In a
-/// directory that another account can write too, the account can neither plant nor replace such a file.
+/// Reads a regular file that belongs to root or to the user of this process. Symbolic links are not followed. In a
+/// directory that another account can write too, the account can neither create nor replace such a file.
 ///
 /// # Errors
-/// The kernel's; [`io::ErrorKind::NotFound`] also if it is another user's.
+/// The file cannot be read. [`io::ErrorKind::NotFound`] also if the file belongs to another user.
 pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).custom_flags(NO_LINK).open(path)?;
     let known = file.metadata()?;
     let own = rustix::process::geteuid().as_raw();
     let is_own = known.uid() == 0 || known.uid() == own;
-    // Another account may have given a second name to a file of root (link(2)).
+    // Another account may have created a hard link to a file of root (link(2)).
     if !known.is_file() || !is_own || known.nlink() > 1 {
         return Err(io::ErrorKind::NotFound.into());
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn second_name_of_a_file_is_not_read() {
+    fn file_with_a_second_hard_link_is_not_read() {
         let directory = std::env::temp_dir().join(format!("weir-second-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let (path, second) = (

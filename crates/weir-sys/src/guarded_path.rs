@@ -1,10 +1,10 @@
-//! Opens a file by a path whose directories may belong to other accounts.
+//! Opens a file whose path may contain directories of other accounts.
 //!
-//! A process with rights that follows a link of another account reads or writes a file of that account's choice. Links
-//! are therefore followed only where that account could not have made them: in directories that only root and this
-//! process's account can write, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does the same
-//! for directories such as `/tmp`. In a directory of another account, the file must also be a regular file without a
-//! second name elsewhere (link(2)).
+//! A privileged process that follows another account's link reads or writes a file of that account's choice. Links are
+//! therefore followed only if that account cannot have created them: in directories that only root and this process's
+//! account can write, or if root or this account owns the link. fs.protected_symlinks (proc(5)) does the same for
+//! directories such as `/tmp`. In a directory of another account, the file must also be a regular file without other
+//! hard links (link(2)).
 //!
 //! Directories are opened one after another, so that no component can be exchanged between its check and its use.
 
@@ -23,17 +23,17 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Links of a path that are followed, as in path_resolution(7).
+/// Maximum number of links that are followed in a path, as in path_resolution(7).
 const LINKS_MAX: usize = 40;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Mode of a file that is created for appending, before the umask applies.
-const CREATED: Mode = Mode::from_raw_mode(0o666);
+const CREATED_MODE: Mode = Mode::from_raw_mode(0o666);
 
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The kernel's, or the path leads through a link of another account.
+/// The kernel rejects the request, or the path contains another account's link.
 pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
@@ -41,10 +41,10 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Opens a file for appending, and creates it if it is missing.
 ///
 /// # Errors
-/// As [`open`].
+/// The same as for [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    open_last(path, flags, CREATED)
+    open_last(path, flags, CREATED_MODE)
 }
 
 fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
@@ -54,7 +54,7 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
         flags |= OFlags::NOFOLLOW;
     }
     if last.directory.is_foreign() {
-        // A pipe of the other account would block.
+        // Opening a pipe of the other account would block.
         flags |= OFlags::NONBLOCK;
     }
     let name = std::mem::take(&mut last.name);
@@ -65,7 +65,7 @@ fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// A file in the directory of another account.
+/// Checks a file in another account's directory.
 fn check(file: &Stat, directory: &Stat) -> io::Result<()> {
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
         return Err(io::Error::other("it is not a regular file"));
@@ -87,7 +87,7 @@ fn denied(reason: String) -> io::Error {
 struct Directory {
     opened: OwnedFd,
     stat: Stat,
-    /// Links are those of the kernel (`/proc/self/fd`), whose text is no path.
+    /// Whether links in the directory are the kernel's (`/proc/self/fd`), whose text is not a path.
     is_magic: bool,
 }
 
@@ -102,7 +102,7 @@ impl Directory {
         })
     }
 
-    /// Whether another account can replace its entries.
+    /// Returns whether another account can replace the directory's entries.
     fn is_foreign(&self) -> bool {
         !is_own(self.stat.st_uid) || self.stat.st_mode & 0o022 != 0
     }
@@ -112,13 +112,13 @@ fn is_own(user: u32) -> bool {
     user == 0 || user == geteuid().as_raw()
 }
 
-/// Where a path leads to: a directory, and a name in it that is no link.
-struct Last {
+/// The result of resolving a path: a directory, and a name in it that is not a link.
+struct ResolvedPath {
     directory: Directory,
     name: OsString,
 }
 
-fn resolve(path: &Path) -> io::Result<Last> {
+fn resolve(path: &Path) -> io::Result<ResolvedPath> {
     let mut rest = VecDeque::new();
     let mut directory = prepend(path, &mut rest, None)?;
     let mut links = 0;
@@ -134,12 +134,12 @@ fn resolve(path: &Path) -> io::Result<Last> {
         let is_last = rest.is_empty();
         if directory.is_magic {
             if is_last {
-                return Ok(Last { directory, name });
+                return Ok(ResolvedPath { directory, name });
             }
         } else {
             let known = match statat(&directory.opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
-                // It may be created.
-                Err(Errno::NOENT) if is_last => return Ok(Last { directory, name }),
+                // The file does not exist, and may be created.
+                Err(Errno::NOENT) if is_last => return Ok(ResolvedPath { directory, name }),
                 known => known?,
             };
             if FileType::from_raw_mode(known.st_mode) == FileType::Symlink {
@@ -159,7 +159,7 @@ fn resolve(path: &Path) -> io::Result<Last> {
                 continue;
             }
             if is_last {
-                return Ok(Last { directory, name });
+                return Ok(ResolvedPath { directory, name });
             }
         }
         let flags = match directory.is_magic {
@@ -171,7 +171,8 @@ fn resolve(path: &Path) -> io::Result<Last> {
     }
 }
 
-/// Puts the components of a path before the rest. Returns where they begin: the root, or `current`.
+/// Prepends the components of a path to the remaining components. Returns the directory where they begin: the root, or
+/// `current`.
 fn prepend(
     path: &Path,
     rest: &mut VecDeque<OsString>,
@@ -209,10 +210,10 @@ mod tests {
 
     const OTHER: u32 = 65_534;
 
-    /// `own` belongs to this account, `theirs` to another one.
-    struct Room(PathBuf);
+    /// A test directory: `own` belongs to this account, `theirs` to another account.
+    struct TestDirectory(PathBuf);
 
-    impl Room {
+    impl TestDirectory {
         fn new(name: &str) -> Self {
             let path =
                 std::env::temp_dir().join(format!("weir-guard-{name}-{}", std::process::id()));
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    impl Drop for Room {
+    impl Drop for TestDirectory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -264,7 +265,7 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = Room::new("links");
+        let room = TestDirectory::new("links");
         fs::create_dir(room.0.join("theirs/logs")).unwrap();
         for (target, name) in [
             ("../own/secret", "theirs/log"),
@@ -278,7 +279,7 @@ mod tests {
                 link
             };
             for refused in [text(&path).err(), append(&path).err()] {
-                let refused = refused.expect("refused");
+                let refused = refused.expect("the file is rejected");
                 assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{name}");
                 assert!(
                     refused.to_string().contains("a link of user 65534"),
@@ -288,7 +289,7 @@ mod tests {
         }
         assert_eq!(room.secret(), "secret");
         assert!(!room.0.join("own/new").exists());
-        // In a directory that everybody can write, root's links are followed, others' are not.
+        // In a directory that all users can write, root's links are followed, and other users' links are not.
         fs::set_permissions(room.0.join("own"), fs::Permissions::from_mode(0o1777)).unwrap();
         let link = room.link("secret", "own/link", OTHER);
         assert!(text(&link).is_err());
@@ -301,12 +302,12 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = Room::new("files");
+        let room = TestDirectory::new("files");
         let log = room.0.join("theirs/log");
         append(&log).unwrap().write_all(b"one ").unwrap();
         append(&log).unwrap().write_all(b"two").unwrap();
         assert_eq!(text(&log).unwrap(), "one two");
-        // certbot's links, and a link of root in a directory of another account.
+        // Links as created by certbot, and a link of root in another account's directory.
         let link = room.link("../own/./../own/secret", "own/live", 0);
         assert_eq!(text(&link).unwrap(), "secret");
         let target = room.0.join("own");
@@ -325,11 +326,11 @@ mod tests {
     }
 
     #[test]
-    fn pipes_and_second_names_in_a_directory_of_another_account_are_refused() {
+    fn pipes_and_hard_links_in_a_directory_of_another_account_are_rejected() {
         if !is_root() {
             return;
         }
-        let room = Room::new("kinds");
+        let room = TestDirectory::new("kinds");
         let pipe = room.0.join("theirs/pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());

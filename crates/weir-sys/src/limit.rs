@@ -1,4 +1,4 @@
-//! Resource limits and memory of the process.
+//! Changes resource limits and memory settings of the process.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -50,10 +50,10 @@ pub fn restore_nofile(command: &mut Command) {
 /// Removes the limit of locked memory. Kernels before 5.11 account BPF maps against it; later kernels use the memory
 /// cgroup instead.
 ///
-/// If the hard limit cannot be raised, the soft limit is raised to it.
+/// If the hard limit cannot be raised, the soft limit is raised to the hard limit.
 ///
 /// # Errors
-/// The soft limit cannot be changed either.
+/// The soft limit cannot be changed.
 pub fn raise_memlock() -> Result<()> {
     let unlimited = Rlimit {
         current: None,
@@ -80,7 +80,7 @@ pub fn hide_memory() -> Result<()> {
         .map_err(|e| Error::call("prctl", "PR_SET_DUMPABLE", e))
 }
 
-/// Returns freed memory to the system, which the C library would otherwise keep.
+/// Returns freed memory, which the C library would otherwise keep, to the system.
 #[allow(unsafe_code, reason = "malloc_trim(3)")]
 pub fn trim_heap() {
     #[cfg(target_env = "gnu")]

@@ -1,7 +1,7 @@
-//! A lock file that allows one process at a time to use a runtime directory.
+//! Locks a file, so that only one process at a time uses a runtime directory.
 //!
 //! It uses flock(2): the kernel releases the lock when the process ends, so a stale file never blocks another process.
-//! The process ID in the file is used for messages only.
+//! The process ID in the file is used only for messages.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::file::{NO_LINK, PRIVATE};
+use crate::file::{NO_LINK, PRIVATE_MODE};
 use crate::{Error, Result};
 
 /// An exclusive lock, held until it is dropped. The file is not removed: otherwise two processes could lock different
@@ -25,16 +25,16 @@ impl LockFile {
     /// mode 0600 if it does not exist. A symbolic link is not followed.
     ///
     /// # Errors
-    /// [`Error::Locked`] if it is already locked; [`Error::NotPlain`] if the path is not a regular file;
+    /// [`Error::Locked`] if the file is already locked; [`Error::NotRegularFile`] if the path is not a regular file;
     /// [`Error::File`] otherwise.
     pub fn acquire(path: impl AsRef<Path>) -> Result<Self> {
         Self::acquire_for(path, std::process::id())
     }
 
-    /// As [`Self::acquire`], for another process, which receives the descriptor.
+    /// Like [`Self::acquire`], for another process, which receives the descriptor.
     ///
     /// # Errors
-    /// As [`Self::acquire`].
+    /// The same as for [`Self::acquire`].
     pub fn acquire_for(path: impl AsRef<Path>, process: u32) -> Result<Self> {
         let path = path.as_ref();
         let mut file = OpenOptions::new()
@@ -42,16 +42,16 @@ impl LockFile {
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(PRIVATE)
+            .mode(PRIVATE_MODE)
             .custom_flags(NO_LINK)
             .open(path)
             .map_err(|e| match e.raw_os_error() {
-                Some(libc::ELOOP) => Error::NotPlain { path: path.into() },
+                Some(libc::ELOOP) => Error::NotRegularFile { path: path.into() },
                 _ => Error::file(path, e),
             })?;
         let metadata = file.metadata().map_err(|e| Error::file(path, e))?;
         if !metadata.is_file() {
-            return Err(Error::NotPlain { path: path.into() });
+            return Err(Error::NotRegularFile { path: path.into() });
         }
         match file.try_lock() {
             Ok(()) => {}
@@ -78,8 +78,8 @@ impl LockFile {
         })
     }
 
-    /// Returns whether a process holds the lock at `path`, without taking it: a process that starts at the same time
-    /// is not refused. `false` also if /proc/locks does not show it (proc_locks(5)).
+    /// Returns whether a process holds the lock at `path`, without taking it, so that a process that starts at the same
+    /// time can take it. Returns `false` also if /proc/locks does not show the lock (proc_locks(5)).
     pub fn is_held(path: &Path) -> bool {
         let (Ok(file), Ok(locks)) = (
             std::fs::symlink_metadata(path),
@@ -133,7 +133,7 @@ mod tests {
         let (target, path) = (directory.join("target"), directory.join("lock"));
         std::os::unix::fs::symlink(&target, &path).unwrap();
         let error = LockFile::acquire(&path).unwrap_err();
-        assert!(matches!(error, Error::NotPlain { .. }), "{error}");
+        assert!(matches!(error, Error::NotRegularFile { .. }), "{error}");
         assert!(!target.exists());
         std::fs::remove_dir_all(directory).unwrap();
     }

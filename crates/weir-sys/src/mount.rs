@@ -1,4 +1,4 @@
-//! Mounts of bpffs, sysfs and cgroup2.
+//! Reports mounts of bpffs, sysfs and cgroup2, and mounts bpffs.
 //!
 //! `ip netns exec` and service sandboxes run a process in a separate mount namespace, in which `/sys` is a new sysfs
 //! without bpffs and cgroup2. This module reports what is mounted and mounts bpffs at a given path; the caller decides
@@ -45,8 +45,8 @@ pub fn bpffs_at(path: impl AsRef<Path>) -> Result<Bpffs> {
     })
 }
 
-/// Mounts a bpffs with mode 0700 on the existing directory `path`. A second call would mount a second one over it: call
-/// [`bpffs_at`] first.
+/// Mounts a bpffs with mode 0700 on the existing directory `path`. A second call would mount a second bpffs over it:
+/// call [`bpffs_at`] first.
 ///
 /// # Errors
 /// The directory is missing, or the process lacks `CAP_SYS_ADMIN`.
@@ -60,11 +60,11 @@ pub fn mount_bpffs(path: impl AsRef<Path>) -> Result<()> {
 /// State of the calling thread's mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountView {
-    /// `/sys` is a sysfs.
+    /// Whether `/sys` is a sysfs.
     pub sysfs: bool,
     /// The file system at `/sys/fs/bpf`.
     pub bpffs: Bpffs,
-    /// `/sys/fs/cgroup` is a cgroup2.
+    /// Whether `/sys/fs/cgroup` is a cgroup2.
     pub cgroup2: bool,
     /// Whether this is the mount namespace of process 1; `None` = it cannot be read (`hidepid`, missing privileges).
     pub shared_with_init: Option<bool>,
@@ -90,8 +90,8 @@ impl MountView {
         })
     }
 
-    /// Returns whether the mounts are those of `ip netns exec`: nothing is mounted on `/sys`, and the mount namespace
-    /// is not known to be the host's. Objects pinned here are probably not visible on the host.
+    /// Returns whether the mounts are as in `ip netns exec`: nothing is mounted on `/sys`, and the mount namespace is
+    /// not known to be the host's. Objects that are pinned in it are probably not visible on the host.
     pub fn has_fresh_sys(&self) -> bool {
         self.shared_with_init != Some(true)
             && self.sysfs
@@ -170,7 +170,7 @@ mod tests {
                 assert_ne!(bpffs_at(&directory).unwrap(), Bpffs::Mounted);
                 mount_bpffs(&directory).unwrap();
                 assert_eq!(bpffs_at(&directory).unwrap(), Bpffs::Mounted);
-                // It is unknown if the namespace of process 1 cannot be read.
+                // The result is unknown if the namespace of process 1 cannot be read.
                 let shared = MountView::current().unwrap().shared_with_init;
                 assert_ne!(shared, Some(true));
             });

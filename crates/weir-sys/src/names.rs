@@ -1,4 +1,4 @@
-//! Names of addresses, ports, users and groups, from the resolver, `/etc/services`, `/etc/passwd` and `/etc/group`.
+//! Looks up names of addresses, ports, users and groups in the resolver and in `/etc`.
 
 #![allow(unsafe_code, reason = "getnameinfo(3) has no safe wrapper")]
 

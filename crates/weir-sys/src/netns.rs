@@ -1,4 +1,4 @@
-//! Network namespaces: identifies them and runs code in them.
+//! Opens, creates and identifies network namespaces, and runs code in them.
 //!
 //! A namespace is a property of a thread: sockets are opened and programs attached in the namespace of the calling
 //! thread. [`NetNs::enter`] changes it until its guard is dropped, and [`NetNs::run`] runs a closure on a new thread.
@@ -49,7 +49,7 @@ impl NetNs {
         Self::open(THREAD_NETNS)
     }
 
-    /// Opens the namespace that `path` refers to: `/proc/PID/ns/net` or a bind mount of it.
+    /// Opens the namespace to which `path` refers: `/proc/PID/ns/net` or a bind mount of it.
     ///
     /// # Errors
     /// The file does not exist or cannot be opened.
@@ -65,7 +65,7 @@ impl NetNs {
     /// Opens the namespace `name` of `ip netns`.
     ///
     /// # Errors
-    /// As for [`NetNs::open`]; a name that contains `/` is invalid.
+    /// The same as for [`NetNs::open`]; a name that contains `/` is invalid.
     pub fn named(name: &str) -> Result<Self> {
         if name.is_empty() || name.contains('/') || name == "." || name == ".." {
             return Err(Error::file(
@@ -158,7 +158,7 @@ impl NetNs {
     /// of an async runtime, are in the namespace too.
     ///
     /// # Errors
-    /// As for [`NetNs::enter`].
+    /// The same as for [`NetNs::enter`].
     /// # Panics
     /// If `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
@@ -198,7 +198,7 @@ impl Drop for Entered {
     fn drop(&mut self) {
         if let Err(error) = self.previous.set_current() {
             // Continuing would change the network of the wrong namespace.
-            eprintln!("cannot return to the previous network namespace: {error}");
+            eprintln!("failed to return to the previous network namespace: {error}");
             std::process::abort();
         }
     }

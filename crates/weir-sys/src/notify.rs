@@ -1,4 +1,4 @@
-//! sd_notify(3): notifies the service manager of start, reload and stop.
+//! Notifies the service manager of start, reload and stop (sd_notify(3)).
 //!
 //! Each notification is a datagram to the socket in `NOTIFY_SOCKET`. Without this variable there is no service manager,
 //! and a [`Notifier`] does nothing. The variable is not removed, because that is not safe in a process with threads.
@@ -69,7 +69,7 @@ impl Notifier {
     /// Creates a notifier for the socket `name`, in the format of `NOTIFY_SOCKET`.
     ///
     /// # Errors
-    /// As for [`Notifier::from_env`].
+    /// The same as for [`Notifier::from_env`].
     pub fn to(name: &OsStr) -> Result<Self> {
         let failed = |e| Error::call("NOTIFY_SOCKET", name.to_string_lossy(), e);
         let address = match name.as_bytes() {
@@ -104,7 +104,7 @@ impl Notifier {
     /// stored descriptor with the same name. The name must not contain a colon.
     ///
     /// # Errors
-    /// As for [`Notifier::send`].
+    /// The same as for [`Notifier::send`].
     pub fn store(&self, name: &str, file: BorrowedFd<'_>) -> Result<()> {
         self.forget(name)?;
         let Some(manager) = &self.manager else {
@@ -137,7 +137,7 @@ impl Notifier {
     /// Removes a name from the manager's file descriptor store.
     ///
     /// # Errors
-    /// As for [`Notifier::send`].
+    /// The same as for [`Notifier::send`].
     pub fn forget(&self, name: &str) -> Result<()> {
         match &self.manager {
             Some(manager) => Self::send_text(manager, &format!("FDSTOREREMOVE=1\nFDNAME={name}")),

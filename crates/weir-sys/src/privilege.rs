@@ -1,4 +1,4 @@
-//! Privileges of a process that needs few: real-time priority first, then another account with one capability.
+//! Sets the priority, account and capabilities of a process that needs few privileges.
 
 #![allow(unsafe_code, reason = "sched_setscheduler(2) has no safe wrapper")]
 
@@ -15,15 +15,15 @@ use rustix::thread::{
 
 use crate::{Error, Result};
 
-/// Lets the calling thread run before all threads of normal priority (SCHED_FIFO), its future children excluded.
+/// Gives the calling thread real-time priority (SCHED_FIFO); its future children are not affected.
 ///
 /// # Errors
-/// The process lacks `CAP_SYS_NICE`, or its control group allows no real-time time.
+/// The process lacks `CAP_SYS_NICE`, or its control group does not allow real-time scheduling.
 pub fn run_in_real_time(priority: i32) -> Result<()> {
     set_scheduler(libc::SCHED_FIFO, priority, "SCHED_FIFO")
 }
 
-/// Lets the calling thread run at normal priority (SCHED_OTHER) again after [`run_in_real_time`].
+/// Returns the calling thread to normal priority (SCHED_OTHER) after [`run_in_real_time`].
 ///
 /// # Errors
 /// None that the kernel documents for a thread that lowers its priority.
@@ -33,8 +33,8 @@ pub fn run_at_normal_priority() -> Result<()> {
 
 fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
     let policy = policy | libc::SCHED_RESET_ON_FORK;
-    // musl has sched_setscheduler(3) only as a stub that fails. The kernel's struct sched_param is the priority alone.
-    // SAFETY: the priority is live for the call; 0 is the calling thread.
+    // musl has sched_setscheduler(3) only as a stub that fails. The kernel's struct sched_param contains only the
+    // priority. SAFETY: the priority is live for the call; 0 is the calling thread.
     let status =
         unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     if status == 0 {
@@ -44,8 +44,8 @@ fn set_scheduler(policy: i32, priority: i32, name: &'static str) -> Result<()> {
     Err(Error::call("sched_setscheduler", name, source))
 }
 
-/// Prevents this thread, what it starts and what it executes from gaining rights by setuid bits or file capabilities
-/// (PR_SET_NO_NEW_PRIVS). Must be called before other threads exist.
+/// Prevents this thread, its children and the programs that they execute from gaining privileges through setuid bits or
+/// file capabilities (PR_SET_NO_NEW_PRIVS). Must be called before other threads exist.
 ///
 /// # Errors
 /// None that the kernel documents.
@@ -67,9 +67,9 @@ pub fn account(name: &str) -> Option<(u32, u32)> {
 /// The `PATH` of programs that run under an account.
 const ACCOUNT_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Prepares a program to run as a user and group, in its own process group, in `/`, with an environment that
-/// consists of `PATH`, without input and output. A process that is not root cannot change the account and runs the
-/// program under its own.
+/// Prepares a program to run as a user and group, in its own process group, in `/`, with an environment that consists
+/// of `PATH`, without input and output. A process that is not root cannot change the account, and runs the program with
+/// its own account.
 pub fn account_command(program: &str, arguments: &[String], (user, group): (u32, u32)) -> Command {
     let mut command = Command::new(program);
     command
@@ -87,8 +87,8 @@ pub fn account_command(program: &str, arguments: &[String], (user, group): (u32,
     command
 }
 
-/// Whether this process may give a directory to another account, become that account and lose its capabilities. Root in
-/// a container may lack the capabilities for this.
+/// Returns whether this process may give a directory to another account, change to that account and drop its
+/// capabilities. Root in a container may lack the capabilities for this.
 pub fn may_change_account() -> bool {
     let needed = CapabilitySet::CHOWN
         | CapabilitySet::SETGID
@@ -97,8 +97,8 @@ pub fn may_change_account() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Keeps `CAP_NET_RAW` alone, and changes to another account if one is given. Applies to the calling thread and the
-/// threads that it starts: call it before there are others.
+/// Keeps only `CAP_NET_RAW`, and changes to another account if one is given. Applies to the calling thread and the
+/// threads that it starts, so it must be called before there are other threads.
 ///
 /// # Errors
 /// The process is not root.
@@ -117,16 +117,16 @@ pub fn keep_net_raw(account: Option<(u32, u32)>) -> Result<()> {
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).map_err(failed("capset"))?;
-    // The kernel clears it when the account changes (prctl(2)).
+    // The kernel clears the setting when the account changes (prctl(2)).
     let signal = Some(rustix::process::Signal::TERM);
     rustix::process::set_parent_process_death_signal(signal).map_err(failed("PR_SET_PDEATHSIG"))?;
     rustix::thread::set_no_new_privs(true).map_err(failed("PR_SET_NO_NEW_PRIVS"))
 }
 
-/// The supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
+/// Returns the supplementary groups of the process that connected the other end of a unix socket (SO_PEERGROUPS).
 ///
 /// # Errors
-/// It is another kind of socket.
+/// The socket is not a unix socket.
 pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use std::os::fd::AsRawFd;
     let mut groups = vec![0_u32; GROUPS_MAX];
@@ -151,7 +151,8 @@ pub fn peer_groups(socket: std::os::fd::BorrowedFd<'_>) -> io::Result<Vec<u32>> 
 /// Maximum number of groups of a process (NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
 
-/// Ends the calling process with SIGTERM when its parent ends; the calling thread must have been started by it.
+/// Makes the kernel send SIGTERM to the calling process when its parent ends. The parent must have started the calling
+/// thread.
 ///
 /// # Errors
 /// `parent` is not the parent any more.
@@ -169,57 +170,57 @@ pub fn end_with_parent(parent: &str) -> Result<()> {
 /// Replaces standard input by `/dev/null`.
 ///
 /// # Errors
-/// It cannot be opened.
+/// `/dev/null` cannot be opened.
 pub fn close_stdin() -> Result<()> {
     let path = "/dev/null";
     let null = fs::File::open(path).map_err(|error| Error::file(path, error))?;
     rustix::stdio::dup2_stdin(null).map_err(|errno| Error::call("dup2", path, errno))
 }
 
-/// Sets the name of the calling thread, which is that of the process if it is its first one.
+/// Sets the name of the calling thread. In the first thread, this is the name of the process.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the name.
 pub fn set_process_name(name: &std::ffi::CStr) -> Result<()> {
     rustix::thread::set_name(name)
         .map_err(|errno| Error::call("PR_SET_NAME", "this process", errno))
 }
 
-/// A file in memory that several processes write.
+/// Creates a file in memory, which several processes can write.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel rejects the request.
 pub fn shared_file(name: &str) -> Result<std::os::fd::OwnedFd> {
     rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)
         .map_err(|errno| Error::call("memfd_create", name, errno))
 }
 
-/// The content of a [`shared_file`] that is standard output.
+/// Reads the [`shared_file`] that is standard output.
 ///
 /// # Errors
-/// It is something else.
+/// Standard output is not such a file.
 pub fn read_stdout_file() -> io::Result<Vec<u8>> {
     let stdout = rustix::stdio::stdout();
     let size = rustix::fs::fstat(stdout)?.st_size;
-    let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(SHARED_MAX)];
+    let mut content = vec![0; usize::try_from(size).unwrap_or(0).min(SHARED_MAX_BYTES)];
     let length = rustix::io::pread(stdout, &mut content, 0)?;
     content.truncate(length);
     Ok(content)
 }
 
-/// Writes a part of it.
+/// Writes a part of the [`shared_file`] that is standard output, at an offset in bytes.
 ///
 /// # Errors
-/// It is something else.
+/// Standard output is not such a file.
 pub fn write_stdout_file(at: u64, part: &[u8]) -> io::Result<()> {
     rustix::io::pwrite(rustix::stdio::stdout(), part, at)?;
     Ok(())
 }
 
-/// Replaces its content.
+/// Replaces the content of the [`shared_file`] that is standard output.
 ///
 /// # Errors
-/// It is something else.
+/// Standard output is not such a file.
 pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
     let stdout = rustix::stdio::stdout();
     rustix::io::pwrite(stdout, content, 0)?;
@@ -227,5 +228,5 @@ pub fn replace_stdout_file(content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The largest shared file that is read, in bytes.
-const SHARED_MAX: usize = 1 << 20;
+/// Maximum size of a shared file that is read, in bytes.
+const SHARED_MAX_BYTES: usize = 1 << 20;

@@ -1,8 +1,8 @@
-//! Files, sockets and programs for a process that has given up its rights.
+//! Opens files and sockets and runs programs for an unprivileged process, with the help of a privileged one.
 //!
-//! A process without rights registers a [`PrivilegedHelper`] once. The functions of this module first try with the
-//! rights of the process, and ask the helper if the kernel denies access. Without a helper they are plain system calls.
-//! No link of another account is followed (`guarded_path`).
+//! An unprivileged process registers a [`PrivilegedHelper`] once. The functions of this module first try with the
+//! privileges of the process, and send a request to the helper if the kernel denies access. Without a helper they are
+//! plain system calls. No link of another account is followed (`guarded_path`).
 
 use std::fmt;
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ pub enum Program {
         user: String,
         /// The server.
         address: IpAddr,
-        /// Its port, if it has one.
+        /// The server's port, if it has one.
         port: Option<u16>,
     },
     /// The notification program of a pool.
@@ -42,7 +42,7 @@ pub enum Program {
         server: String,
         /// The service, or empty.
         service: String,
-        /// The former state.
+        /// The previous state.
         from: String,
         /// The new state.
         to: String,
@@ -55,66 +55,66 @@ pub enum Program {
         notifier: String,
         /// A line for each change of state, without control characters.
         lines: Vec<String>,
-        /// Changes that were left out.
+        /// Number of changes that were omitted.
         lost: u64,
     },
 }
 
-/// Receives how a program ended: its exit code, `None` if a signal killed it, or why it did not run.
+/// Called when a program ends, with its exit code, `None` if a signal killed it, or the error if it could not be run.
 pub type OnEnd = Box<dyn FnOnce(io::Result<Option<i32>>) + Send>;
 
-/// A process that opens files and sockets and runs programs for this one, as far as its own policy permits it. The
-/// error of a refused request has the kind [`io::ErrorKind::PermissionDenied`].
+/// A process that opens files and sockets and runs programs for this process, if its policy permits it. The error of a
+/// rejected request has the kind [`io::ErrorKind::PermissionDenied`].
 pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// The kernel's, or the request is refused.
+    /// The kernel or the helper's policy rejects the request.
     fn open(&self, path: &Path) -> io::Result<File>;
 
     /// Opens a file for appending, and creates it if it is missing.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The same as for [`Self::open`].
     fn append(&self, path: &Path) -> io::Result<File>;
 
     /// Lists a directory; `None` if the path is another kind of file.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The same as for [`Self::open`].
     fn list(&self, path: &Path) -> io::Result<Option<Vec<PathBuf>>>;
 
-    /// Reads a file as [`untrusted_file::read`] does.
+    /// Reads a file like [`untrusted_file::read`].
     ///
     /// # Errors
-    /// The reason without the path.
+    /// Returns the reason, without the path.
     fn read_untrusted(&self, path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String>;
 
     /// Binds a TCP socket; see [`bind_stream`].
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The same as for [`Self::open`].
     fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd>;
 
     /// Opens a raw ICMP socket for echo requests.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The same as for [`Self::open`].
     fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd>;
 
-    /// Whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
+    /// Checks whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
     ///
     /// # Errors
-    /// It does not, or the helper cannot be reached.
+    /// The configuration does not permit the sections, or the helper cannot be reached.
     fn permits_sections(&self, digest: u64) -> io::Result<()>;
 
-    /// Runs a program; returns a number for [`Self::kill`].
+    /// Runs a program. Returns a number for [`Self::kill`].
     ///
     /// # Errors
     /// The helper cannot be reached.
     fn run(&self, program: &Program, on_end: OnEnd) -> io::Result<u64>;
 
-    /// Kills a program with all of its process group.
+    /// Kills a program and its process group.
     fn kill(&self, number: u64);
 }
 
@@ -125,12 +125,12 @@ pub fn set_helper(helper: Box<dyn PrivilegedHelper>) {
     let _ = HELPER.set(helper);
 }
 
-/// The registered helper.
+/// Returns the registered helper.
 pub fn helper() -> Option<&'static dyn PrivilegedHelper> {
     HELPER.get().map(AsRef::as_ref)
 }
 
-/// The helper, if it may get what was denied to this process.
+/// Returns the helper if access was denied, because the helper may have access.
 fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
     match error.kind() {
         io::ErrorKind::PermissionDenied => helper(),
@@ -141,15 +141,15 @@ fn helper_for(error: &io::Error) -> Option<&'static dyn PrivilegedHelper> {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// The kernel's, or the helper refused it.
+/// The kernel and the helper reject the request.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::empty())
 }
 
-/// Opens a file for reading; a pipe does not block.
+/// Opens a file for reading. Opening a pipe does not block.
 ///
 /// # Errors
-/// As [`open`].
+/// The same as for [`open`].
 pub fn open_nonblocking(path: &Path) -> io::Result<File> {
     open_with(path, OFlags::NONBLOCK)
 }
@@ -167,7 +167,7 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
 /// Reads a whole file.
 ///
 /// # Errors
-/// As [`open`].
+/// The same as for [`open`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
@@ -177,7 +177,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Opens a file for appending, and creates it if it is missing.
 ///
 /// # Errors
-/// As [`open`].
+/// The same as for [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     match guarded_path::append(path) {
         Err(error) => match helper_for(&error) {
@@ -188,10 +188,10 @@ pub fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The entries of a directory; `None` if the path is another kind of file.
+/// Returns the entries of a directory; `None` if the path is another kind of file.
 ///
 /// # Errors
-/// As [`open`].
+/// The same as for [`open`].
 pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     match list_directly(path) {
         Err(error) => match helper_for(&error) {
@@ -202,10 +202,10 @@ pub fn list(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     }
 }
 
-/// [`list`] without a helper.
+/// Like [`list`], but without the helper.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel rejects the request.
 pub fn list_directly(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(None);
@@ -214,7 +214,7 @@ pub fn list_directly(path: &Path) -> io::Result<Option<Vec<PathBuf>>> {
     entries.collect::<io::Result<_>>().map(Some)
 }
 
-/// Whether a file exists.
+/// Returns whether a file exists.
 pub fn exists(path: &Path) -> bool {
     match fs::metadata(path) {
         Ok(_) => true,
@@ -222,11 +222,11 @@ pub fn exists(path: &Path) -> bool {
     }
 }
 
-/// [`untrusted_file::read`]. With a helper the helper reads it, because a directory that this process cannot search
-/// looks like a missing file.
+/// Reads a file like [`untrusted_file::read`]. If there is a helper, the helper reads the file, because a file in a
+/// directory that this process cannot search looks like a missing file.
 ///
 /// # Errors
-/// The reason without the path.
+/// Returns the reason, without the path.
 pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<String, String> {
     match helper() {
         Some(helper) => helper.read_untrusted(path, owner, max_bytes),
@@ -234,12 +234,12 @@ pub fn read_untrusted(path: &Path, owner: Owner, max_bytes: u64) -> Result<Strin
     }
 }
 
-/// Binds a nonblocking TCP socket that shares its address with others of the same user (SO_REUSEPORT) and may have an
-/// address that this machine lacks at present (IP_FREEBIND). A helper binds all of them, so that their user is the
-/// same; what it refuses is tried with the rights of this process.
+/// Binds a nonblocking TCP socket that shares its address with other sockets of the same user (SO_REUSEPORT) and may
+/// have an address that this machine currently lacks (IP_FREEBIND). If there is a helper, it binds all sockets, so that
+/// their user is the same. If the helper rejects a request, this process binds the socket itself.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel rejects the request.
 pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     if let Some(Ok(socket)) = helper().map(|helper| helper.bind_stream(address)) {
         return Ok(socket);
@@ -247,10 +247,10 @@ pub fn bind_stream(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     bind_stream_directly(address)
 }
 
-/// [`bind_stream`] without a helper.
+/// Like [`bind_stream`], but without the helper.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel rejects the request.
 pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = family(address.is_ipv6());
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -260,9 +260,9 @@ pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> 
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit the setting.
     sockopt::set_tcp_nodelay(&socket, true)?;
-    // The VIP may be configured on another machine at present.
+    // The VIP may currently be on another machine.
     let _ = sockopt::set_ip_freebind(&socket, true);
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
@@ -271,7 +271,7 @@ pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> 
 /// Opens a raw ICMP socket for echo requests.
 ///
 /// # Errors
-/// The process lacks `CAP_NET_RAW`, and the helper refused it.
+/// The process lacks `CAP_NET_RAW`, and the helper rejects the request.
 pub fn ping_socket(is_ipv6: bool) -> io::Result<OwnedFd> {
     match ping_socket_directly(is_ipv6) {
         Err(error) => match helper_for(&error) {
@@ -282,10 +282,10 @@ pub fn ping_socket(is_ipv6: bool) -> io::Result<OwnedFd> {
     }
 }
 
-/// [`ping_socket`] without a helper.
+/// Like [`ping_socket`], but without the helper.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel rejects the request.
 pub fn ping_socket_directly(is_ipv6: bool) -> io::Result<OwnedFd> {
     let protocol = if is_ipv6 {
         ipproto::ICMPV6
@@ -305,7 +305,7 @@ const fn family(is_ipv6: bool) -> AddressFamily {
     }
 }
 
-/// Whether a path is absolute and has no `.` and `..`: a policy can compare it as text.
+/// Returns whether a path is absolute and has no `.` or `..`, so that a policy can compare it as text.
 pub fn is_plain(path: &Path) -> bool {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut parts = bytes.split(|byte| *byte == b'/');

@@ -1,5 +1,6 @@
-//! Raw IP sockets of one protocol on one interface, such as VRRP's: each packet with its addresses and its TTL or hop
-//! limit, which the protocol has to verify.
+//! Sends and receives packets of one IP protocol, such as VRRP, on one interface.
+//!
+//! Each received packet has its addresses and its TTL or hop limit, which the protocol must verify.
 
 #![allow(
     unsafe_code,
@@ -15,7 +16,8 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockAddr, Socket, Type}
 
 use crate::{Error, Result};
 
-/// Maximum length of a received packet; longer ones are truncated, and the protocol's length check rejects them.
+/// Maximum length of a received packet, in bytes. Longer packets are truncated, and the protocol's length check rejects
+/// them.
 const PACKET_MAX: usize = 4096;
 const HEADER_V4: usize = 20;
 /// Class selector 6, network control (RFC 2474).
@@ -46,10 +48,10 @@ pub struct RawPacket {
 
 impl RawIpSocket {
     /// Opens a socket that sends from `source` and receives on one interface, in the calling thread's network
-    /// namespace. It never blocks.
+    /// namespace. The socket never blocks.
     ///
     /// # Errors
-    /// No such interface or address, or no `CAP_NET_RAW`.
+    /// The interface or the address does not exist, or the process lacks `CAP_NET_RAW`.
     pub fn open(
         protocol: u8,
         interface: &str,
@@ -102,7 +104,7 @@ impl RawIpSocket {
         })
     }
 
-    /// Sets the TTL or hop limit of packets to unicast addresses; without this it is 255.
+    /// Sets the TTL or hop limit of packets to unicast addresses; the default is 255.
     ///
     /// # Errors
     /// The system call fails.
@@ -142,10 +144,10 @@ impl RawIpSocket {
             .map_err(|source| Error::call("sendto", destination.to_string(), source))
     }
 
-    /// The next packet; `None` when none is waiting.
+    /// Returns the next packet; `None` = there is none.
     ///
     /// # Errors
-    /// The interface is gone or down.
+    /// The interface does not exist any more, or is down.
     pub fn receive(&self) -> Result<Option<RawPacket>> {
         let mut bytes = [0_u8; PACKET_MAX];
         let received = match self.source {
@@ -222,7 +224,7 @@ impl RawIpSocket {
     }
 }
 
-/// IPV6_RECVPKTINFO, for which socket2 has no call.
+/// Sets IPV6_RECVPKTINFO, for which socket2 has no function.
 fn receive_destination(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is live for the call, and the length is its own.
@@ -254,7 +256,7 @@ impl AsRawFd for RawIpSocket {
     }
 }
 
-/// A packet with its header. The kernel fills in checksum, total length and identification (raw(7)).
+/// Returns a packet with its IPv4 header. The kernel fills in checksum, total length and identification (raw(7)).
 fn packet_v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; HEADER_V4];
     packet[0] = 0x45;
@@ -285,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_of_a_packet_is_read_again() {
+    fn header_of_a_packet_is_parsed_back() {
         let (source, destination) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(224, 0, 0, 18));
         let packet = packet_v4(112, source, destination, b"abc");
         let read = parse_v4(&packet).unwrap();

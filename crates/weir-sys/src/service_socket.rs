@@ -1,7 +1,7 @@
-//! A socket in a directory of root, at which a privileged service is asked by an account without rights.
+//! Connects an unprivileged account to a privileged service, through a socket in a directory of root.
 //!
-//! Only root can create it. Both ends learn from the kernel who the other one is (SO_PEERCRED), because the account
-//! could be asked to connect to another socket, and other members of its group can open this one.
+//! Only root can create the socket. Each end gets the identity of the other from the kernel (SO_PEERCRED), because the
+//! account could be made to connect to another socket, and other members of its group can connect to this socket.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -21,18 +21,18 @@ use rustix::net::{
 
 use crate::{Channel, Error, Result};
 
-/// Connections that wait for [`ServiceSocket::accept`].
+/// Maximum number of connections that wait for [`ServiceSocket::accept`].
 const BACKLOG: i32 = 16;
-/// Others than the group cannot reach the socket.
+/// Mode of the directory: only the group can reach the socket.
 const DIRECTORY_MODE: u32 = 0o750;
 const SOCKET_MODE: u32 = 0o660;
 
-/// The process at the other end of a connection, by the kernel.
+/// The process at the other end of a connection, as reported by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Its process ID.
     pub process: u32,
-    /// Its effective user.
+    /// Its effective user ID.
     pub user: u32,
 }
 
@@ -58,7 +58,7 @@ fn peer(socket: &OwnedFd) -> rustix::io::Result<Peer> {
 
 impl ServiceSocket {
     /// Listens at `path`, whose directory is created with mode 0750 if it is missing. Members of `group` can connect;
-    /// the socket has mode 0660. A former socket of this name is replaced.
+    /// the socket has mode 0660. A former socket with this name is replaced.
     ///
     /// # Errors
     /// The directory belongs to another user, or others can write to it; or a system call failed.
@@ -72,7 +72,7 @@ impl ServiceSocket {
         }
         let bound = || -> io::Result<OwnedFd> {
             let socket = packet_socket()?;
-            // bind(2) gives the file the mode of the socket, so that there is no moment with a wider one.
+            // bind(2) gives the file the mode of the socket, so that the file never has a wider mode.
             fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             chown(path, None, Some(group))?;
@@ -103,9 +103,9 @@ impl ServiceSocket {
     }
 }
 
-/// A stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the file the
-/// mode of the socket (net/unix/af_unix.c). A mode that is set afterwards could be set to another file in a directory
-/// that another account can write.
+/// Creates a stream socket that listens at `path`, nonblocking and with mode 0600 from the start: bind(2) gives the
+/// file the mode of the socket (net/unix/af_unix.c). In a directory that another account can write, setting the mode
+/// afterwards could change another file.
 ///
 /// # Errors
 /// There is a file at `path`, or the directory cannot be written.
@@ -121,7 +121,7 @@ pub fn private_listener(path: &Path, backlog: i32) -> io::Result<UnixListener> {
 /// Connects to the socket at `path`; the peer is the process that listens.
 ///
 /// # Errors
-/// Nothing listens there, or this process may not connect.
+/// No process listens at `path`, or this process may not connect.
 pub fn connect_to_service(path: &Path) -> Result<(Channel, Peer)> {
     let connected = || -> io::Result<(Channel, Peer)> {
         let socket = packet_socket()?;
@@ -143,7 +143,7 @@ impl Channel {
     }
 }
 
-/// Only root and the group can enter the directory, and only root can write to it.
+/// Creates or checks the directory: only root and the group can enter it, and only root can write to it.
 fn prepare_directory(directory: &Path, group: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_know_the_other_process_and_the_file_is_not_for_others() {
+    fn both_ends_get_the_other_process_and_the_file_is_private() {
         let directory = std::env::temp_dir().join(format!("weir-service-{}", std::process::id()));
         let path = directory.join("socket");
         let group = rustix::process::getegid().as_raw();

@@ -2,7 +2,7 @@
 //!
 //! The daemon may run as root while the writer does not. The path is therefore not trusted, and the open descriptor is
 //! checked. The configured directory is opened by its path, and links in this path are followed, because the operator
-//! specified it. The file must be inside the directory, also if it is reached through links (`..data -> ..2026_01` of a
+//! specified it. The file must be inside the directory, even if it is reached through links (`..data -> ..2026_01` of a
 //! Kubernetes volume), and must be a regular file of an expected owner. Error messages never contain content of the
 //! file.
 

@@ -1,5 +1,5 @@
-//! The agent's loop: packets, timers, network changes, answers of the helper and requests go to the machine; its
-//! outputs go to sockets and the helper.
+//! The agent's loop. It passes packets, timeouts, network changes, the helper's responses and requests to the state
+//! machine, and executes the state machine's outputs through sockets and the helper.
 
 mod answers;
 mod handover;
@@ -24,23 +24,23 @@ use weir_sys::{Channel, Clock, FrameSocket, now_ns};
 use weir_vrrp::{Arrival, Output, Router, State};
 
 use crate::control::{self, Observed, Pending};
-use crate::link::Machine;
-use crate::track::{self, Watched};
+use crate::link::Network;
+use crate::track::{self, TrackedObject};
 use crate::{ACCOUNT, Error, announce};
 use answers::Answers;
 use handover::Handover;
 use port::Port;
 
-/// Above everything that is not real-time, below the kernel's own threads.
+/// Priority above all processes that are not real-time, below the kernel's threads.
 const REAL_TIME_PRIORITY: i32 = 10;
-/// Packets of one socket that are handled before timers are looked at again.
-const BATCH: usize = 256;
-/// Interval at which sockets that could not be opened are tried again.
-const TICK: Duration = Duration::from_secs(1);
-/// How long the removal of addresses may take when the agent stops.
+/// Maximum number of packets from a socket that are handled before timers are checked.
+const BATCH_MAX: usize = 256;
+/// Interval between attempts to open sockets that could not be opened.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time to wait for the removal of addresses when the agent stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What an answer of the helper is for.
+/// What a pending request to the helper is for.
 #[derive(Debug)]
 enum Awaited {
     Add(String),
@@ -54,83 +54,84 @@ enum Awaited {
 struct Agent {
     client: Arc<Client>,
     netlink: Netlink,
-    machine: Machine,
+    network: Network,
     frames: FrameSocket,
     settings: Vec<VirtualRouter>,
     router: Router,
     ports: Vec<Port>,
-    watched: Vec<Watched>,
+    tracked: Vec<TrackedObject>,
     awaited: HashMap<u64, Awaited>,
     handover: Handover,
-    /// What the daemon last reported, for tracked services, pools and the data plane.
+    /// The daemon's last report on tracked services, pools and the data plane.
     observed: Option<Observed>,
 }
 
-/// Waits as a standby until the agent that is active has ended (SIGUSR1). Returns whether to run, or to end.
+/// Waits as a standby process until the running agent has exited (SIGUSR1). Returns false if the process must exit
+/// instead (SIGTERM).
 async fn wait_as_standby() -> Result<bool, Error> {
     let on = |kind| signal(kind).map_err(Error::Signals);
-    let (mut go, mut terminate) = (
+    let (mut activate, mut terminate) = (
         on(SignalKind::user_defined1())?,
         on(SignalKind::terminate())?,
     );
-    // A reload while the former agent ends.
+    // Ignore SIGHUP, which a reload may send while the previous agent exits.
     let _hangup = on(SignalKind::hangup())?;
     set_name(c"weir-standby");
-    let goes = tokio::select! {
+    let is_activated = tokio::select! {
         biased;
-        _ = go.recv() => true,
+        _ = activate.recv() => true,
         _ = terminate.recv() => false,
     };
     set_name(c"weir");
-    Ok(goes)
+    Ok(is_activated)
 }
 
-/// Names the process in lists of processes.
+/// Sets the name of the process in process lists.
 fn set_name(name: &std::ffi::CStr) {
     let _ = weir_sys::set_process_name(name);
 }
 
-/// Runs until SIGTERM, with the helper at the other end of the channel; `standby`: from SIGUSR1 on. Standard output is
-/// the file of `handover`. Must be called inside a tokio runtime of one thread, before the process has others: it
-/// gives up its privileges.
+/// Runs the agent until SIGTERM. The helper is the peer of `channel`. If `standby` is true, first waits for SIGUSR1.
+/// Standard output must be the state file of the `handover` module. Must be called in a single-threaded tokio runtime
+/// while the process has no other threads, because it drops privileges.
 ///
 /// # Errors
-/// The helper has ended, or sockets cannot be opened.
+/// Returns an error if the helper exits or a socket cannot be opened.
 pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<(), Error> {
     if standby && !wait_as_standby().await? {
         return Ok(());
     }
     let listener = control::bind(runtime_dir)?;
     if let Err(error) = weir_sys::run_in_real_time(REAL_TIME_PRIORITY) {
-        tracing::warn!(%error, "advertisements may be late when this machine is busy");
+        tracing::warn!(%error, "failed to set real-time priority: advertisements may be late on a busy machine");
     }
     weir_sys::keep_net_raw(weir_sys::account(ACCOUNT))?;
     if let Err(error) = weir_sys::restrict_to_agent_calls() {
-        tracing::warn!(%error, "the agent runs without a filter of system calls");
+        tracing::warn!(%error, "failed to install the system call filter");
     }
     let on = |kind| signal(kind).map_err(Error::Signals);
     let (mut hangup, mut terminate) = (on(SignalKind::hangup())?, on(SignalKind::terminate())?);
     let netlink = Netlink::open()?;
     let mut watch = netlink.watch()?;
     let client = Arc::new(Client::new(channel));
-    let answers = Answers::of(&client)?;
+    let answers = Answers::new(&client)?;
     let (sender, mut orders) = mpsc::channel(16);
     tokio::spawn(control::accept(listener, sender));
     let mut agent = Agent {
         client,
         netlink,
-        machine: Machine::default(),
+        network: Network::default(),
         frames: FrameSocket::open()?,
         settings: Vec::new(),
         router: Router::default(),
         ports: Vec::new(),
-        watched: Vec::new(),
+        tracked: Vec::new(),
         awaited: HashMap::new(),
         handover: Handover::open(),
         observed: None,
     };
     agent.request(Request::Policy, Awaited::Policy)?;
-    let mut ticks = interval(TICK);
+    let mut retries = interval(RETRY_INTERVAL);
     let mut has_more = false;
     loop {
         tokio::select! {
@@ -138,14 +139,14 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
             () = agent.readable(), if !has_more => {}
             answer = answers.next() => match answer {
                 Some(answer) => agent.handle_answer(answer).await?,
-                None => return agent.lose_helper(),
+                None => return agent.handle_helper_exit(),
             },
             event = watch.next() => agent.handle_event(event, &mut watch).await?,
             Some(order) = orders.recv() => agent.handle_order(order),
             _ = hangup.recv() => agent.request(Request::Policy, Awaited::Policy)?,
             _ = terminate.recv() => break,
-            _ = ticks.tick() => agent.attach(false),
-            () = sleep(if has_more { Duration::ZERO } else { agent.pause() }) => {}
+            _ = retries.tick() => agent.attach(false),
+            () = sleep(if has_more { Duration::ZERO } else { agent.time_until_due() }) => {}
         }
         has_more = agent.receive();
         agent.router.handle_timeout(now());
@@ -155,13 +156,14 @@ pub async fn run(channel: Channel, runtime_dir: &Path, standby: bool) -> Result<
     agent.stop(&answers).await
 }
 
-/// Time since 1970.
-fn unix() -> Duration {
+/// Returns the time since 1970.
+fn unix_time() -> Duration {
     let now = std::time::SystemTime::now();
     now.duration_since(std::time::SystemTime::UNIX_EPOCH)
         .unwrap_or_default()
 }
 
+/// Returns the time since boot, including suspend.
 fn now() -> Duration {
     Duration::from_nanos(now_ns(Clock::Boottime))
 }
@@ -173,11 +175,11 @@ impl Agent {
         Ok(())
     }
 
-    /// Time until something is due.
-    fn pause(&self) -> Duration {
-        let tracked = self.watched.iter().filter_map(Watched::due);
+    /// Returns the time until a timer or a check of a tracked object is due.
+    fn time_until_due(&self) -> Duration {
+        let tracked = self.tracked.iter().filter_map(TrackedObject::due);
         let next = self.router.next_deadline().into_iter().chain(tracked).min();
-        next.map_or(TICK, |at| at.saturating_sub(now()))
+        next.map_or(RETRY_INTERVAL, |at| at.saturating_sub(now()))
     }
 
     /// Completes when a packet is waiting. Cancel-safe.
@@ -185,7 +187,7 @@ impl Agent {
         poll_fn(|context| {
             let mut ready = false;
             for socket in self.ports.iter().filter_map(Port::socket) {
-                // Cleared before the socket is emptied: a later packet makes it ready again.
+                // Cleared before the packets are received, so that a later packet makes the socket ready again.
                 if let Poll::Ready(Ok(mut guard)) = socket.poll_read_ready(context) {
                     guard.clear_ready();
                     ready = true;
@@ -200,20 +202,20 @@ impl Agent {
         .await;
     }
 
-    /// Handles waiting packets, before any timer: they may show that another director is active. Returns whether there
-    /// may be more.
+    /// Handles received packets. Must be called before timers are handled, because the packets may show that another
+    /// director is active. Returns whether there may be more packets.
     fn receive(&mut self) -> bool {
         let mut has_more = false;
         for (index, port) in self.ports.iter().enumerate() {
             let Some(socket) = port.socket() else {
                 continue;
             };
-            for count in 1..=BATCH {
+            for count in 1..=BATCH_MAX {
                 let packet = match socket.get_ref().receive() {
                     Ok(Some(packet)) => packet,
                     Ok(None) => break,
                     Err(error) => {
-                        tracing::debug!(%error, "failed to receive");
+                        tracing::debug!(%error, "failed to receive a packet");
                         break;
                     }
                 };
@@ -226,8 +228,8 @@ impl Agent {
                 let peers = &self.settings[index].peers;
                 let _ = self
                     .router
-                    .handle_packet(index, &arrival, peers, (now(), unix()));
-                has_more |= count == BATCH;
+                    .handle_packet(index, &arrival, peers, (now(), unix_time()));
+                has_more |= count == BATCH_MAX;
             }
         }
         has_more
@@ -242,34 +244,34 @@ impl Agent {
             Ok(Event::Route { .. } | Event::Neighbour { .. }) => return Ok(()),
             Ok(Event::Link { .. } | Event::Address { .. } | Event::Lost) => {}
             Err(error) => {
-                tracing::warn!(%error, "the netlink watch failed");
+                tracing::warn!(%error, "failed to watch the network; watching again");
                 *watch = self.netlink.watch()?;
             }
         }
-        self.read_machine().await
+        self.read_network().await
     }
 
-    async fn read_machine(&mut self) -> Result<(), Error> {
-        self.machine.links = self.netlink.links().await?;
-        self.machine.addresses = self.netlink.addresses().await?;
+    async fn read_network(&mut self) -> Result<(), Error> {
+        self.network.links = self.netlink.links().await?;
+        self.network.addresses = self.netlink.addresses().await?;
         self.attach(true);
         Ok(())
     }
 
-    /// Opens the sockets of virtual routers whose interface or source has changed, and evaluates tracked interfaces.
-    /// Otherwise opens only those that failed before.
+    /// Opens the sockets of virtual routers that have none or whose interface or source address has changed, and
+    /// evaluates tracked interfaces. If `changed` is true, the state machine is always updated.
     fn attach(&mut self, changed: bool) {
         for (index, port) in self.ports.iter_mut().enumerate() {
             let settings = &self.settings[index];
-            if port.attach(settings, self.machine.attachment(settings), changed) {
+            if port.attach(settings, self.network.attachment(settings), changed) {
                 self.router.handle_source(index, port.source(), now());
             }
         }
-        for watched in &self.watched {
-            if let TrackObject::Interface(name) = &watched.what {
-                let state = track::state_of(self.machine.is_up(name));
+        for tracked in &self.tracked {
+            if let TrackObject::Interface(name) = &tracked.kind {
+                let state = track::up_or_down(self.network.is_up(name));
                 self.router
-                    .handle_tracked(watched.router, watched.object, state, now());
+                    .handle_tracked(tracked.router, tracked.object, state, now());
             }
         }
         self.evaluate_observed();
@@ -280,42 +282,42 @@ impl Agent {
         let Some(observed) = &self.observed else {
             return;
         };
-        for watched in &self.watched {
-            let is_up = match &watched.what {
+        for tracked in &self.tracked {
+            let is_up = match &tracked.kind {
                 TrackObject::Service(name) => observed.services.get(name).copied(),
                 TrackObject::Pool(name) => observed.pools.get(name).copied(),
                 TrackObject::DataPlane => Some(observed.data_plane),
                 _ => None,
             };
             if let Some(is_up) = is_up {
-                let state = track::state_of(is_up);
+                let state = track::up_or_down(is_up);
                 self.router
-                    .handle_tracked(watched.router, watched.object, state, now());
+                    .handle_tracked(tracked.router, tracked.object, state, now());
             }
         }
     }
 
-    /// Requests the state of tracked objects that are due.
+    /// Checks the tracked objects that are due, in this process or through the helper.
     fn check_tracked(&mut self) -> Result<(), Error> {
         let now = now();
         let mut names = None;
-        for at in 0..self.watched.len() {
-            let watched = &mut self.watched[at];
-            if watched.due().is_none_or(|due| now < due) {
+        for at in 0..self.tracked.len() {
+            let tracked = &mut self.tracked[at];
+            if tracked.due().is_none_or(|due| now < due) {
                 continue;
             }
-            watched.start();
-            let (router, object) = (watched.router, watched.object);
-            if let TrackObject::Process(name) = &watched.what {
+            tracked.start();
+            let (router, object) = (tracked.router, tracked.object);
+            if let TrackObject::Process(name) = &tracked.kind {
                 let is_running = names
-                    .get_or_insert_with(track::processes)
+                    .get_or_insert_with(track::process_names)
                     .contains_key(name);
                 let outcome = if is_running {
                     TrackedOutcome::Up
                 } else {
                     TrackedOutcome::Down
                 };
-                let state = watched.finish(outcome, now);
+                let state = tracked.finish(outcome, now);
                 self.router.handle_tracked(router, object, state, now);
                 continue;
             }
@@ -334,21 +336,24 @@ impl Agent {
                 let is_first = self.settings.is_empty() && self.handover.take_first();
                 self.apply(routers.unwrap_or_default())?;
                 if is_first {
-                    self.take_over();
+                    self.continue_active_routers();
                 }
-                self.read_machine().await?;
+                self.read_network().await?;
                 if is_first {
-                    self.settle()?;
+                    self.remove_stale_addresses()?;
                 }
                 self.record_all();
-                self.add_again()?;
+                self.add_addresses_again()?;
             }
             (Awaited::Policy, reply) => {
                 let reason = format!("{reply:?}");
                 if self.settings.is_empty() {
                     return Err(Error::Policy { reason });
                 }
-                tracing::error!(reason, "the virtual routers are unchanged");
+                tracing::error!(
+                    reason,
+                    "failed to get the virtual routers; they are unchanged"
+                );
             }
             (Awaited::Add(name), reply) => self.handle_added(&name, &reply),
             (Awaited::Track(at), reply) => self.handle_tracked(at, reply),
@@ -356,7 +361,7 @@ impl Agent {
                 tracing::error!(router, reason, "failed to remove addresses");
             }
             (Awaited::Settle, Reply::Failed { reason }) => {
-                tracing::error!(reason, "failed to remove addresses of a previous agent");
+                tracing::error!(reason, "failed to remove a previous agent's addresses");
             }
             (Awaited::Notify, Reply::Failed { reason }) => {
                 tracing::warn!(reason, "failed to run a notification program");
@@ -366,8 +371,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Continues virtual routers of a former agent that were active.
-    fn take_over(&mut self) {
+    /// Lets virtual routers that were active in the previous agent continue as active.
+    fn continue_active_routers(&mut self) {
         for (index, settings) in self.settings.iter().enumerate() {
             if let Some(last_sent) = self.handover.last_sent(&settings.name) {
                 self.router.continue_from(index, last_sent);
@@ -375,7 +380,7 @@ impl Agent {
         }
     }
 
-    /// Records all virtual routers for the next agent.
+    /// Records the state of all virtual routers for the next agent.
     fn record_all(&self) {
         let routers = self.router.instances().zip(&self.settings);
         self.handover
@@ -388,7 +393,8 @@ impl Agent {
             }));
     }
 
-    fn active(&self) -> Vec<String> {
+    /// Returns the names of the active virtual routers.
+    fn active_routers(&self) -> Vec<String> {
         let routers = self.router.instances().zip(&self.settings);
         routers
             .filter(|((instance, _), _)| instance.state() == State::Active)
@@ -396,15 +402,15 @@ impl Agent {
             .collect()
     }
 
-    /// Lets the helper remove what a former agent had and this one does not continue.
-    fn settle(&mut self) -> Result<(), Error> {
-        let active = self.active();
+    /// Requests that the helper remove addresses that a previous agent added and that this one does not need.
+    fn remove_stale_addresses(&mut self) -> Result<(), Error> {
+        let active = self.active_routers();
         self.request(Request::Settle { active }, Awaited::Settle)
     }
 
-    /// The helper may be a new one: requests for the former one may be lost.
-    fn add_again(&mut self) -> Result<(), Error> {
-        for router in self.active() {
+    /// Requests the addresses of active routers again: the helper may have been restarted, and requests may be lost.
+    fn add_addresses_again(&mut self) -> Result<(), Error> {
+        for router in self.active_routers() {
             let request = Request::Add {
                 router: router.clone(),
             };
@@ -431,25 +437,25 @@ impl Agent {
 
     fn handle_tracked(&mut self, at: usize, reply: Reply) {
         let now = now();
-        let Some(watched) = self.watched.get_mut(at) else {
+        let Some(tracked) = self.tracked.get_mut(at) else {
             return;
         };
         let Reply::Tracked(outcome) = reply else {
-            return watched.retry(now);
+            return tracked.retry(now);
         };
-        let state = watched.finish(outcome, now);
-        let (router, object) = (watched.router, watched.object);
+        let state = tracked.finish(outcome, now);
+        let (router, object) = (tracked.router, tracked.object);
         self.router.handle_tracked(router, object, state, now);
     }
 
-    /// Executes the outputs of the machine.
+    /// Executes the outputs of the state machine.
     fn flush(&mut self) -> Result<(), Error> {
         while let Some((index, output)) = self.router.poll_output() {
             match output {
                 Output::Send { priority } => self.send(index, priority),
                 Output::Changed { from, to } => self.handle_change(index, from, to)?,
                 Output::Announce { repeat } => {
-                    self.ports[index].announcement_due = Some(repeat);
+                    self.ports[index].pending_announcement = Some(repeat);
                     self.announce(index);
                 }
                 Output::AnnounceSource => self.announce_source(index),
@@ -458,7 +464,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Multicast needs no address resolution.
+    /// Announces the source address if peers are configured. Multicast needs no address resolution.
     fn announce_source(&self, index: usize) {
         let (settings, port) = (&self.settings[index], &self.ports[index]);
         if let (false, Some(source), Some((ifindex, mac))) = (
@@ -477,7 +483,7 @@ impl Agent {
             let receivers = port.receivers(settings, source);
             let packets = self
                 .router
-                .packets(index, priority, source, &receivers, unix());
+                .packets(index, priority, source, &receivers, unix_time());
             port.send(settings, &packets, &self.frames);
         }
         let last_sent = (priority > 0).then(now);
@@ -495,9 +501,9 @@ impl Agent {
             from = from.as_str(),
             to = to.as_str(),
             reason = instance.reason(),
-            "the virtual router has changed its state"
+            "the virtual router changed state"
         );
-        self.ports[index].note_change(to);
+        self.ports[index].record_state_change(to);
         if from == State::Active {
             self.handover.write(index, &router, None);
         }
@@ -530,7 +536,8 @@ impl Agent {
         )
     }
 
-    /// Notifies the program of the group, which one member has. All members have the same state.
+    /// Requests the group's notification for a state change of the member that reports for the group: the one with the
+    /// program, or the first one. All members have the same state.
     fn notify_group(&mut self, index: usize, state: NotifyState) -> Result<(), Error> {
         let settings = &self.settings[index];
         if settings.group.is_none()
@@ -538,13 +545,13 @@ impl Agent {
         {
             return Ok(());
         }
-        // Without a program only the first member reports to the FIFO.
-        let is_first = |it: &VirtualRouter| it.group == settings.group;
-        let reporter = self.settings.iter().find(|it| is_first(it));
+        // If no member has a program, the first member reports to the FIFO.
+        let is_member = |it: &VirtualRouter| it.group == settings.group;
+        let reporter = self.settings.iter().find(|it| is_member(it));
         let with_program = self
             .settings
             .iter()
-            .find(|it| is_first(it) && !it.notify.group.is_empty());
+            .find(|it| is_member(it) && !it.notify.group.is_empty());
         if with_program.or(reporter).map(|it| &it.name) != Some(&settings.name) {
             return Ok(());
         }
@@ -552,23 +559,23 @@ impl Agent {
         self.request(Request::NotifyGroup { router, state }, Awaited::Notify)
     }
 
-    /// Announces the addresses of a virtual router if that is due and they are there.
+    /// Announces the addresses of a virtual router if an announcement is pending and the addresses have been added.
     fn announce(&mut self, index: usize) {
         let port = &mut self.ports[index];
-        let Some(repeat) = port.announcement_due.filter(|_| port.addresses_added) else {
+        let Some(repeat) = port.pending_announcement.filter(|_| port.addresses_added) else {
             return;
         };
-        port.announcement_due = None;
+        port.pending_announcement = None;
         if let Some((ifindex, mac)) = port.link(&self.settings[index]) {
             let router = &self.settings[index];
-            let on = |interface: Option<&str>| -> Vec<_> {
+            let addresses_on = |interface: Option<&str>| -> Vec<_> {
                 let networks = router.managed_on(interface);
                 networks.map(|it| it.address).collect()
             };
-            announce::send(&self.frames, ifindex, mac, &on(None), repeat);
+            announce::send(&self.frames, ifindex, mac, &addresses_on(None), repeat);
             for other in &router.other_interfaces {
-                let addresses = on(Some(&other.interface));
-                if let Some((ifindex, mac)) = self.machine.hardware(&other.interface) {
+                let addresses = addresses_on(Some(&other.interface));
+                if let Some((ifindex, mac)) = self.network.hardware_address(&other.interface) {
                     announce::send(&self.frames, ifindex, mac, &addresses, repeat);
                 }
             }
@@ -579,11 +586,12 @@ impl Agent {
         let _ = reply.send(self.execute(&order));
     }
 
-    /// The helper has ended: nothing can remove the addresses but the next one, so another director must take over.
-    fn lose_helper(mut self) -> Result<(), Error> {
+    /// Stops all virtual routers after the helper has exited, so that another director takes over. Only the next helper
+    /// can remove the addresses.
+    fn handle_helper_exit(mut self) -> Result<(), Error> {
         self.stop_all();
         let _ = self.flush();
-        let reason = "it has ended".to_owned();
+        let reason = "it has exited".to_owned();
         Err(Error::Policy { reason })
     }
 
@@ -593,7 +601,7 @@ impl Agent {
         }
     }
 
-    /// Stops being active, and waits until the addresses are removed.
+    /// Stops all virtual routers and waits until the addresses are removed, at most [`STOP_TIMEOUT`].
     async fn stop(mut self, answers: &Answers) -> Result<(), Error> {
         self.stop_all();
         self.flush()?;

@@ -1,4 +1,4 @@
-//! Announces addresses: gratuitous ARP (RFC 9568 section 6.4.2), unsolicited neighbour advertisements (RFC 4861
+//! Announces addresses with gratuitous ARP (RFC 9568 section 6.4.2) and unsolicited neighbour advertisements (RFC 4861
 //! section 7.2.6).
 
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// Announces each address `repeat` times.
+/// Announces each address `repeat` times. Logs the first error and stops there.
 pub(crate) fn send(
     socket: &FrameSocket,
     ifindex: u32,

@@ -1,4 +1,4 @@
-//! The control socket: one line of JSON as the request, one as the answer.
+//! The control socket: the request is one line of JSON, and so is the response.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,56 +17,56 @@ use tokio::time::timeout;
 use crate::{Error, RouterReport};
 
 const SOCKET: &str = "vrrp.sock";
-/// Connections that wait to be accepted.
+/// Maximum number of connections waiting to be accepted.
 const BACKLOG: i32 = 128;
-/// Connections that are served at the same time; more are closed.
+/// Maximum number of concurrent connections; others are closed.
 const CLIENTS_MAX: usize = 64;
 /// Maximum size of a request, in bytes.
-const REQUEST_MAX: u64 = 4 << 20;
-/// Maximum size of an answer, in bytes.
-const ANSWER_MAX: u64 = 4 << 20;
-/// How long a client may take for its request.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the daemon waits for the status.
+const REQUEST_MAX_BYTES: u64 = 4 << 20;
+/// Maximum size of a response, in bytes.
+const RESPONSE_MAX_BYTES: u64 = 4 << 20;
+/// Maximum time for a client's request and the response.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time that the daemon waits for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a command waits for an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time that a command waits for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request to the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Report all virtual routers.
+    /// Return the status of all virtual routers.
     Status,
-    /// Stop being active, and stay so.
+    /// Make a virtual router stop being active until `Resume`.
     Release {
         /// Name of the virtual router.
         router: String,
     },
-    /// The daemon reports what virtual routers track.
+    /// The daemon's report on objects that virtual routers track.
     Observed(Observed),
-    /// End `Release`.
+    /// Revert `Release`.
     Resume {
         /// Name of the virtual router.
         router: String,
     },
 }
 
-/// What the daemon knows about tracked objects.
+/// The daemon's report on objects that virtual routers track.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// Whether each service can serve, by name.
     pub services: BTreeMap<String, bool>,
-    /// Whether each pool has what it requires, by name.
+    /// Whether each pool fulfils its requirements, by name.
     pub pools: BTreeMap<String, bool>,
     /// Whether packets can be forwarded.
     pub data_plane: bool,
 }
 
-/// Reports what virtual routers track. Blocks for at most half a second.
+/// Reports the state of tracked objects to the agent. Blocks for at most half a second per read or write.
 ///
 /// # Errors
-/// No agent answers.
+/// Returns an error if no agent responds, or if it rejects the report.
 pub fn observe(runtime_dir: &Path, observed: &Observed) -> Result<(), Error> {
     exchange(
         runtime_dir,
@@ -83,10 +83,10 @@ pub(crate) enum Response {
     Rejected(String),
 }
 
-/// A request, and where its answer goes.
+/// A request, and the channel for its response.
 pub(crate) type Pending = (Order, oneshot::Sender<Response>);
 
-/// Creates the socket, for the owner alone, or for the account of the daemon.
+/// Creates the socket. Only its owner can connect: this user, or the daemon's account.
 pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     let path = runtime_dir.join(SOCKET);
     let failed = |source| Error::Socket {
@@ -103,7 +103,7 @@ pub(crate) fn bind(runtime_dir: &Path) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-/// Accepts clients and passes their requests on.
+/// Accepts clients and forwards their requests to `orders`.
 pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>) {
     let clients = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
@@ -114,19 +114,19 @@ pub(crate) async fn accept(listener: UnixListener, orders: mpsc::Sender<Pending>
                 };
                 let orders = orders.clone();
                 tokio::spawn(async move {
-                    let _ = timeout(PATIENCE, answer(stream, orders)).await;
+                    let _ = timeout(CLIENT_TIMEOUT, respond(stream, orders)).await;
                     drop(permit);
                 });
             }
-            Err(_) => tokio::time::sleep(PATIENCE).await,
+            Err(_) => tokio::time::sleep(CLIENT_TIMEOUT).await,
         }
     }
 }
 
-async fn answer(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result<()> {
+async fn respond(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
-    tokio::io::BufReader::new(reader.take(REQUEST_MAX))
+    tokio::io::BufReader::new(reader.take(REQUEST_MAX_BYTES))
         .read_line(&mut line)
         .await?;
     let response = match serde_json::from_str(&line) {
@@ -145,30 +145,30 @@ async fn answer(stream: UnixStream, orders: mpsc::Sender<Pending>) -> io::Result
     writer.write_all(&text).await
 }
 
-/// Sends a request to the agent of a runtime directory, and returns the virtual routers afterwards. Blocks for at most
-/// five seconds.
+/// Sends a request to the agent of a runtime directory and returns the virtual routers after it. Blocks for at most
+/// five seconds per read or write.
 ///
 /// # Errors
-/// No agent answers, or it rejects the request.
+/// Returns an error if no agent responds, or if it rejects the request.
 pub fn order(runtime_dir: &Path, order: &Order) -> Result<Vec<RouterReport>, Error> {
-    exchange(runtime_dir, order, ANSWER_TIMEOUT)
+    exchange(runtime_dir, order, RESPONSE_TIMEOUT)
 }
 
 fn exchange(
     runtime_dir: &Path,
     order: &Order,
-    limit: Duration,
+    timeout: Duration,
 ) -> Result<Vec<RouterReport>, Error> {
     let path: PathBuf = runtime_dir.join(SOCKET);
     let exchange = || -> io::Result<String> {
         let mut stream = StdStream::connect(&path)?;
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
         let mut text = serde_json::to_vec(order)?;
         text.push(b'\n');
         stream.write_all(&text)?;
         let mut line = String::new();
-        BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut line)?;
+        BufReader::new(stream.take(RESPONSE_MAX_BYTES)).read_line(&mut line)?;
         Ok(line)
     };
     let failed = |source| Error::Socket {
@@ -182,10 +182,10 @@ fn exchange(
     }
 }
 
-/// The virtual routers of a runtime directory's agent. Blocks for at most half a second.
+/// Returns the virtual routers of the agent of a runtime directory. Blocks for at most half a second per read or write.
 ///
 /// # Errors
-/// No agent answers.
+/// Returns an error if no agent responds.
 pub fn status(runtime_dir: &Path) -> Result<Vec<RouterReport>, Error> {
     exchange(runtime_dir, &Order::Status, STATUS_TIMEOUT)
 }

@@ -1,14 +1,15 @@
-//! Advertisements with the virtual MAC address as their sender: whole Ethernet frames to a multicast group.
+//! Builds advertisements whose source is the virtual MAC address: complete Ethernet frames to a multicast group.
 
 use std::net::IpAddr;
 
 use weir_vrrp::{HOP_LIMIT, PROTOCOL};
 use weir_wire::{MacAddr, checksum};
 
-/// Class selector 6, as keepalived.
+/// IPv4 TOS and IPv6 traffic class: class selector 6, as in keepalived.
 const TRAFFIC_CLASS: u8 = 0xc0;
 
-/// The frame of a packet to a multicast group.
+/// Returns the Ethernet frame of a packet to a multicast group. `source` and `group` must be of the same address
+/// family.
 pub(crate) fn multicast(source: IpAddr, group: IpAddr, mac: MacAddr, payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap_or(u16::MAX);
     let mut frame = Vec::with_capacity(54 + payload.len());
@@ -32,17 +33,17 @@ pub(crate) fn multicast(source: IpAddr, group: IpAddr, mac: MacAddr, payload: &[
             frame.extend(header);
         }
         (IpAddr::V6(source), IpAddr::V6(group)) => {
-            let octets = group.octets();
+            let group_bytes = group.octets();
             // RFC 2464 section 7.
             frame.extend([0x33, 0x33]);
-            frame.extend(&octets[12..]);
+            frame.extend(&group_bytes[12..]);
             frame.extend(mac.octets());
             frame.extend([0x86, 0xdd]);
             frame.extend([0x60 | (TRAFFIC_CLASS >> 4), TRAFFIC_CLASS << 4, 0, 0]);
             frame.extend(length.to_be_bytes());
             frame.extend([PROTOCOL, HOP_LIMIT]);
             frame.extend(source.octets());
-            frame.extend(octets);
+            frame.extend(group_bytes);
         }
         _ => {}
     }
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_is_valid_in_both_families() {
+    fn multicast_frame_has_valid_header_for_ipv4_and_ipv6() {
         let mac = MacAddr::new([0, 0, 0x5e, 0, 1, 51]);
         let frame = |source: &str, group: &str| {
             multicast(

@@ -1,11 +1,12 @@
 //! `weir vrrp-agent`: the process that runs the virtual routers of `[vrrp.NAME]`.
 //!
-//! It has a process of its own, so that reload, upgrade and crash of the daemon never delay an advertisement. It sends
-//! and receives packets and announces addresses, for which `CAP_NET_RAW` is enough; the helper (`weir-helper`) changes
-//! addresses and runs programs for it. It reads no configuration either: the helper sends it the virtual routers.
+//! The agent is a separate process, so that a reload, upgrade or crash of the daemon never delays an advertisement. It
+//! sends and receives packets and announces addresses, which requires only `CAP_NET_RAW`. The helper (`weir-helper`)
+//! changes addresses and runs programs for the agent, and sends it the virtual routers: the agent reads no
+//! configuration.
 //!
-//! The protocol is `weir-vrrp`; this crate is its driver, and a socket `RUNTIME_DIR/vrrp.sock` for `weir vrrp` and the
-//! daemon's status.
+//! `weir-vrrp` implements the protocol. This crate drives it, and serves the socket `RUNTIME_DIR/vrrp.sock` for
+//! `weir vrrp` and for the daemon's status.
 
 mod agent;
 mod announce;
@@ -21,22 +22,22 @@ pub use agent::run;
 pub use control::{Observed, Order, observe, order, status};
 pub use status::{IgnoredPackets, RouterReport, RouterStatus, TrackedStatus};
 
-/// The account of the agent, if it exists.
+/// Name of the account that the agent runs as, if the account exists.
 pub const ACCOUNT: &str = "weir-vrrp";
 
-/// Why the agent, or a request to it, failed.
+/// Errors from the agent, and from requests to it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The helper has ended or refuses.
+    /// The helper has exited or rejected a request.
     #[error("the helper: {0}")]
     Helper(#[from] weir_helper::Error),
-    /// It sent no list of virtual routers.
+    /// The helper did not send a list of virtual routers.
     #[error("the helper sent no virtual routers: {reason}")]
     Policy {
-        /// Why.
+        /// The helper's reply, or why there is none.
         reason: String,
     },
-    /// A request to the network failed.
+    /// A netlink request failed.
     #[error(transparent)]
     Network(#[from] weir_netlink::Error),
     /// A system call failed.
@@ -45,16 +46,16 @@ pub enum Error {
     /// The control socket cannot be used.
     #[error("{path}: {source}", path = path.display())]
     Socket {
-        /// Its path.
+        /// Path of the socket.
         path: PathBuf,
         /// The kernel's error.
         source: std::io::Error,
     },
     /// The channel to the helper cannot be watched.
-    #[error("the channel to the helper: {0}")]
+    #[error("failed to watch the channel to the helper: {0}")]
     Channel(std::io::Error),
-    /// Signals cannot be received.
-    #[error("signals: {0}")]
+    /// A signal handler cannot be installed.
+    #[error("failed to install a signal handler: {0}")]
     Signals(std::io::Error),
     /// The agent rejected a request.
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! Tracked objects: when to look at them, and how many results change a state.
+//! Tracked objects: when to check them, and how many results change a state.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,23 +8,25 @@ use weir_helper::TrackedOutcome;
 use weir_model::{Track, TrackObject, VirtualRouter};
 use weir_vrrp::{Effect, Tracked, TrackedState};
 
-/// Interval of looking for processes and of reading files.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between checks of processes and files, and before a failed check is retried.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A tracked object of a virtual router.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct TrackedObject {
+    /// Index of the virtual router.
     pub(crate) router: usize,
+    /// Index among the virtual router's tracked objects.
     pub(crate) object: usize,
-    pub(crate) what: TrackObject,
-    /// When it is due; `None` while a result is awaited, and for objects that others report.
+    pub(crate) kind: TrackObject,
+    /// When to check the object; `None` while a result is pending, and for objects that the daemon or netlink reports.
     due: Option<Duration>,
-    /// Consecutive results that contradict the state.
-    against: u32,
+    /// Number of consecutive results that contradict the state.
+    contradictions: u32,
     state: TrackedState,
 }
 
-pub(crate) const fn state_of(is_up: bool) -> TrackedState {
+pub(crate) const fn up_or_down(is_up: bool) -> TrackedState {
     if is_up {
         TrackedState::Up
     } else {
@@ -32,8 +34,8 @@ pub(crate) const fn state_of(is_up: bool) -> TrackedState {
     }
 }
 
-/// The configuration of a tracked object for the machine.
-pub(crate) fn tracked(track: &Track) -> Tracked {
+/// Returns the settings of a tracked object for the state machine.
+pub(crate) fn settings(track: &Track) -> Tracked {
     let name = match &track.object {
         TrackObject::Interface(name) => format!("interface {name}"),
         TrackObject::Process(name) => format!("process {name}"),
@@ -61,48 +63,48 @@ pub(crate) fn tracked(track: &Track) -> Tracked {
     }
 }
 
-/// All tracked objects.
-pub(crate) fn watched(routers: &[VirtualRouter], now: Duration) -> Vec<Watched> {
-    let mut all = Vec::new();
+/// Returns the tracked objects of all virtual routers.
+pub(crate) fn tracked_objects(routers: &[VirtualRouter], now: Duration) -> Vec<TrackedObject> {
+    let mut objects = Vec::new();
     for (router, settings) in routers.iter().enumerate() {
         for (object, track) in settings.track.iter().enumerate() {
-            let is_read = matches!(
+            let is_polled = matches!(
                 track.object,
                 TrackObject::Process(_) | TrackObject::File(_) | TrackObject::Script(_)
             );
-            all.push(Watched {
+            objects.push(TrackedObject {
                 router,
                 object,
-                what: track.object.clone(),
-                due: is_read.then_some(now),
-                against: 0,
+                kind: track.object.clone(),
+                due: is_polled.then_some(now),
+                contradictions: 0,
                 state: TrackedState::Unknown,
             });
         }
     }
-    all
+    objects
 }
 
-impl Watched {
-    /// When it is due.
+impl TrackedObject {
+    /// Returns when the next check is due, or `None` if there is none to start.
     pub(crate) const fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// It has been requested.
+    /// Records that a check has started.
     pub(crate) const fn start(&mut self) {
         self.due = None;
     }
 
-    /// Applies a result; returns the state.
+    /// Applies the result of a check and returns the state.
     pub(crate) fn finish(&mut self, outcome: TrackedOutcome, now: Duration) -> TrackedState {
-        let (rise, fall) = match &self.what {
+        let (rise, fall) = match &self.kind {
             TrackObject::Script(script) => {
                 self.due = Some(now + script.interval);
                 (script.rise, script.fall)
             }
             _ => {
-                self.due = Some(now + INTERVAL);
+                self.due = Some(now + CHECK_INTERVAL);
                 (1, 1)
             }
         };
@@ -112,26 +114,27 @@ impl Watched {
             TrackedOutcome::Number(number) => (TrackedState::Number(number), 1),
         };
         if new == self.state {
-            self.against = 0;
+            self.contradictions = 0;
             return self.state;
         }
-        self.against += 1;
-        // The first result decides at once.
-        if self.state == TrackedState::Unknown || self.against >= needed {
+        self.contradictions += 1;
+        // The first result sets the state at once.
+        if self.state == TrackedState::Unknown || self.contradictions >= needed {
             self.state = new;
-            self.against = 0;
+            self.contradictions = 0;
         }
         self.state
     }
 
-    /// It could not be looked at.
+    /// Schedules another check after one that failed without a result.
     pub(crate) fn retry(&mut self, now: Duration) {
-        self.due = Some(now + INTERVAL);
+        self.due = Some(now + CHECK_INTERVAL);
     }
 }
 
-/// Names of the running processes: of the program's file, and of its first argument.
-pub(crate) fn processes() -> HashMap<String, usize> {
+/// Returns the names of running processes: the kernel's name (`comm`), and the file name of the first argument. The
+/// values are numbers of processes.
+pub(crate) fn process_names() -> HashMap<String, usize> {
     let mut names = HashMap::new();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for entry in entries {
@@ -162,7 +165,7 @@ mod tests {
     use weir_model::TrackScript;
 
     #[test]
-    fn results_count_before_a_state_changes() {
+    fn state_changes_after_rise_and_fall_results() {
         let script = TrackScript {
             command: vec!["/bin/true".to_owned()],
             interval: Duration::from_secs(2),
@@ -171,28 +174,28 @@ mod tests {
             fall: 3,
             user: "root".to_owned(),
         };
-        let mut watched = Watched {
+        let mut tracked = TrackedObject {
             router: 0,
             object: 0,
-            what: TrackObject::Script(script),
+            kind: TrackObject::Script(script),
             due: None,
-            against: 0,
+            contradictions: 0,
             state: TrackedState::Unknown,
         };
         let now = Duration::from_secs(10);
         let (up, down) = (TrackedOutcome::Up, TrackedOutcome::Down);
         let states: Vec<TrackedState> = [up, down, down, up, down, down, down, up, up]
             .into_iter()
-            .map(|outcome| watched.finish(outcome, now))
+            .map(|outcome| tracked.finish(outcome, now))
             .collect();
         use TrackedState::{Down, Up};
         assert_eq!(states, [Up, Up, Up, Up, Up, Up, Down, Down, Up]);
-        assert_eq!(watched.due(), Some(Duration::from_secs(12)));
+        assert_eq!(tracked.due(), Some(Duration::from_secs(12)));
     }
 
     #[test]
-    fn own_process_is_found() {
+    fn process_names_include_this_process() {
         let own = fs::read_to_string("/proc/self/comm").unwrap();
-        assert!(processes().contains_key(own.trim_end()));
+        assert!(process_names().contains_key(own.trim_end()));
     }
 }

@@ -1,8 +1,8 @@
 //! The authentication trailer of keepalived 2.4.2 and newer (`auth_hmac`, draft-cassen-vrrp-auth-hmac): 28 bytes after
-//! the message, with a sequence number that is a time, and an HMAC-SHA256 shortened to 128 bits.
+//! the message, with a sequence number derived from the time, and an HMAC-SHA256 truncated to 128 bits.
 //!
 //! The HMAC covers a pseudo header (family, version, router ID, source), the message with a zero checksum, the trailer
-//! before the HMAC, and 16 zero bytes. The destination is not covered, so copies to several peers are equal.
+//! up to the HMAC, and 16 zero bytes. The destination is not covered, so all unicast peers get the same trailer.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,27 +10,27 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::packet::{Ignored, TRAILER, Version};
+use crate::packet::{Ignored, TRAILER_BYTES, Version};
 
-const HMAC: usize = 16;
-/// Type, key ID, reserved, sequence number.
-const PREFIX: usize = TRAILER - HMAC;
+const HMAC_BYTES: usize = 16;
+/// Length of the trailer before the HMAC: type, key ID, reserved, sequence number.
+const PREFIX_BYTES: usize = TRAILER_BYTES - HMAC_BYTES;
 const TYPE_SHA256: u8 = 1;
-const BLOCK: usize = 64;
-/// Position of the checksum in the message.
-const CHECKSUM: std::ops::Range<usize> = 6..8;
-/// Senders whose last sequence number is remembered; the one whose last packet is oldest is replaced.
-const SENDERS: usize = 16;
+const BLOCK_BYTES: usize = 64;
+/// Byte range of the checksum in the message.
+const CHECKSUM_RANGE: std::ops::Range<usize> = 6..8;
+/// Maximum number of senders whose last sequence number is remembered; the least recent sender is replaced.
+const SENDERS_MAX: usize = 16;
 
-/// Limits of a key's length, in bytes.
+/// Permitted length of a key, in bytes.
 pub const HMAC_KEY: std::ops::RangeInclusive<usize> = 32..=64;
 
-/// A key; its value is never shown.
+/// A key. `Debug` does not print its value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HmacKey {
-    /// Its ID in packets.
+    /// Key ID in packets.
     pub id: u8,
-    /// 32 to 64 bytes.
+    /// Key value, 32 to 64 bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -42,28 +42,28 @@ impl fmt::Debug for HmacKey {
     }
 }
 
-/// What is sent and what is required.
+/// Whether the trailer is sent and required.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HmacMode {
     /// Sends the trailer and requires it.
     #[default]
     Enforce,
-    /// Sends it, and accepts packets without one.
+    /// Sends the trailer, and accepts packets without one.
     Permissive,
-    /// Does not send it; accepts packets without one.
+    /// Does not send the trailer, and accepts packets without one.
     ReceiveOnly,
 }
 
-/// Settings of the trailer.
+/// Settings of the authentication trailer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HmacConfig {
     /// Accepted keys.
     pub keys: Vec<HmacKey>,
     /// ID of the key that packets are signed with.
     pub active: u8,
-    /// See there.
+    /// Whether the trailer is sent and required.
     pub mode: HmacMode,
-    /// How far the sender's clock may differ.
+    /// Maximum difference between the sender's clock and this director's.
     pub window: Duration,
 }
 
@@ -71,35 +71,37 @@ pub struct HmacConfig {
 #[derive(Debug)]
 pub(crate) struct Hmac {
     config: HmacConfig,
+    /// The last sequence number sent.
     sent: u64,
-    /// The last sequence number of each sender, the latest sender last.
-    seen: Vec<(IpAddr, u64)>,
+    /// The last sequence number from each sender; the most recent sender is last.
+    last_received: Vec<(IpAddr, u64)>,
 }
 
-/// What the HMAC covers in addition to the message.
+/// Fields of the pseudo header that the HMAC covers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Covered {
+pub(crate) struct PseudoHeader {
     pub(crate) version: Version,
     pub(crate) vrid: u8,
     pub(crate) source: IpAddr,
 }
 
-/// RFC 1982: whether `a` is after `b`.
+/// Returns whether sequence number `a` is after `b` (RFC 1982).
 const fn is_after(a: u64, b: u64) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }
 
-/// Seconds in the upper 32 bits, then 16 bits of a fraction and 16 bits of a counter.
-fn sequence_of(unix: Duration) -> u64 {
+/// Returns the sequence number for a time: seconds in the upper 32 bits, a 16-bit fraction, and a 16-bit counter that
+/// is zero.
+fn sequence_from_time(unix: Duration) -> u64 {
     let fraction = (u64::from(unix.subsec_nanos()) << 16) / 1_000_000_000;
     (unix.as_secs() << 32) | (fraction << 16)
 }
 
-/// Signed distance of two times in whole seconds, modulo 2^32.
+/// Returns the distance in whole seconds between a time and a sequence number's time, computed modulo 2^32.
 fn seconds_between(unix: Duration, sequence: u64) -> u64 {
     let now = (unix.as_secs() & u64::from(u32::MAX)) as u32;
-    let then = (sequence >> 32) as u32;
-    u64::from(now.wrapping_sub(then).cast_signed().unsigned_abs())
+    let sent = (sequence >> 32) as u32;
+    u64::from(now.wrapping_sub(sent).cast_signed().unsigned_abs())
 }
 
 impl Hmac {
@@ -107,24 +109,29 @@ impl Hmac {
         Self {
             config,
             sent: 0,
-            seen: Vec::new(),
+            last_received: Vec::new(),
         }
     }
 
-    /// Adopts other settings; sequence numbers continue.
+    /// Replaces the settings; sequence numbers continue.
     pub(crate) fn configure(&mut self, config: HmacConfig) {
         self.config = config;
     }
 
-    /// The trailer of a message, or nothing in receive-only mode. `unix` is the time since 1970.
-    pub(crate) fn trailer(&mut self, message: &[u8], covered: Covered, unix: Duration) -> Vec<u8> {
+    /// Returns the trailer for a message; it is empty in receive-only mode. `unix` is the time since 1970.
+    pub(crate) fn trailer(
+        &mut self,
+        message: &[u8],
+        pseudo_header: PseudoHeader,
+        unix: Duration,
+    ) -> Vec<u8> {
         if self.config.mode == HmacMode::ReceiveOnly {
             return Vec::new();
         }
-        let clock = sequence_of(unix);
-        // A clock that was set back: receivers would reject the old sequence.
-        let is_stranded = seconds_between(unix, self.sent) > self.config.window.as_secs();
-        self.sent = if is_after(clock, self.sent) || is_stranded {
+        let clock = sequence_from_time(unix);
+        // After the clock was set back, receivers would reject a continued sequence.
+        let is_outside_window = seconds_between(unix, self.sent) > self.config.window.as_secs();
+        self.sent = if is_after(clock, self.sent) || is_outside_window {
             clock
         } else {
             self.sent.wrapping_add(1)
@@ -136,20 +143,20 @@ impl Hmac {
             .keys
             .iter()
             .find(|key| key.id == self.config.active);
-        // Without the key every receiver rejects the zero HMAC.
-        let hmac = key.map_or([0; HMAC], |key| {
-            digest(&key.bytes, message, &trailer, covered)
+        // If the key is not configured, the HMAC is zero, and every receiver rejects it.
+        let hmac = key.map_or([0; HMAC_BYTES], |key| {
+            hmac_sha256(&key.bytes, message, &trailer, pseudo_header)
         });
         trailer.extend(hmac);
         trailer
     }
 
-    /// Verifies a packet: its message, and its trailer or nothing.
+    /// Verifies a packet. `trailer` is empty if the packet has none. `unix` is the time since 1970.
     pub(crate) fn verify(
         &mut self,
         message: &[u8],
         trailer: &[u8],
-        covered: Covered,
+        pseudo_header: PseudoHeader,
         unix: Duration,
     ) -> Result<(), Ignored> {
         if trailer.is_empty() {
@@ -159,7 +166,7 @@ impl Hmac {
             };
         }
         let (Some((prefix, hmac)), [TYPE_SHA256, id, 0, 0, ..]) =
-            (trailer.split_at_checked(PREFIX), trailer)
+            (trailer.split_at_checked(PREFIX_BYTES), trailer)
         else {
             return Err(Ignored::Authentication);
         };
@@ -167,72 +174,77 @@ impl Hmac {
             .iter()
             .fold(0_u64, |all, byte| (all << 8) | u64::from(*byte));
         let window = self.config.window.as_secs();
-        // Before the HMAC is computed: repeated captures must not cost a digest each.
+        // Checked before the HMAC is computed: replayed packets must not cost a hash computation each.
         if seconds_between(unix, sequence) > window {
             return Err(Ignored::Replay);
         }
         let key = self.config.keys.iter().find(|key| key.id == *id);
-        let expected = key.map(|key| digest(&key.bytes, message, prefix, covered));
+        let expected = key.map(|key| hmac_sha256(&key.bytes, message, prefix, pseudo_header));
         if !expected.is_some_and(|expected| is_equal(&expected, hmac)) {
             return Err(Ignored::Authentication);
         }
         let at = self
-            .seen
+            .last_received
             .iter()
-            .position(|(source, _)| *source == covered.source);
+            .position(|(source, _)| *source == pseudo_header.source);
         if let Some(at) = at {
-            let (_, last) = self.seen.remove(at);
-            let is_known = seconds_between(unix, last) <= window;
-            if is_known && !is_after(sequence, last) {
-                self.seen.push((covered.source, last));
+            let (_, last) = self.last_received.remove(at);
+            let is_in_window = seconds_between(unix, last) <= window;
+            if is_in_window && !is_after(sequence, last) {
+                self.last_received.push((pseudo_header.source, last));
                 return Err(Ignored::Replay);
             }
-        } else if self.seen.len() == SENDERS {
-            self.seen.remove(0);
+        } else if self.last_received.len() == SENDERS_MAX {
+            self.last_received.remove(0);
         }
-        self.seen.push((covered.source, sequence));
+        self.last_received.push((pseudo_header.source, sequence));
         Ok(())
     }
 }
 
-/// Takes the same time wherever the first difference is.
-fn is_equal(one: &[u8], other: &[u8]) -> bool {
-    let differences = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    one.len() == other.len() && differences == 0
+/// Compares in constant time, so that the time does not reveal the position of the first difference.
+fn is_equal(left: &[u8], right: &[u8]) -> bool {
+    let differences = left.iter().zip(right).fold(0, |all, (a, b)| all | (a ^ b));
+    left.len() == right.len() && differences == 0
 }
 
-/// HMAC-SHA256 (RFC 2104), shortened.
-fn digest(key: &[u8], message: &[u8], prefix: &[u8], covered: Covered) -> [u8; HMAC] {
-    let mut block = [0_u8; BLOCK];
-    if key.len() > BLOCK {
+/// Returns the truncated HMAC-SHA256 (RFC 2104).
+fn hmac_sha256(
+    key: &[u8],
+    message: &[u8],
+    prefix: &[u8],
+    pseudo_header: PseudoHeader,
+) -> [u8; HMAC_BYTES] {
+    let mut block = [0_u8; BLOCK_BYTES];
+    if key.len() > BLOCK_BYTES {
         block[..32].copy_from_slice(&Sha256::digest(key));
     } else {
         block[..key.len()].copy_from_slice(key);
     }
-    let mut pseudo = [0_u8; 20];
-    pseudo[0] = if covered.source.is_ipv6() { 6 } else { 4 };
-    pseudo[1] = covered.version.number();
-    pseudo[2] = covered.vrid;
-    match covered.source {
-        IpAddr::V4(source) => pseudo[4..8].copy_from_slice(&source.octets()),
-        IpAddr::V6(source) => pseudo[4..].copy_from_slice(&source.octets()),
+    let mut pseudo_bytes = [0_u8; 20];
+    pseudo_bytes[0] = if pseudo_header.source.is_ipv6() { 6 } else { 4 };
+    pseudo_bytes[1] = pseudo_header.version.number();
+    pseudo_bytes[2] = pseudo_header.vrid;
+    match pseudo_header.source {
+        IpAddr::V4(source) => pseudo_bytes[4..8].copy_from_slice(&source.octets()),
+        IpAddr::V6(source) => pseudo_bytes[4..].copy_from_slice(&source.octets()),
     }
     let inner = Sha256::new()
         .chain_update(block.map(|byte| byte ^ 0x36))
-        .chain_update(pseudo)
-        .chain_update(message.get(..CHECKSUM.start).unwrap_or_default())
-        .chain_update([0; CHECKSUM.end - CHECKSUM.start])
-        .chain_update(message.get(CHECKSUM.end..).unwrap_or_default())
+        .chain_update(pseudo_bytes)
+        .chain_update(message.get(..CHECKSUM_RANGE.start).unwrap_or_default())
+        .chain_update([0; CHECKSUM_RANGE.end - CHECKSUM_RANGE.start])
+        .chain_update(message.get(CHECKSUM_RANGE.end..).unwrap_or_default())
         .chain_update(prefix)
-        .chain_update([0; HMAC])
+        .chain_update([0; HMAC_BYTES])
         .finalize();
     let outer = Sha256::new()
         .chain_update(block.map(|byte| byte ^ 0x5c))
         .chain_update(inner)
         .finalize();
-    let mut short = [0; HMAC];
-    short.copy_from_slice(&outer[..HMAC]);
-    short
+    let mut truncated = [0; HMAC_BYTES];
+    truncated.copy_from_slice(&outer[..HMAC_BYTES]);
+    truncated
 }
 
 #[cfg(test)]
@@ -242,8 +254,8 @@ mod tests {
     const UNIX: Duration = Duration::from_secs(1_764_000_000);
     const MESSAGE: [u8; 12] = [0x31, 51, 200, 1, 0, 100, 0xfb, 0xb5, 10, 77, 0, 100];
 
-    fn covered() -> Covered {
-        Covered {
+    fn pseudo_header() -> PseudoHeader {
+        PseudoHeader {
             version: Version::V3,
             vrid: 51,
             source: "10.77.0.1".parse().unwrap(),
@@ -266,10 +278,11 @@ mod tests {
     #[test]
     fn trailer_is_accepted_once_and_in_order() {
         let (mut sender, mut receiver) = (hmac(HmacMode::Enforce), hmac(HmacMode::Enforce));
-        let first = sender.trailer(&MESSAGE, covered(), UNIX);
-        let second = sender.trailer(&MESSAGE, covered(), UNIX);
-        assert_eq!(first.len(), TRAILER);
-        let mut verify = |trailer: &[u8], at| receiver.verify(&MESSAGE, trailer, covered(), at);
+        let first = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
+        let second = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
+        assert_eq!(first.len(), TRAILER_BYTES);
+        let mut verify =
+            |trailer: &[u8], at| receiver.verify(&MESSAGE, trailer, pseudo_header(), at);
         assert_eq!(verify(&second, UNIX), Ok(()));
         assert_eq!(verify(&second, UNIX), Err(Ignored::Replay));
         assert_eq!(verify(&first, UNIX), Err(Ignored::Replay));
@@ -279,60 +292,73 @@ mod tests {
     }
 
     #[test]
-    fn every_covered_byte_counts_and_the_checksum_does_not() {
+    fn every_byte_except_the_checksum_is_authenticated() {
         let mut sender = hmac(HmacMode::Enforce);
-        let trailer = sender.trailer(&MESSAGE, covered(), UNIX);
+        let trailer = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
         for at in 0..MESSAGE.len() {
             let mut changed = MESSAGE;
             changed[at] ^= 1;
-            let result = hmac(HmacMode::Enforce).verify(&changed, &trailer, covered(), UNIX);
-            assert_eq!(result.is_ok(), CHECKSUM.contains(&at), "byte {at}");
+            let result = hmac(HmacMode::Enforce).verify(&changed, &trailer, pseudo_header(), UNIX);
+            assert_eq!(result.is_ok(), CHECKSUM_RANGE.contains(&at), "byte {at}");
         }
-        for at in 0..TRAILER {
+        for at in 0..TRAILER_BYTES {
             let mut changed = trailer.clone();
             changed[at] ^= 1;
-            let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &changed, covered(), UNIX);
+            let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &changed, pseudo_header(), UNIX);
             assert!(result.is_err(), "byte {at} of the trailer");
         }
-        let other = Covered {
+        let other_source = PseudoHeader {
             source: "10.77.0.2".parse().unwrap(),
-            ..covered()
+            ..pseudo_header()
         };
-        let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, other, UNIX);
+        let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, other_source, UNIX);
         assert_eq!(result, Err(Ignored::Authentication));
     }
 
     #[test]
-    fn modes_allow_a_migration() {
-        let mut without = hmac(HmacMode::ReceiveOnly);
-        assert!(without.trailer(&MESSAGE, covered(), UNIX).is_empty());
-        assert_eq!(without.verify(&MESSAGE, &[], covered(), UNIX), Ok(()));
+    fn permissive_and_receive_only_modes_accept_unsigned_packets() {
+        let mut receive_only = hmac(HmacMode::ReceiveOnly);
+        assert!(
+            receive_only
+                .trailer(&MESSAGE, pseudo_header(), UNIX)
+                .is_empty()
+        );
+        assert_eq!(
+            receive_only.verify(&MESSAGE, &[], pseudo_header(), UNIX),
+            Ok(())
+        );
         let mut permissive = hmac(HmacMode::Permissive);
-        assert_eq!(permissive.verify(&MESSAGE, &[], covered(), UNIX), Ok(()));
-        let trailer = permissive.trailer(&MESSAGE, covered(), UNIX);
-        assert_eq!(without.verify(&MESSAGE, &trailer, covered(), UNIX), Ok(()));
+        assert_eq!(
+            permissive.verify(&MESSAGE, &[], pseudo_header(), UNIX),
+            Ok(())
+        );
+        let trailer = permissive.trailer(&MESSAGE, pseudo_header(), UNIX);
+        assert_eq!(
+            receive_only.verify(&MESSAGE, &trailer, pseudo_header(), UNIX),
+            Ok(())
+        );
     }
 
     #[test]
-    fn clock_that_is_set_back_is_followed() {
+    fn sequence_follows_clock_that_is_set_back() {
         let mut sender = hmac(HmacMode::Enforce);
-        sender.trailer(&MESSAGE, covered(), UNIX + Duration::from_secs(3600));
-        let trailer = sender.trailer(&MESSAGE, covered(), UNIX);
-        let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, covered(), UNIX);
+        sender.trailer(&MESSAGE, pseudo_header(), UNIX + Duration::from_secs(3600));
+        let trailer = sender.trailer(&MESSAGE, pseudo_header(), UNIX);
+        let result = hmac(HmacMode::Enforce).verify(&MESSAGE, &trailer, pseudo_header(), UNIX);
         assert_eq!(result, Ok(()));
     }
 
-    /// The expected value is computed by Python's hmac over the bytes that the module names.
+    /// The expected value was computed with Python's hmac module over the bytes that the module documentation lists.
     #[test]
-    fn digest_is_an_hmac() {
+    fn digest_matches_reference_implementation() {
         let key = [0x0b_u8; 32];
-        let short = digest(
+        let truncated = hmac_sha256(
             &key,
             &MESSAGE,
             &[1, 2, 0, 0, 0, 0, 0, 1, 0, 2, 0, 3],
-            covered(),
+            pseudo_header(),
         );
-        assert_eq!(hex(&short), EXPECTED);
+        assert_eq!(hex(&truncated), EXPECTED);
     }
 
     const EXPECTED: &str = "c8a3209cc6c1a2d1bf78ad38716b76e4";

@@ -1,36 +1,36 @@
 //! The state machine of one virtual router (RFC 9568 section 6.4), with keepalived's additions: preemption delay,
-//! tracked objects, a fault state.
+//! tracked objects and a fault state.
 //!
-//! A router whose timer fires so late that another one may have become active does not continue as active. It becomes
-//! backup and listens for a whole active down interval first.
+//! If a router's timer fires so late that another router may have become active, the router does not continue as
+//! active. It becomes backup and first listens for a full active down interval.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::packet::{Advertisement, ChecksumForm, Ignored, Received, Version};
-use crate::settings::{Announcements, Config, Effect, MISSED, Tracked, TrackedState};
+use crate::settings::{Announcements, Config, Effect, MISSED_ADVERTS, Tracked, TrackedState};
 
-/// The priority of the address owner.
-const OWNER: u8 = 255;
-/// Minimum interval of announcements that packets of lower priority cause.
-const ANNOUNCE_PAUSE: Duration = Duration::from_secs(1);
+/// Priority of the address owner.
+const OWNER_PRIORITY: u8 = 255;
+/// Minimum interval between announcements caused by packets with a lower priority.
+const ANNOUNCE_MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not started.
     Init,
-    /// Another one is active, or an election is in progress.
+    /// Another router is active, or an election is in progress.
     Backup,
-    /// Holds the addresses.
+    /// This router has the addresses.
     Active,
-    /// Cannot hold the addresses.
+    /// This router cannot become active.
     Fault,
 }
 
 impl State {
-    /// Its name in status documents.
+    /// Returns the state's name in status documents.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Init => "init",
@@ -44,25 +44,25 @@ impl State {
 /// A request to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send [`Instance::advertisement`] with this priority, with [`Instance::checksum`].
+    /// Send [`Instance::advertisement`] with this priority, in the form [`Instance::checksum`].
     Send {
-        /// 0 = stops being active.
+        /// Priority; 0 if this router stops being active.
         priority: u8,
     },
-    /// The state has changed: `to` Active adds the addresses, `from` Active removes them.
+    /// The state has changed: add the addresses if `to` is `Active`, remove them if `from` is `Active`.
     Changed {
-        /// The former state.
+        /// The previous state.
         from: State,
         /// The new state.
         to: State,
     },
-    /// Announce the addresses by gratuitous ARP and unsolicited neighbour advertisements.
+    /// Announce the addresses with gratuitous ARP and unsolicited neighbour advertisements.
     Announce {
         /// Frames per address.
         repeat: u32,
     },
-    /// Announce the address that packets are sent from, once. Unicast peers may have lost its MAC address while this
-    /// director was not reachable, and their advertisements would wait for address resolution.
+    /// Announce the source address of sent packets once. While this director was unreachable, unicast peers may have
+    /// lost its MAC address, and their advertisements would be delayed by address resolution.
     AnnounceSource,
 }
 
@@ -73,44 +73,44 @@ pub struct Instance {
     state: State,
     since: Duration,
     reason: String,
-    /// The address of this director that packets are sent from.
+    /// Source address of sent packets.
     source: Option<IpAddr>,
     tracked: Vec<TrackedState>,
-    /// Why an operator or the driver keeps it from being active.
+    /// Why an operator or the driver prevents the router from being active.
     blocked: Option<&'static str>,
-    /// Another member of the group is in fault.
+    /// Set if another member of the group is in fault: the reason.
     group_fault: Option<String>,
     /// Weights of objects that only other members of the group track.
     group_weight: i32,
-    /// Why it would be active if the other members of its group were ready, too.
+    /// Set if the router waits for the other members of its group to become active: the reason.
     wants_active: Option<String>,
-    /// It has received a packet of a lower priority while active.
+    /// Whether a packet with a lower priority was received in state `Active`.
     asserted: bool,
     active_peer: Option<IpAddr>,
-    /// Interval of the active router, which a backup of version 3 adopts.
+    /// The active router's advertisement interval, which a backup adopts in version 3.
     active_interval: Duration,
-    /// Next advertisement in `Active`, end of the active down timer in `Backup`.
+    /// In `Active`, when to send the next advertisement; in `Backup`, when the active down timer expires.
     timer: Option<Duration>,
     last_sent: Duration,
     preempt_at: Option<Duration>,
     /// End of the start delay.
     start_at: Option<Duration>,
-    /// When an earlier process of this director sent its last advertisement as active.
-    continues: Option<Duration>,
+    /// When the previous process of this director sent its last advertisement as active.
+    previous_last_sent: Option<Duration>,
     announce_at: Option<Duration>,
     refresh_at: Option<Duration>,
     announced: Option<Duration>,
-    /// When the addresses are announced once more after a packet of lower priority: Linux ignores what it receives
-    /// within a second of the other router's announcement (`locktime`, arp(7)).
+    /// When to announce the addresses once more after a packet with a lower priority: Linux ignores announcements that
+    /// it receives within a second of the other router's announcement (`locktime`, arp(7)).
     assert_at: Option<Duration>,
     checksum: ChecksumForm,
-    /// Packets whose list of addresses differs.
+    /// Number of packets whose list of addresses differs from the configured one.
     mismatches: u64,
     outputs: VecDeque<Output>,
 }
 
 impl Instance {
-    /// A virtual router that is not started.
+    /// Creates a virtual router in state `Init`.
     pub fn new(config: Config, now: Duration) -> Self {
         let (active_interval, tracked) = (
             config.interval,
@@ -122,7 +122,7 @@ impl Instance {
             config,
             state: State::Init,
             start_at: (!delay.is_zero()).then(|| now + delay),
-            continues: None,
+            previous_last_sent: None,
             refresh_at: None,
             since: now,
             reason: "not started".to_owned(),
@@ -147,50 +147,50 @@ impl Instance {
         }
     }
 
-    /// Its settings.
+    /// Returns the settings.
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Its state.
+    /// Returns the state.
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// When the state was entered.
+    /// Returns when the state was entered.
     pub const fn since(&self) -> Duration {
         self.since
     }
 
-    /// Why the state was entered.
+    /// Returns why the state was entered, or what the router waits for.
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// The active router, if it is another one.
+    /// Returns the address of the active router if it is another router and known.
     pub const fn active_peer(&self) -> Option<IpAddr> {
         self.active_peer
     }
 
-    /// Packets whose list of addresses differs from the configured one.
+    /// Returns the number of packets whose list of addresses differs from the configured one.
     pub const fn mismatches(&self) -> u64 {
         self.mismatches
     }
 
-    /// Which checksum its packets have: that of the last received packet.
+    /// Returns the checksum form of sent packets: that of the last received packet, or the configured one.
     pub const fn checksum(&self) -> ChecksumForm {
         self.checksum
     }
 
-    /// The last known states of the tracked objects, in the order of the configuration.
+    /// Returns the tracked objects and their last known states, in the order of the configuration.
     pub fn tracked(&self) -> impl Iterator<Item = (&Tracked, TrackedState)> {
         self.config.tracked.iter().zip(self.tracked.iter().copied())
     }
 
-    /// The priority, with what tracked objects add to it and subtract from it. The owner's does not change.
+    /// Returns the priority, including the weights of tracked objects. The address owner's priority never changes.
     pub fn priority(&self) -> u8 {
-        if self.config.priority == OWNER {
-            return OWNER;
+        if self.config.priority == OWNER_PRIORITY {
+            return OWNER_PRIORITY;
         }
         let own = self
             .tracked()
@@ -200,7 +200,7 @@ impl Instance {
         u8::try_from(priority.clamp(1, 254)).unwrap_or(1)
     }
 
-    /// The packet with `priority`, 0 to stop being active.
+    /// Returns an advertisement with `priority`; 0 announces that this router stops being active.
     pub fn advertisement(&self, priority: u8) -> Advertisement {
         Advertisement {
             version: self.config.version,
@@ -212,22 +212,22 @@ impl Instance {
         }
     }
 
-    /// Sets the address that packets are sent from; without one the router is in fault.
+    /// Sets the source address of sent packets. With `None`, the router is in fault.
     pub fn handle_source(&mut self, source: Option<IpAddr>, now: Duration) {
         self.source = source;
         self.evaluate(now);
     }
 
-    /// An earlier process of this director was active and sent its last advertisement at `last_sent`. If the router
-    /// begins before another one may have become active, it continues as active.
+    /// Reports that the previous process of this director was active and sent its last advertisement at `last_sent`. If
+    /// this router starts before another router may have become active, it continues as active.
     pub fn continue_from(&mut self, last_sent: Duration) {
         if self.state == State::Init {
-            self.continues = Some(last_sent);
+            self.previous_last_sent = Some(last_sent);
             self.start_at = None;
         }
     }
 
-    /// When the last advertisement was sent.
+    /// Returns when the last advertisement was sent.
     pub const fn last_sent(&self) -> Duration {
         self.last_sent
     }
@@ -242,13 +242,13 @@ impl Instance {
         }
     }
 
-    /// Keeps the router from being active, or permits it again.
+    /// Prevents the router from being active for the given reason, or with `None` permits it again.
     pub fn handle_blocked(&mut self, blocked: Option<&'static str>, now: Duration) {
         self.blocked = blocked;
         self.evaluate(now);
     }
 
-    /// Adopts changed settings. Those that identify the router on the wire must be the same.
+    /// Replaces the settings. Name, version, ID and addresses must be unchanged.
     pub fn handle_config(&mut self, config: Config, now: Duration) {
         let former = std::mem::replace(&mut self.config, config);
         if former.tracked != self.config.tracked {
@@ -256,9 +256,9 @@ impl Instance {
         }
         let interval = self.config.interval;
         if former.interval != interval {
-            self.handle_interval(now);
+            self.apply_interval(now);
         }
-        // It may not be in a group any more.
+        // The router may no longer be in a group.
         if self.wants_active.take().is_some() {
             self.timer = Some(now);
         }
@@ -271,8 +271,8 @@ impl Instance {
         }
     }
 
-    /// The configured interval has changed. A backup of version 3 keeps that of the active router.
-    fn handle_interval(&mut self, now: Duration) {
+    /// Applies a changed interval. In version 3, a backup keeps the active router's interval.
+    fn apply_interval(&mut self, now: Duration) {
         if self.config.version == Version::V3 && self.active_peer.is_some() {
             return;
         }
@@ -282,14 +282,14 @@ impl Instance {
         }
     }
 
-    /// Stops: a last advertisement if it is active, then the state is `Init`.
+    /// Stops the router: requests a last advertisement if the router is active, and enters state `Init`.
     pub fn stop(&mut self, now: Duration) {
         self.leave(State::Init, "stopped".to_owned(), now);
     }
 
-    /// Starts, faults and recovers according to what it depends on.
+    /// Starts the router, or enters or leaves state `Fault`, depending on the current conditions.
     fn evaluate(&mut self, now: Duration) {
-        if let Some(fault) = self.fault() {
+        if let Some(fault) = self.fault_reason() {
             if self.state != State::Fault {
                 self.leave(State::Fault, fault, now);
             } else {
@@ -297,17 +297,17 @@ impl Instance {
             }
             return;
         }
-        if let Some(waiting) = self.waiting(now) {
+        if let Some(waiting) = self.wait_reason(now) {
             self.reason = waiting;
             return;
         }
         if matches!(self.state, State::Init | State::Fault) && self.group_fault.is_none() {
-            self.begin(now);
+            self.start(now);
         }
     }
 
-    /// Why it cannot be active, apart from its group.
-    fn fault(&self) -> Option<String> {
+    /// Returns why the router cannot be active, not considering its group; `None` if it can.
+    fn fault_reason(&self) -> Option<String> {
         if let Some(blocked) = self.blocked {
             return Some(blocked.to_owned());
         }
@@ -322,9 +322,10 @@ impl Instance {
             .then(|| "the interface is down or has no source address".to_owned())
     }
 
-    fn waiting(&self, now: Duration) -> Option<String> {
-        // A link that fails and recovers does not shorten the wait.
-        if !matches!(self.state, State::Init | State::Fault) || self.continues.is_some() {
+    /// Returns what the router waits for before it starts; `None` if it can start or has started.
+    fn wait_reason(&self, now: Duration) -> Option<String> {
+        // `Fault` is included, so that a link that fails and recovers does not shorten the start delay.
+        if !matches!(self.state, State::Init | State::Fault) || self.previous_last_sent.is_some() {
             return None;
         }
         if self.start_at.is_some_and(|at| now < at) {
@@ -336,19 +337,19 @@ impl Instance {
         unknown.map(|(tracked, _)| format!("waiting for the first result of {}", tracked.name))
     }
 
-    /// Whether the router itself, not its group, keeps it in fault. A router that was not started has no fault.
-    pub(crate) fn own_fault(&self) -> bool {
-        self.state == State::Fault && self.fault().is_some()
+    /// Returns whether the router is in fault for its own reasons, not only because of its group.
+    pub(crate) fn has_own_fault(&self) -> bool {
+        self.state == State::Fault && self.fault_reason().is_some()
     }
 
-    /// Another member of its group is in fault, or none is any more.
+    /// Sets the fault of another member of the group; `None` if no other member is in fault.
     pub(crate) fn handle_group_fault(&mut self, fault: Option<String>, now: Duration) {
         if self.group_fault == fault {
             return;
         }
         self.group_fault.clone_from(&fault);
         match fault {
-            Some(reason) if !self.own_fault() && self.state != State::Init => {
+            Some(reason) if !self.has_own_fault() && self.state != State::Init => {
                 self.leave(State::Fault, reason, now);
             }
             Some(_) => {}
@@ -361,33 +362,33 @@ impl Instance {
         self.group_weight = weight;
     }
 
-    /// Whether it is active, or would be if its group were ready.
+    /// Returns whether the router is active, or would be if its group were ready.
     pub(crate) const fn is_ready(&self) -> bool {
         matches!(self.state, State::Active) || self.wants_active.is_some()
     }
 
-    /// All members of its group are ready to be active.
+    /// Becomes active if the router was waiting for its group. Called when all members of the group are ready.
     pub(crate) fn follow_active(&mut self, now: Duration) {
         if let Some(reason) = self.wants_active.take() {
             self.become_active(reason, now);
         }
     }
 
-    /// Whether it has received a packet of a lower priority while active, since the last call.
-    pub(crate) const fn take_asserted(&mut self) -> bool {
+    /// Returns whether a packet with a lower priority was received in state `Active` since the last call.
+    pub(crate) const fn take_assertion(&mut self) -> bool {
         std::mem::replace(&mut self.asserted, false)
     }
 
-    /// Another member of its group became backup.
+    /// Becomes backup because another member of the group did.
     pub(crate) fn follow_backup(&mut self, leader: &str, now: Duration) {
         if self.state == State::Active {
             self.yield_to_other(format!("{leader} of the same group became backup"), now);
         }
     }
 
-    fn begin(&mut self, now: Duration) {
+    fn start(&mut self, now: Duration) {
         self.start_at = None;
-        if let Some(last_sent) = self.continues.take() {
+        if let Some(last_sent) = self.previous_last_sent.take() {
             self.last_sent = last_sent;
             if !self.is_stalled(now) {
                 let reason = "continues after a restart of the agent".to_owned();
@@ -396,7 +397,7 @@ impl Instance {
         }
         self.active_interval = self.config.interval;
         self.outputs.push_back(Output::AnnounceSource);
-        if self.config.priority == OWNER {
+        if self.config.priority == OWNER_PRIORITY {
             return self.take_over("owns the addresses".to_owned(), now);
         }
         let from = self.state;
@@ -416,7 +417,7 @@ impl Instance {
         unit * (256 - u32::from(self.priority())) / 256
     }
 
-    /// Time without advertisements after which a backup becomes active.
+    /// Returns the time without advertisements after which a backup becomes active.
     pub fn down_interval(&self) -> Duration {
         self.active_interval * self.config.down_adverts + self.skew()
     }
@@ -444,8 +445,8 @@ impl Instance {
         self.outputs.push_back(Output::Changed { from, to });
     }
 
-    /// Becomes active, or waits for the other members of its group: one that receives advertisements would make all of
-    /// them backup again (keepalived's `vrrp_sync_can_goto_master`).
+    /// Becomes active, or waits for the other members of its group. Without the wait, a member that receives
+    /// advertisements would make all of them backup again (keepalived's `vrrp_sync_can_goto_master`).
     fn take_over(&mut self, reason: String, now: Duration) {
         if self.config.group.is_none() {
             return self.become_active(reason, now);
@@ -471,9 +472,9 @@ impl Instance {
         self.restart_down_timer(now);
     }
 
-    /// Stops being active because another router is. Clients may have the addresses from this one, and the other
-    /// announces them again only if it notices that. After a partition it does not if its packet arrives here first, so
-    /// that one more is sent (keepalived's `vrrp_higher_prio_send_advert`).
+    /// Becomes backup because another router is active. Clients may have cached this router's MAC address, and the
+    /// other router announces the addresses again only when it receives an advertisement from this one. Therefore a
+    /// last one is sent (keepalived's `vrrp_higher_prio_send_advert`).
     fn yield_to_other(&mut self, reason: String, now: Duration) {
         if !self.is_stalled(now) {
             let priority = self.priority();
@@ -482,7 +483,8 @@ impl Instance {
         self.become_backup(reason, now);
     }
 
-    /// Stops being active, with a last advertisement, so that another router takes over at once.
+    /// Leaves the current state. An active router sends a last advertisement, so that another router takes over at
+    /// once.
     fn leave(&mut self, to: State, reason: String, now: Duration) {
         if self.state == State::Active && !self.is_stalled(now) {
             self.outputs.push_back(Output::Send { priority: 0 });
@@ -507,10 +509,10 @@ impl Instance {
         self.outputs.push_back(Output::Announce { repeat });
     }
 
-    /// Whether this director was paused for so long that another router may have become active.
+    /// Returns whether this director was paused for so long that another router may have become active.
     fn is_stalled(&self, now: Duration) -> bool {
-        // Not 1: the timer of an active router ends after one interval.
-        let missed = self.config.down_adverts.clamp(2, MISSED);
+        // At least 2, because the timer of an active router expires only after one interval.
+        let missed = self.config.down_adverts.clamp(2, MISSED_ADVERTS);
         now >= self.last_sent + self.config.interval * missed
     }
 
@@ -527,10 +529,10 @@ impl Instance {
         }
     }
 
-    /// Handles a packet that [`crate::decode`] accepted, with the source address it came from.
+    /// Handles a packet that [`crate::decode`] accepted. `from` is its source address.
     ///
     /// # Errors
-    /// Why it is ignored.
+    /// Returns the reason why the packet is ignored.
     pub fn handle_packet(
         &mut self,
         received: &Received,
@@ -578,7 +580,7 @@ impl Instance {
             return;
         }
         let is_lower = advertisement.priority < self.priority();
-        let preempts = self.config.preempt || self.config.priority == OWNER;
+        let preempts = self.config.preempt || self.config.priority == OWNER_PRIORITY;
         self.active_peer = Some(from);
         if is_lower && preempts {
             let at = *self
@@ -610,15 +612,15 @@ impl Instance {
             if advertisement.version == Version::V3 {
                 self.active_interval = advertisement.interval;
             }
-            let what = if advertisement.priority > own {
+            let advantage = if advertisement.priority > own {
                 "a higher priority"
             } else {
                 "a higher address"
             };
             self.active_peer = Some(from);
-            return self.yield_to_other(format!("{from} has {what}"), now);
+            return self.yield_to_other(format!("{from} has {advantage}"), now);
         }
-        // Asserts the active state to the sender and to bridges (RFC 9568 section 6.4.3).
+        // Assert the active state to the sender and to bridges (RFC 9568 section 6.4.3).
         self.send(now);
         self.asserted = true;
         self.assert_addresses(now);
@@ -629,14 +631,14 @@ impl Instance {
         if self.state != State::Active {
             return;
         }
-        let due = |announced: Option<Duration>| announced.map(|last| last + ANNOUNCE_PAUSE);
+        let due = |announced: Option<Duration>| announced.map(|last| last + ANNOUNCE_MIN_INTERVAL);
         if due(self.announced).is_none_or(|due| now >= due) {
             self.announce(now);
         }
         self.assert_at = due(self.announced);
     }
 
-    /// Handles the timers that have ended.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now: Duration) {
         self.handle_stall(now);
         if self.announce_at.is_some_and(|at| now >= at) {
@@ -669,7 +671,7 @@ impl Instance {
                     Some(peer) if self.preempt_at.is_some() => {
                         format!("{peer} has a lower priority")
                     }
-                    Some(peer) => format!("no advertisement of {peer}"),
+                    Some(peer) => format!("no advertisement from {peer}"),
                     None => "no other director is active".to_owned(),
                 };
                 self.take_over(reason, now);
@@ -678,7 +680,7 @@ impl Instance {
         }
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// Returns when to call [`Self::handle_timeout`] next; `None` if no timer is set.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = [
             self.timer,
@@ -690,7 +692,7 @@ impl Instance {
         deadlines.into_iter().flatten().min()
     }
 
-    /// The next request to the driver.
+    /// Returns the next request to the driver, or `None` if there is none.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }

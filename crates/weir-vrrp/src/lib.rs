@@ -1,9 +1,9 @@
-//! VRRP without I/O: packets of versions 2 (RFC 3768) and 3 (RFC 9568), the state machine of one virtual router, and a
-//! set of virtual routers whose groups move together.
+//! VRRP without I/O: packets of versions 2 (RFC 3768) and 3 (RFC 9568), the state machine of a virtual router, and a
+//! set of virtual routers in which the members of a group change state together.
 //!
-//! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate sends
-//! nothing and changes no address. It requests both through [`Output`]; a driver sends packets, changes addresses and
-//! announces them.
+//! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate does not
+//! send packets or change addresses. It requests this through [`Output`]; a driver sends packets, and adds, removes and
+//! announces addresses.
 
 mod hmac;
 mod instance;

@@ -1,30 +1,30 @@
-//! The packet of VRRPv2 (RFC 3768 section 5) and VRRPv3 (RFC 9568 section 5), without its IP header.
+//! VRRPv2 (RFC 3768 section 5) and VRRPv3 (RFC 9568 section 5) packets, without the IP header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use weir_wire::{IpProtocol, checksum};
 
-/// IP protocol number.
+/// IP protocol number of VRRP.
 pub const PROTOCOL: u8 = 112;
-/// Multicast group of IPv4.
+/// IPv4 multicast group of VRRP.
 pub const GROUP_V4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 18);
-/// Multicast group of IPv6.
+/// IPv6 multicast group of VRRP.
 pub const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x12);
-/// TTL or hop limit of every packet.
+/// TTL or hop limit of sent packets.
 pub const HOP_LIMIT: u8 = 255;
 
-/// Length of keepalived's authentication trailer.
-pub(crate) const TRAILER: usize = 28;
-/// The largest packet with its Ethernet header. keepalived counts that header, too.
-const FRAME_MAX: usize = 1500;
-const HEADER: usize = 8;
-/// Authentication data of version 2, always present.
-const AUTHENTICATION: usize = 8;
+/// Length of keepalived's authentication trailer, in bytes.
+pub(crate) const TRAILER_BYTES: usize = 28;
+/// Maximum length of a packet with its Ethernet header, in bytes. keepalived also includes the Ethernet header.
+const FRAME_MAX_BYTES: usize = 1500;
+const HEADER_BYTES: usize = 8;
+/// Length of the authentication data in version 2, which are always present.
+const AUTHENTICATION_BYTES: usize = 8;
 const TYPE_ADVERTISEMENT: u8 = 1;
-/// Simple text password (RFC 2338 section 5.3.6.2).
+/// Authentication type of a simple text password (RFC 2338 section 5.3.6.2).
 const SIMPLE_TEXT: u8 = 1;
-/// The interval of version 3 has 12 bits.
+/// Maximum interval in version 3: 12 bits.
 const CENTISECONDS_MAX: u128 = 0x0fff;
 
 /// Protocol version.
@@ -37,7 +37,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Its number in the packet.
+    /// Returns the version number in packets.
     pub const fn number(self) -> u8 {
         match self {
             Self::V2 => 2,
@@ -46,21 +46,22 @@ impl Version {
     }
 }
 
-/// What the checksum of version 3 over IPv4 covers. RFC 9568 excludes the pseudo header; RFC 5798 was read both ways.
+/// What the checksum covers in version 3 over IPv4. RFC 9568 excludes the pseudo header; RFC 5798 is ambiguous, and
+/// implementations differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumForm {
-    /// The VRRP message alone.
+    /// Only the VRRP message.
     #[default]
     Plain,
-    /// The message and a pseudo header, as keepalived and FRR send by default.
+    /// The message and a pseudo header; the default of keepalived and FRR.
     PseudoHeader,
-    /// In unicast: a pseudo header with the multicast group as its destination, as keepalived until 1.3.6
-    /// (`old_unicast_checksum`).
+    /// In unicast packets: the message and a pseudo header whose destination is the multicast group, as sent by
+    /// keepalived until 1.3.6 (`old_unicast_checksum`).
     GroupPseudoHeader,
 }
 
 impl ChecksumForm {
-    /// Its name in status documents.
+    /// Returns the form's name in status documents.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -70,24 +71,24 @@ impl ChecksumForm {
     }
 }
 
-/// The content of a packet.
+/// The content of an advertisement packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advertisement {
     /// Protocol version.
     pub version: Version,
     /// Virtual router ID, 1 to 255.
     pub vrid: u8,
-    /// 0: the sender stops being active; 255: it owns the addresses.
+    /// Priority: 0 if the sender stops being active, 255 if it owns the addresses.
     pub priority: u8,
-    /// Interval of advertisements: whole seconds in version 2, 10 ms to 40.95 s in version 3.
+    /// Interval between advertisements: whole seconds in version 2, 10 ms to 40.95 s in version 3.
     pub interval: Duration,
     /// Virtual addresses, at most 255.
     pub addresses: Vec<IpAddr>,
-    /// Simple text password of version 2.
+    /// Simple text password (version 2 only).
     pub password: Option<[u8; 8]>,
 }
 
-/// A packet as it arrived.
+/// A received packet before decoding.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// The payload of the IP packet.
@@ -100,43 +101,43 @@ pub struct Arrival<'a> {
     pub hop_limit: u8,
 }
 
-/// A valid packet.
+/// A decoded packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its content.
+    /// The packet's content.
     pub advertisement: Advertisement,
-    /// Which checksum it has; only meaningful for version 3 over IPv4.
+    /// Checksum form of the packet; only meaningful for version 3 over IPv4.
     pub checksum: ChecksumForm,
-    /// Length of the message; what follows is keepalived's authentication trailer.
+    /// Length of the message in bytes; any remaining bytes are keepalived's authentication trailer.
     pub length: usize,
 }
 
 /// Why a packet was ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ignored {
-    /// TTL or hop limit is not 255, or lower than accepted in unicast.
+    /// The TTL or hop limit is not 255, or in unicast is lower than the configured minimum.
     HopLimit,
-    /// Other version than configured.
+    /// The version differs from the configured one.
     Version,
-    /// Not an advertisement.
+    /// The packet is not an advertisement.
     Type,
-    /// Shorter or longer than its content.
+    /// The length does not match the content.
     Length,
     /// Wrong checksum.
     Checksum,
     /// No virtual router with this ID and family.
     RouterId,
-    /// Version 2: other interval than configured.
+    /// The interval is zero, or in version 2 differs from the configured one.
     Interval,
-    /// Wrong authentication type or password.
+    /// Wrong authentication type, password or HMAC.
     Authentication,
     /// Sent by this director.
     Own,
-    /// Not sent by a configured peer, or by multicast where unicast is configured.
+    /// The sender is not a configured peer, or the packet is multicast although unicast is configured, or vice versa.
     Peer,
-    /// No address, although this router has addresses.
+    /// The packet lists no addresses, although this router has addresses.
     Addresses,
-    /// The authentication trailer is a repeated or old one.
+    /// The authentication trailer is replayed, or its time is outside the window.
     Replay,
 }
 
@@ -157,7 +158,7 @@ impl Ignored {
         Self::Replay,
     ];
 
-    /// Its name in status documents and metrics.
+    /// Returns the reason's name in status documents and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::HopLimit => "hop-limit",
@@ -177,7 +178,7 @@ impl Ignored {
 }
 
 impl Advertisement {
-    /// The packet's bytes. Addresses of another family than `source` are omitted.
+    /// Encodes the packet. Addresses whose family differs from that of `source` are omitted.
     pub fn encode(&self, source: IpAddr, destination: IpAddr, form: ChecksumForm) -> Vec<u8> {
         let listed = self
             .addresses
@@ -218,14 +219,14 @@ impl Advertisement {
         if self.version == Version::V2 {
             bytes.extend(self.password.unwrap_or_default());
         }
-        // The sum covers the whole message, the password included (RFC 2338 section 5.3.8).
+        // The checksum covers the whole message, including the password (RFC 2338 section 5.3.8).
         let form = match (self.version, source.is_ipv6()) {
             (Version::V2, _) => ChecksumForm::Plain,
             (Version::V3, true) => ChecksumForm::PseudoHeader,
             (Version::V3, false) => form,
         };
         let sum = sum(&bytes, source, destination, form).checksum();
-        bytes[6..HEADER].copy_from_slice(&sum.to_be_bytes());
+        bytes[6..HEADER_BYTES].copy_from_slice(&sum.to_be_bytes());
         bytes
     }
 }
@@ -242,23 +243,24 @@ fn sum(bytes: &[u8], source: IpAddr, destination: IpAddr, form: ChecksumForm) ->
     checksum::pseudo_header(source, destination, IpProtocol(PROTOCOL), bytes.len()).bytes(bytes)
 }
 
-/// How many addresses a packet lists: what fits into an Ethernet frame, at most 255. keepalived lists as many.
+/// Returns the maximum number of addresses in a packet: as many as fit into an Ethernet frame, at most 255. The limit
+/// is the same as keepalived's.
 pub const fn listed_max(is_ipv4: bool, has_trailer: bool) -> usize {
     let (headers, size) = if is_ipv4 {
-        (14 + 20 + HEADER + AUTHENTICATION, 4)
+        (14 + 20 + HEADER_BYTES + AUTHENTICATION_BYTES, 4)
     } else {
-        (14 + 40 + HEADER, 16)
+        (14 + 40 + HEADER_BYTES, 16)
     };
-    let trailer = if has_trailer { TRAILER } else { 0 };
-    let count = (FRAME_MAX - headers - trailer) / size;
+    let trailer = if has_trailer { TRAILER_BYTES } else { 0 };
+    let count = (FRAME_MAX_BYTES - headers - trailer) / size;
     if count > 255 { 255 } else { count }
 }
 
-/// Reads a packet and verifies what needs no configuration. The caller verifies the TTL or hop limit of unicast
-/// packets.
+/// Decodes a packet and performs the checks that need no configuration. The caller checks the TTL or hop limit of
+/// unicast packets.
 ///
 /// # Errors
-/// Why it is ignored.
+/// Returns the reason why the packet must be ignored.
 pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     let bytes = arrival.bytes;
     let [first, vrid, priority, count, fifth, sixth, ..] = *bytes else {
@@ -278,13 +280,13 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     }
     let size = if v4 { 4 } else { 16 };
     let trailer = if version == Version::V2 {
-        AUTHENTICATION
+        AUTHENTICATION_BYTES
     } else {
         0
     };
-    let addresses_end = HEADER + size * usize::from(count);
+    let addresses_end = HEADER_BYTES + size * usize::from(count);
     let length = addresses_end + trailer;
-    if bytes.len() != length && bytes.len() != length + TRAILER {
+    if bytes.len() != length && bytes.len() != length + TRAILER_BYTES {
         return Err(Ignored::Length);
     }
     let checksum = checksum_form(arrival, length, version).ok_or(Ignored::Checksum)?;
@@ -303,10 +305,12 @@ pub fn decode(arrival: &Arrival<'_>) -> Result<Received, Ignored> {
     }
     let password = match (version, fifth) {
         (Version::V3, _) | (Version::V2, 0) => None,
-        (Version::V2, SIMPLE_TEXT) => bytes[..length].last_chunk::<AUTHENTICATION>().copied(),
+        (Version::V2, SIMPLE_TEXT) => bytes[..length]
+            .last_chunk::<AUTHENTICATION_BYTES>()
+            .copied(),
         (Version::V2, _) => return Err(Ignored::Authentication),
     };
-    let listed = bytes[HEADER..addresses_end].chunks_exact(size);
+    let listed = bytes[HEADER_BYTES..addresses_end].chunks_exact(size);
     let advertisement = Advertisement {
         version,
         vrid,
@@ -330,7 +334,8 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
     Some(Ipv6Addr::from(address).into())
 }
 
-/// The trailer is outside the checksum, except over IPv6, where the sender's kernel includes it.
+/// Returns the form of a valid checksum. The checksum excludes the trailer, except over IPv6, where the sender's kernel
+/// includes it.
 fn checksum_form(arrival: &Arrival<'_>, length: usize, version: Version) -> Option<ChecksumForm> {
     let (source, destination) = (arrival.source, arrival.destination);
     let message = &arrival.bytes[..length];
@@ -348,16 +353,22 @@ fn checksum_form(arrival: &Arrival<'_>, length: usize, version: Version) -> Opti
     }
 }
 
-/// Appends a trailer to an encoded packet. Over IPv6 receivers' kernels verify the checksum over all of it.
-pub(crate) fn append(bytes: &mut Vec<u8>, trailer: &[u8], source: IpAddr, destination: IpAddr) {
+/// Appends a trailer to an encoded packet. Over IPv6, updates the checksum: receivers' kernels verify it over the whole
+/// packet.
+pub(crate) fn append_trailer(
+    bytes: &mut Vec<u8>,
+    trailer: &[u8],
+    source: IpAddr,
+    destination: IpAddr,
+) {
     if trailer.is_empty() {
         return;
     }
     bytes.extend_from_slice(trailer);
     if source.is_ipv6() {
-        bytes[6..HEADER].fill(0);
+        bytes[6..HEADER_BYTES].fill(0);
         let sum = sum(bytes, source, destination, ChecksumForm::PseudoHeader).checksum();
-        bytes[6..HEADER].copy_from_slice(&sum.to_be_bytes());
+        bytes[6..HEADER_BYTES].copy_from_slice(&sum.to_be_bytes());
     }
 }
 
@@ -392,7 +403,7 @@ mod tests {
 
     /// Captured from keepalived 2.2.7.
     #[test]
-    fn packets_of_keepalived_are_reproduced() {
+    fn keepalived_packets_are_decoded_and_reproduced() {
         let v2 = [
             0x21, 0x33, 0xc8, 1, 0, 1, 0x0c, 0x19, 0x0a, 0x4d, 0, 0x64, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
@@ -414,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn password_of_version_2_round_trips() {
+    fn version_2_password_round_trips() {
         let mut sent = advertisement(Version::V2);
         sent.password = Some(*b"secret\0\0");
         let bytes = sent.encode(SOURCE, GROUP, ChecksumForm::Plain);
@@ -422,11 +433,11 @@ mod tests {
     }
 
     #[test]
-    fn hop_limit_is_verified_here_only_in_multicast() {
-        let hosts: [IpAddr; 3] =
+    fn decode_checks_hop_limit_only_in_multicast() {
+        let addresses: [IpAddr; 3] =
             ["fe80::1", "2001:db8::2", "ff02::12"].map(|it| it.parse().unwrap());
-        let [source, unicast, multicast] = hosts;
-        let with = |destination, hop_limit| {
+        let [source, unicast, multicast] = addresses;
+        let decode_sent = |destination, hop_limit| {
             let sent = Advertisement {
                 addresses: vec!["fe80::10".parse().unwrap()],
                 ..advertisement(Version::V3)
@@ -440,38 +451,39 @@ mod tests {
             })
             .map(drop)
         };
-        assert_eq!(with(unicast, 64), Ok(()));
-        assert_eq!(with(multicast, HOP_LIMIT), Ok(()));
-        assert_eq!(with(multicast, 64), Err(Ignored::HopLimit));
+        assert_eq!(decode_sent(unicast, 64), Ok(()));
+        assert_eq!(decode_sent(multicast, HOP_LIMIT), Ok(()));
+        assert_eq!(decode_sent(multicast, 64), Err(Ignored::HopLimit));
     }
 
     #[test]
-    fn each_defect_has_its_reason() {
+    fn invalid_packets_are_ignored_with_the_reason() {
         let good = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
-        let with = |at: usize, value: u8| {
+        let error_with = |at: usize, value: u8| {
             let mut bytes = good.clone();
             bytes[at] = value;
             decode(&arrival(&bytes)).unwrap_err()
         };
-        assert_eq!(with(0, 0x41), Ignored::Version);
-        assert_eq!(with(0, 0x32), Ignored::Type);
-        assert_eq!(with(3, 2), Ignored::Length);
-        assert_eq!(with(2, 7), Ignored::Checksum);
+        assert_eq!(error_with(0, 0x41), Ignored::Version);
+        assert_eq!(error_with(0, 0x32), Ignored::Type);
+        assert_eq!(error_with(3, 2), Ignored::Length);
+        assert_eq!(error_with(2, 7), Ignored::Checksum);
         assert_eq!(decode(&arrival(&good[..5])), Err(Ignored::Length));
-        let far = Arrival {
+        let forwarded = Arrival {
             hop_limit: 254,
             ..arrival(&good)
         };
-        assert_eq!(decode(&far), Err(Ignored::HopLimit));
-        let mut never = advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
-        never[4..8].fill(0);
-        let sum = checksum::checksum(&never);
-        never[6..8].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(decode(&arrival(&never)), Err(Ignored::Interval));
-        let mut header = advertisement(Version::V2);
-        header.addresses.clear();
-        let bytes = header.encode(SOURCE, GROUP, ChecksumForm::Plain);
-        let received = decode(&arrival(&bytes)).expect("the router decides");
+        assert_eq!(decode(&forwarded), Err(Ignored::HopLimit));
+        let mut zero_interval =
+            advertisement(Version::V3).encode(SOURCE, GROUP, ChecksumForm::Plain);
+        zero_interval[4..8].fill(0);
+        let sum = checksum::checksum(&zero_interval);
+        zero_interval[6..8].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(decode(&arrival(&zero_interval)), Err(Ignored::Interval));
+        let mut empty = advertisement(Version::V2);
+        empty.addresses.clear();
+        let bytes = empty.encode(SOURCE, GROUP, ChecksumForm::Plain);
+        let received = decode(&arrival(&bytes)).expect("decode accepts an empty list of addresses");
         assert_eq!(received.advertisement.addresses, [] as [IpAddr; 0]);
     }
 
@@ -487,9 +499,9 @@ mod tests {
         );
     }
 
-    /// keepalived until 1.3.6 in unicast; newer ones with `old_unicast_checksum`.
+    /// Sent by keepalived until 1.3.6 in unicast, and by newer versions with `old_unicast_checksum`.
     #[test]
-    fn old_checksum_of_unicast_is_accepted_and_repeated() {
+    fn old_unicast_checksum_is_accepted_and_recognized() {
         let peer = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
         let sent = advertisement(Version::V3);
         let bytes = sent.encode(SOURCE, peer, ChecksumForm::GroupPseudoHeader);

@@ -1,39 +1,39 @@
 //! All virtual routers of a director. Members of a group change state together, as in keepalived's `vrrp_sync_group`:
-//! they become active and backup together, and a fault of one member is a fault of all. They become active when every
-//! member is ready, so that a group whose peer is active on one of two links does not become active and backup in turn.
-//! The weight of a tracked object changes the priorities of all members.
+//! they become active and backup together, and a fault of one member is a fault of all. They become active only when
+//! every member is ready. Otherwise a group whose peer is active on one of two links would flap.
+//! The weight of an object tracked by one member changes the priorities of all members.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::hmac::{Covered, Hmac};
+use crate::hmac::{Hmac, PseudoHeader};
 use crate::instance::{Instance, Output, State};
-use crate::packet::{Arrival, Ignored, append, decode};
+use crate::packet::{Arrival, Ignored, append_trailer, decode};
 use crate::settings::{Config, TrackedState};
 
-/// Packets of a virtual router.
+/// Packet counters of a virtual router.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Accepted.
+    /// Accepted packets.
     pub received: u64,
-    /// Sent.
+    /// Advertisements sent; one to several unicast peers counts once.
     pub sent: u64,
-    /// Ignored, by reason.
+    /// Ignored packets, by reason.
     pub ignored: BTreeMap<Ignored, u64>,
 }
 
-/// The virtual routers of a director; see the module.
+/// The virtual routers of a director; see the module documentation.
 #[derive(Debug, Default)]
 pub struct Router {
     instances: Vec<(Instance, Counters)>,
-    /// Sequence numbers of authentication trailers, for each instance.
+    /// State of the authentication trailers, for each instance.
     hmacs: Vec<Option<Hmac>>,
     outputs: VecDeque<(usize, Output)>,
 }
 
 impl Router {
-    /// Creates virtual routers in the state init.
+    /// Creates virtual routers in state `Init`.
     pub fn new(configs: Vec<Config>, now: Duration) -> Self {
         let hmacs = configs.iter().map(|it| it.hmac.clone().map(Hmac::new));
         let hmacs = hmacs.collect();
@@ -46,7 +46,7 @@ impl Router {
         }
     }
 
-    /// The virtual routers, in the order of the configuration.
+    /// Returns the virtual routers and their counters, in the order of the configuration.
     pub fn instances(&self) -> impl Iterator<Item = (&Instance, &Counters)> {
         self.instances
             .iter()
@@ -58,7 +58,7 @@ impl Router {
         self.instances.get(index).map(|(instance, _)| instance)
     }
 
-    /// Builds the packets of an advertisement with `priority`, from `source` to each of `receivers`. `unix` is the time
+    /// Builds an advertisement with `priority` from `source`, one packet for each of `receivers`. `unix` is the time
     /// since 1970, for the authentication trailer.
     pub fn packets(
         &mut self,
@@ -78,14 +78,14 @@ impl Router {
             .collect();
         if let (Some(Some(hmac)), Some((_, message))) = (self.hmacs.get_mut(index), packets.first())
         {
-            let covered = Covered {
+            let pseudo_header = PseudoHeader {
                 version: advertisement.version,
                 vrid: advertisement.vrid,
                 source,
             };
-            let trailer = hmac.trailer(message, covered, unix);
+            let trailer = hmac.trailer(message, pseudo_header, unix);
             for (receiver, bytes) in &mut packets {
-                append(bytes, &trailer, source, *receiver);
+                append_trailer(bytes, &trailer, source, *receiver);
             }
         }
         packets
@@ -94,7 +94,7 @@ impl Router {
     /// Handles a packet for a virtual router. `unix` is the time since 1970.
     ///
     /// # Errors
-    /// The reason why the packet is ignored; the counters include it.
+    /// Returns the reason why the packet is ignored. The counters include it, except [`Ignored::RouterId`].
     pub fn handle_packet(
         &mut self,
         index: usize,
@@ -122,12 +122,12 @@ impl Router {
             let (message, trailer) = arrival.bytes.split_at(received.length);
             match hmac {
                 Some(hmac) => {
-                    let covered = Covered {
+                    let pseudo_header = PseudoHeader {
                         version: received.advertisement.version,
                         vrid: received.advertisement.vrid,
                         source: arrival.source,
                     };
-                    hmac.verify(message, trailer, covered, unix)?;
+                    hmac.verify(message, trailer, pseudo_header, unix)?;
                 }
                 None if !trailer.is_empty() => return Err(Ignored::Length),
                 None => {}
@@ -136,11 +136,11 @@ impl Router {
         });
         match handled {
             Ok(()) => counters.received += 1,
-            // A packet of another virtual router on the same link is not an error.
+            // A packet from another virtual router on the same link is not an error.
             Err(Ignored::RouterId) => {}
             Err(reason) => *counters.ignored.entry(reason).or_default() += 1,
         }
-        if instance.take_asserted() {
+        if instance.take_assertion() {
             let group = instance.config().group.clone();
             self.assert_group(index, group.as_deref(), now);
         }
@@ -148,8 +148,8 @@ impl Router {
         handled
     }
 
-    /// Announces the addresses of the other members: the peer of them was active as well, and becomes backup with its
-    /// first member, without another packet.
+    /// Announces the addresses of the other members. Their peers were active too, and become backup together with the
+    /// first member, without receiving another packet.
     fn assert_group(&mut self, leader: usize, group: Option<&str>, now: Duration) {
         let Some(group) = group else {
             return;
@@ -170,7 +170,7 @@ impl Router {
 
     /// See [`Instance::handle_source`].
     pub fn handle_source(&mut self, index: usize, source: Option<IpAddr>, now: Duration) {
-        self.change(index, now, |instance| instance.handle_source(source, now));
+        self.update(index, now, |instance| instance.handle_source(source, now));
     }
 
     /// See [`Instance::handle_tracked`].
@@ -181,14 +181,14 @@ impl Router {
         state: TrackedState,
         now: Duration,
     ) {
-        self.change(index, now, |instance| {
+        self.update(index, now, |instance| {
             instance.handle_tracked(object, state, now)
         });
     }
 
     /// See [`Instance::handle_blocked`].
     pub fn handle_blocked(&mut self, index: usize, blocked: Option<&'static str>, now: Duration) {
-        self.change(index, now, |instance| instance.handle_blocked(blocked, now));
+        self.update(index, now, |instance| instance.handle_blocked(blocked, now));
     }
 
     /// Handles expired timers.
@@ -199,22 +199,22 @@ impl Router {
         self.settle(now);
     }
 
-    /// Stops a virtual router.
+    /// Stops a virtual router; see [`Instance::stop`].
     pub fn stop(&mut self, index: usize, now: Duration) {
         if let Some((instance, _)) = self.instances.get_mut(index) {
             instance.stop(now);
         }
-        self.collect();
+        self.collect_outputs();
     }
 
-    /// Returns the virtual routers that `configs` does not contain; the driver stops them before
-    /// [`Self::handle_configs`].
+    /// Returns the indexes of virtual routers that `configs` does not contain. The driver must stop them before it
+    /// calls [`Self::handle_configs`].
     pub fn removed_by(&self, configs: &[Config]) -> Vec<usize> {
         let instances = self.instances.iter().enumerate();
         let is_removed = |(_, (instance, _)): &(usize, &(Instance, Counters))| {
             !configs
                 .iter()
-                .any(|config| continues(instance.config(), config))
+                .any(|config| is_same_router(instance.config(), config))
         };
         instances
             .filter(is_removed)
@@ -222,17 +222,18 @@ impl Router {
             .collect()
     }
 
-    /// Replaces the configuration. A virtual router with the same name, version, ID and addresses continues; others are
-    /// removed or created. Returns, for each configured one, whether it continues.
+    /// Replaces the configuration. Virtual routers with the same name, version, ID and addresses continue; others are
+    /// removed or created. Returns, for each virtual router in `configs`, whether it continues.
     pub fn handle_configs(&mut self, configs: Vec<Config>, now: Duration) -> Vec<bool> {
-        let mut former = std::mem::take(&mut self.instances);
+        let mut previous = std::mem::take(&mut self.instances);
         let mut hmacs = std::mem::take(&mut self.hmacs);
-        let mut kept = Vec::new();
+        let mut continuing = Vec::new();
         for config in configs {
-            let same = |(instance, _): &(Instance, Counters)| continues(instance.config(), &config);
-            let found = former.iter().position(same);
-            let hmac = found.and_then(|at| hmacs.swap_remove(at));
-            let found = found.map(|at| former.swap_remove(at));
+            let same =
+                |(instance, _): &(Instance, Counters)| is_same_router(instance.config(), &config);
+            let position = previous.iter().position(same);
+            let hmac = position.and_then(|at| hmacs.swap_remove(at));
+            let existing = position.map(|at| previous.swap_remove(at));
             self.hmacs.push(match (hmac, config.hmac.clone()) {
                 (Some(mut hmac), Some(config)) => {
                     hmac.configure(config);
@@ -240,8 +241,8 @@ impl Router {
                 }
                 (_, config) => config.map(Hmac::new),
             });
-            kept.push(found.is_some());
-            self.instances.push(match found {
+            continuing.push(existing.is_some());
+            self.instances.push(match existing {
                 Some((mut instance, counters)) => {
                     instance.handle_config(config, now);
                     (instance, counters)
@@ -251,10 +252,10 @@ impl Router {
         }
         self.share_weights();
         self.settle(now);
-        kept
+        continuing
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// Returns when to call [`Self::handle_timeout`] next; `None` if no timer is set.
     pub fn next_deadline(&self) -> Option<Duration> {
         let deadlines = self.instances.iter();
         deadlines
@@ -262,21 +263,21 @@ impl Router {
             .min()
     }
 
-    /// The next request to the driver, and the virtual router it is for.
+    /// Returns the next request to the driver, and the index of its virtual router.
     pub fn poll_output(&mut self) -> Option<(usize, Output)> {
         self.outputs.pop_front()
     }
 
-    fn change(&mut self, index: usize, now: Duration, work: impl FnOnce(&mut Instance)) {
+    fn update(&mut self, index: usize, now: Duration, update: impl FnOnce(&mut Instance)) {
         if let Some((instance, _)) = self.instances.get_mut(index) {
-            work(instance);
+            update(instance);
         }
         self.share_weights();
         self.settle(now);
     }
 
-    /// Moves the outputs of the instances to the queue; returns the state changes among them.
-    fn collect(&mut self) -> Vec<(usize, State, State)> {
+    /// Moves the outputs of the instances to the queue and returns the state changes among them.
+    fn collect_outputs(&mut self) -> Vec<(usize, State, State)> {
         let mut changes = Vec::new();
         for (index, (instance, counters)) in self.instances.iter_mut().enumerate() {
             while let Some(output) = instance.poll_output() {
@@ -291,12 +292,12 @@ impl Router {
         changes
     }
 
-    /// Applies state changes to the other members of the groups, until nothing changes.
+    /// Applies state changes to the other members of the groups until no state changes.
     fn settle(&mut self, now: Duration) {
         loop {
             self.spread_faults(now);
             self.activate_groups(now);
-            let changes = self.collect();
+            let changes = self.collect_outputs();
             if changes.is_empty() {
                 return;
             }
@@ -320,7 +321,7 @@ impl Router {
         }
     }
 
-    /// Makes the members of the groups active whose members are all ready.
+    /// Makes groups active if all their members are ready.
     fn activate_groups(&mut self, now: Duration) {
         let mut ready: BTreeMap<String, bool> = BTreeMap::new();
         for (instance, _) in &self.instances {
@@ -336,7 +337,7 @@ impl Router {
         }
     }
 
-    /// Adds the weights of a member's tracked objects to the priorities of the members that do not track them.
+    /// Applies the weights of objects that only some members of a group track to the priorities of the other members.
     fn share_weights(&mut self) {
         let mut groups: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
         for (instance, _) in &self.instances {
@@ -346,30 +347,29 @@ impl Router {
             let weights = groups.entry(group.clone()).or_default();
             for (tracked, state) in instance.tracked() {
                 let weight = tracked.effect.weight(state);
-                let known = weights.entry(tracked.identity.clone()).or_insert(weight);
-                *known = weight.min(*known);
+                let lowest = weights.entry(tracked.identity.clone()).or_insert(weight);
+                *lowest = weight.min(*lowest);
             }
         }
         for (instance, _) in &mut self.instances {
             let group = instance.config().group.as_ref();
             let weights = group.and_then(|group| groups.get(group));
-            let others = weights.into_iter().flatten().filter(|(identity, _)| {
+            let untracked = weights.into_iter().flatten().filter(|(identity, _)| {
                 !instance
                     .tracked()
                     .any(|(own, _)| own.identity == **identity)
             });
-            let weight = others.fold(0, |all: i32, (_, weight)| all.saturating_add(*weight));
+            let weight = untracked.fold(0, |sum: i32, (_, weight)| sum.saturating_add(*weight));
             instance.set_group_weight(weight);
         }
     }
 
-    /// Applies the fault of a member to the other members of its group. For members that are ready, a member that waits
-    /// for its first results counts as a fault, too.
+    /// Applies the fault of a member to the other members of its group.
     fn spread_faults(&mut self, now: Duration) {
         let mut faults: BTreeMap<String, Vec<(usize, String)>> = BTreeMap::new();
         for (index, (instance, _)) in self.instances.iter().enumerate() {
             if let Some(group) = &instance.config().group
-                && instance.own_fault()
+                && instance.has_own_fault()
             {
                 let name = instance.config().name.clone();
                 faults.entry(group.clone()).or_default().push((index, name));
@@ -390,8 +390,8 @@ impl Router {
     }
 }
 
-/// Whether both configurations describe the same virtual router on the wire.
-fn continues(old: &Config, new: &Config) -> bool {
+/// Returns whether both configurations describe the same virtual router, so that it continues after a reload.
+fn is_same_router(old: &Config, new: &Config) -> bool {
     (&old.name, old.version, old.vrid, &old.addresses)
         == (&new.name, new.version, new.vrid, &new.addresses)
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::hmac::HmacConfig;
 use crate::packet::{ChecksumForm, Version};
 
-/// Missed advertisements after which another router may be active (RFC 9568 section 6.1).
-pub(crate) const MISSED: u32 = 3;
+/// Number of missed advertisements after which a backup becomes active (RFC 9568 section 6.1).
+pub(crate) const MISSED_ADVERTS: u32 = 3;
 
-/// How often addresses are announced while the router is active.
+/// When and how often addresses are announced while the router is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcements {
-    /// Frames per address at a takeover.
+    /// Frames per address in the announcement at a takeover.
     pub repeat: u32,
-    /// Time from a takeover to a second announcement; zero: none.
+    /// Time from a takeover to a second announcement; zero disables it.
     pub again: Duration,
-    /// Interval of further announcements; zero: none.
+    /// Interval between further announcements; zero disables them.
     pub refresh: Duration,
-    /// Frames per address of each of them.
+    /// Frames per address in each further announcement.
     pub refresh_repeat: u32,
 }
 
@@ -37,7 +37,7 @@ impl Default for Announcements {
 /// Settings of a virtual router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its name.
+    /// Name in the configuration.
     pub name: String,
     /// Protocol version.
     pub version: Version,
@@ -45,35 +45,35 @@ pub struct Config {
     pub vrid: u8,
     /// 1 to 255; 255 marks the address owner.
     pub priority: u8,
-    /// Interval of its advertisements.
+    /// Interval between advertisements.
     pub interval: Duration,
     /// Addresses that are listed in advertisements.
     pub addresses: Vec<IpAddr>,
-    /// Whether it takes over from an active router with a lower priority.
+    /// Whether this router takes over from an active router with a lower priority.
     pub preempt: bool,
-    /// How long it waits before it does.
+    /// Time to wait before preempting.
     pub preempt_delay: Duration,
-    /// How long it waits before it takes part, from its creation.
+    /// Time from creation until this router participates in elections.
     pub start_delay: Duration,
-    /// Missed advertisements after which a backup becomes active, 1 to 100; 3 in the RFC.
+    /// Number of missed advertisements after which a backup becomes active, 1 to 100; 3 in the RFC.
     pub down_adverts: u32,
-    /// The lowest accepted TTL or hop limit of unicast packets; 255 accepts only those that no router has forwarded.
+    /// Minimum accepted TTL or hop limit of unicast packets; 255 accepts only packets that no router has forwarded.
     pub unicast_min_ttl: u8,
-    /// Which checksum its packets have until it has received one.
+    /// Checksum form of sent packets until a packet is received; then the form of the last received packet is used.
     pub checksum: ChecksumForm,
-    /// See there.
+    /// When addresses are announced.
     pub announcements: Announcements,
-    /// Simple text password of version 2.
+    /// Simple text password (version 2 only).
     pub password: Option<[u8; 8]>,
-    /// Authentication trailer.
+    /// Settings of the authentication trailer; `None` if it is not used.
     pub hmac: Option<HmacConfig>,
-    /// Virtual routers of the same group move together.
+    /// Name of the group; its virtual routers change state together.
     pub group: Option<String>,
-    /// Objects that are tracked.
+    /// Tracked objects.
     pub tracked: Vec<Tracked>,
 }
 
-/// Version 3 with the defaults of the RFC and of keepalived, without addresses.
+/// Version 3 without addresses, with the defaults of the RFC and of keepalived.
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Default for Config {
             preempt: true,
             preempt_delay: Duration::ZERO,
             start_delay: Duration::ZERO,
-            down_adverts: MISSED,
+            down_adverts: MISSED_ADVERTS,
             unicast_min_ttl: 255,
             checksum: ChecksumForm::default(),
             announcements: Announcements::default(),
@@ -101,30 +101,30 @@ impl Default for Config {
 /// A tracked object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracked {
-    /// How it is shown: `interface eth1`.
+    /// Displayed name, such as `interface eth1`.
     pub name: String,
-    /// What it is, with all arguments: members of a group that track the same object count its weight once.
+    /// Identity including all arguments. If members of a group track the same object, its weight is counted once.
     pub identity: String,
-    /// What its state changes.
+    /// How the object's state affects the virtual router.
     pub effect: Effect,
 }
 
-/// What the state of a tracked object changes.
+/// How the state of a tracked object affects a virtual router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// A failure is a fault: the addresses are released.
+    /// A failure puts the router in fault: the addresses are released.
     Fault,
     /// Added to the priority on success, and subtracted on failure.
     Weight {
-        /// On success.
+        /// Added on success.
         bonus: u8,
-        /// On failure.
+        /// Subtracted on failure.
         penalty: u8,
     },
 }
 
 impl Effect {
-    /// What is added to the priority in a state.
+    /// Returns the value to add to the priority in this state.
     pub(crate) fn weight(self, state: TrackedState) -> i32 {
         match (self, state) {
             (Self::Weight { bonus, .. }, TrackedState::Up) => bonus.into(),
@@ -141,9 +141,9 @@ pub enum TrackedState {
     /// No result yet: the virtual router does not start.
     #[default]
     Unknown,
-    /// It works.
+    /// The object is up, or its check succeeded.
     Up,
-    /// It has failed.
+    /// The object is down, or its check failed.
     Down,
     /// A number that is added to the priority.
     Number(i32),

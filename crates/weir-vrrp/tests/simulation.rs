@@ -1,4 +1,5 @@
-//! Simulations with virtual time: virtual routers, and groups of them, on networks that lose, delay and partition.
+//! Simulations with virtual time: virtual routers, and groups of them, on networks that lose and delay packets and
+//! become partitioned.
 //!
 //! `WEIR_VRRP_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
 

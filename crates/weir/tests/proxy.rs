@@ -1,5 +1,5 @@
-//! Proxy services from the command line, over loopback and without privileges: requests, reloads and failing servers
-//! under load, and shutdown.
+//! Proxy services from the command line: runs the unprivileged `weir` on loopback and tests requests, reloads and
+//! failing servers under load, and shutdown.
 
 #[path = "proxy/basic_auth.rs"]
 mod basic_auth;
@@ -142,9 +142,9 @@ use std::time::{Duration, Instant};
 use origin::Origin;
 use weir_testing::free_address;
 
-static PROXIES: AtomicU32 = AtomicU32::new(0);
+static NEXT_ID: AtomicU32 = AtomicU32::new(0);
 
-/// A daemon with a separate directory.
+/// A running daemon with its own directory. Stops the daemon and removes the directory on drop.
 struct Proxy {
     directory: PathBuf,
     child: Child,
@@ -153,22 +153,24 @@ struct Proxy {
 }
 
 /// The program under test.
-const PRESENT: &str = env!("CARGO_BIN_EXE_weir");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Waits until `holds` returns true, for 30 seconds.
-fn wait(what: &str, mut holds: impl FnMut() -> bool) {
+/// Waits up to 30 seconds until `condition` returns true. Panics with `what` otherwise.
+fn wait(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
+    while !condition() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// `WEIR_OLDER` is the path of another build's program: that one runs first, and upgrades alternate between the two.
+/// Returns the program that `Proxy::start` runs: `WEIR_OLDER`, the path of another build, or the program under test.
+/// With `WEIR_OLDER`, upgrades alternate between the two.
 fn first_program() -> String {
-    std::env::var("WEIR_OLDER").unwrap_or_else(|_| PRESENT.to_owned())
+    std::env::var("WEIR_OLDER").unwrap_or_else(|_| PROGRAM.to_owned())
 }
 
+/// Returns a configuration with the service `s` and its pool `p`. `more` is added to the service.
 fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], more: &str) -> String {
     let servers: Vec<String> = servers
         .iter()
@@ -182,29 +184,31 @@ fn configuration(listen: SocketAddr, protocol: &str, servers: &[SocketAddr], mor
 }
 
 impl Proxy {
+    /// Starts a daemon with this configuration and waits until it responds.
     fn start(protocol: &str, servers: &[SocketAddr], more: &str) -> Self {
-        let number = PROXIES.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let directory =
             std::env::temp_dir().join(format!("weir-proxy-{}-{number}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create directory");
         let listen = free_address();
         fs::write(
             directory.join("weir.toml"),
             configuration(listen, protocol, servers, more),
         )
-        .expect("written");
+        .expect("write file");
         let proxy = Self {
             child: Self::run(&directory),
             directory,
             listen,
             upgrades: AtomicU32::new(0),
         };
-        proxy.await_answer();
+        proxy.wait_until_ready();
         proxy
     }
 
+    /// Starts `weir run` with its log in the directory.
     fn run(directory: &std::path::Path) -> Child {
-        let log = fs::File::create(directory.join("log")).expect("a log");
+        let log = fs::File::create(directory.join("log")).expect("create log file");
         let mut command = Command::new(first_program());
         Self::set_directories(&mut command, directory);
         command
@@ -214,23 +218,29 @@ impl Proxy {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("the daemon starts")
+            .expect("start daemon")
     }
 
-    /// Starts again after the previous daemon has ended.
+    /// Starts the daemon again after it has stopped.
     fn start_again(&mut self) {
         self.child = Self::run(&self.directory);
-        self.await_answer();
+        self.wait_until_ready();
     }
 
-    fn await_answer(&self) {
+    /// Waits until `weir status` succeeds.
+    fn wait_until_ready(&self) {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !self.weir(&["status"]).0 {
-            assert!(Instant::now() < deadline, "the daemon: {}", self.log());
+            assert!(
+                Instant::now() < deadline,
+                "the daemon is not ready: {}",
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
+    /// Sets the runtime directory and the pin directory of a command.
     fn set_directories(command: &mut Command, directory: &std::path::Path) {
         command
             .env("WEIR_RUNTIME_DIR", directory.join("run"))
@@ -238,11 +248,11 @@ impl Proxy {
             .env("NO_COLOR", "1");
     }
 
-    /// Whether it succeeded, and its output.
+    /// Runs `weir` with these arguments. Returns whether it succeeded, and its output.
     fn weir(&self, arguments: &[&str]) -> (bool, String) {
-        let mut command = Command::new(PRESENT);
+        let mut command = Command::new(PROGRAM);
         Self::set_directories(&mut command, &self.directory);
-        let output = command.args(arguments).output().expect("weir runs");
+        let output = command.args(arguments).output().expect("run weir");
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.success(),
@@ -250,7 +260,7 @@ impl Proxy {
         )
     }
 
-    /// Runs `weir upgrade` to the program that is not running.
+    /// Upgrades the daemon to the program that it is not running.
     fn upgrade(&self) -> (bool, String) {
         match self.upgrades.fetch_add(1, Ordering::Relaxed) % 2 {
             0 => self.weir(&["upgrade"]),
@@ -258,27 +268,31 @@ impl Proxy {
         }
     }
 
+    /// Reloads the daemon with this configuration.
     fn reload(&self, text: &str) {
         let file = self.directory.join("weir.toml");
-        fs::write(&file, text).expect("written");
-        let (done, printed) = self.weir(&["reload", "-c", file.to_str().expect("plain")]);
+        fs::write(&file, text).expect("write file");
+        let (done, printed) = self.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
         assert!(done, "{printed}");
     }
 
+    /// Returns the output of `weir status --json`.
     fn status(&self) -> serde_json::Value {
         let (done, text) = self.weir(&["status", "--json"]);
         assert!(done, "{text}");
-        serde_json::from_str(&text).expect("JSON")
+        serde_json::from_str(&text).expect("parse JSON")
     }
 
+    /// Returns the daemon's log.
     fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
+    /// Sends SIGTERM and waits for the exit status.
     fn terminate(&mut self) -> std::process::ExitStatus {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        self.child.wait().expect("it ends")
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("send signal");
+        self.child.wait().expect("wait for the process")
     }
 }
 
@@ -293,23 +307,24 @@ impl Drop for Proxy {
     }
 }
 
-/// A client's connection.
+/// A client connection.
 struct Client(TcpStream);
 
 impl Client {
     fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect(to).expect("connected");
+        let stream = TcpStream::connect(to).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a timeout");
+            .expect("set read timeout");
         Self(stream)
     }
 
     fn send(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).expect("it is taken");
+        self.0.write_all(text.as_bytes()).expect("write");
     }
 
-    /// One response with Content-Length: head and body; `None` = the connection ended before the response began.
+    /// Reads one response with Content-Length: head and body. Returns `None` if the connection ended before the
+    /// response began.
     fn response(&mut self) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut head = Vec::new();
         let mut byte = [0u8; 1];
@@ -338,11 +353,12 @@ impl Client {
         Ok(Some((head, body)))
     }
 
+    /// Sends a request and returns the head and the body of the response.
     fn fetch(&mut self, text: &str) -> (String, Vec<u8>) {
         self.send(text);
         self.response()
-            .expect("a whole response")
-            .expect("a response")
+            .expect("read response")
+            .expect("no response")
     }
 }
 

@@ -1,5 +1,5 @@
-//! The order in which directors apply a configuration: one by one under a guard, or the first one and then the others
-//! together.
+//! Tests the order in which directors apply a configuration: one by one with a guard; without a guard, first one
+//! director and then all others at the same time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use weir_cluster::{Event, Facts, Input, Machine, Output, RolloutState, Settings,
 
 const DIRECTORS: usize = 8;
 
-/// Directors of a group on one store, which answers at once.
+/// The directors of a group, with a store that responds immediately.
 struct Group {
     store: Store,
     machines: Vec<Option<Machine>>,
     /// The store's revision from which each watch reports.
     watches: Vec<i64>,
-    /// Directors that apply the configuration now.
+    /// Directors that are applying the configuration.
     applying: BTreeSet<usize>,
-    /// All that have begun to apply it, in order.
-    begun: Vec<usize>,
+    /// All directors that have started to apply the configuration, in order.
+    started: Vec<usize>,
     now: Duration,
 }
 
 impl Group {
-    /// `synchronized` have `[sync]`.
+    /// Creates a group in which the directors in `synchronized` have `[sync]`.
     fn new(synchronized: &[usize]) -> Self {
         let mut group = Self {
             store: Store {
@@ -33,7 +33,7 @@ impl Group {
             machines: (0..DIRECTORS).map(|_| None).collect(),
             watches: vec![0; DIRECTORS],
             applying: BTreeSet::new(),
-            begun: Vec::new(),
+            started: Vec::new(),
             now: Duration::from_secs(1),
         };
         for n in 0..DIRECTORS {
@@ -78,9 +78,12 @@ impl Group {
         }
     }
 
-    /// The result of a configuration that a director applies.
+    /// Ends the application of the configuration by a director with this result.
     fn finish(&mut self, n: usize, result: Result<(), String>) {
-        assert!(self.applying.remove(&n), "lb{n} applies nothing");
+        assert!(
+            self.applying.remove(&n),
+            "lb{n} is not applying a configuration"
+        );
         self.handle(n, Input::Applied(result));
         self.settle();
     }
@@ -97,7 +100,7 @@ impl Group {
         }
     }
 
-    /// Executes all requests, and reports all changes.
+    /// Executes all requests and reports all changes, until there are none.
     fn settle(&mut self) {
         let mut is_busy = true;
         while is_busy {
@@ -148,7 +151,7 @@ impl Group {
             },
             Output::Apply { .. } => {
                 self.applying.insert(n);
-                self.begun.push(n);
+                self.started.push(n);
                 return;
             }
             Output::Shared { .. }
@@ -163,17 +166,17 @@ impl Group {
     }
 
     fn rollout(&self) -> RolloutState {
-        let machine = self.machines[0].as_ref().expect("it runs");
+        let machine = self.machines[0].as_ref().expect("director runs");
         machine.status(self.now).rollout
     }
 
-    fn keys_of_rollout(&self) -> Vec<&String> {
+    fn rollout_keys(&self) -> Vec<&String> {
         let keys = self.store.keys.keys();
         keys.filter(|it| it.contains("/config/turn") || it.contains("/config/applying/"))
             .collect()
     }
 
-    /// Lets the only director that applies the configuration succeed.
+    /// Lets the only director that is applying the configuration succeed.
     fn finish_one(&mut self) {
         let applying: Vec<usize> = self.applying.iter().copied().collect();
         assert_eq!(applying.len(), 1, "{applying:?}");
@@ -182,17 +185,17 @@ impl Group {
 }
 
 #[test]
-fn directors_take_turns_under_a_guard() {
+fn directors_take_turns_with_a_guard() {
     let mut group = Group::new(&[]);
     group.publish(5000);
     (0..DIRECTORS).for_each(|_| group.finish_one());
     group.wait(TTL);
     assert_eq!(group.rollout(), RolloutState::Complete);
-    assert_eq!(group.begun.len(), DIRECTORS);
+    assert_eq!(group.started.len(), DIRECTORS);
 }
 
 #[test]
-fn others_apply_together_after_the_first_one_without_a_guard() {
+fn without_guard_others_apply_together_after_first_director() {
     let mut group = Group::new(&[]);
     group.publish(0);
     group.finish_one();
@@ -204,18 +207,18 @@ fn others_apply_together_after_the_first_one_without_a_guard() {
     }
     group.wait(TTL);
     assert_eq!(group.rollout(), RolloutState::Complete);
-    assert_eq!(group.begun.len(), DIRECTORS);
-    assert_eq!(group.keys_of_rollout(), Vec::<&String>::new());
+    assert_eq!(group.started.len(), DIRECTORS);
+    assert_eq!(group.rollout_keys(), Vec::<&String>::new());
 }
 
 #[test]
-fn first_director_that_fails_keeps_it_from_all_others() {
+fn failure_of_first_director_stops_rollout() {
     let mut group = Group::new(&[]);
     group.publish(0);
-    let first = group.begun[0];
+    let first = group.started[0];
     group.finish(first, Err("a port is used".to_owned()));
     group.wait(3 * TTL);
-    assert_eq!(group.begun, [first]);
+    assert_eq!(group.started, [first]);
     let stopped = RolloutState::Stopped {
         member: format!("lb{first}"),
         reason: "a port is used".to_owned(),
@@ -224,7 +227,7 @@ fn first_director_that_fails_keeps_it_from_all_others() {
 }
 
 #[test]
-fn one_of_those_that_apply_it_together_fails() {
+fn failure_of_one_of_several_concurrent_directors_stops_rollout() {
     let mut group = Group::new(&[]);
     group.publish(0);
     group.finish_one();
@@ -234,17 +237,17 @@ fn one_of_those_that_apply_it_together_fails() {
         group.finish(*n, Ok(()));
     }
     group.wait(3 * TTL);
-    assert_eq!(group.begun.len(), DIRECTORS);
+    assert_eq!(group.started.len(), DIRECTORS);
     let stopped = RolloutState::Stopped {
         member: format!("lb{}", applying[0]),
         reason: "a port is used".to_owned(),
     };
     assert_eq!(group.rollout(), stopped);
-    assert_eq!(group.keys_of_rollout(), Vec::<&String>::new());
+    assert_eq!(group.rollout_keys(), Vec::<&String>::new());
 }
 
 #[test]
-fn director_that_dies_among_others_stops_the_rollout() {
+fn death_of_one_of_several_concurrent_directors_stops_rollout() {
     for restarts in [false, true] {
         let mut group = Group::new(&[]);
         group.publish(0);
@@ -266,15 +269,15 @@ fn director_that_dies_among_others_stops_the_rollout() {
         };
         assert_eq!(group.rollout(), stopped, "restarts: {restarts}");
         assert_eq!(
-            group.begun.len(),
+            group.started.len(),
             DIRECTORS,
-            "it is not applied again: {restarts}"
+            "the configuration is not applied again: {restarts}"
         );
     }
 }
 
 #[test]
-fn directors_with_synchronized_flows_take_turns_without_a_guard() {
+fn directors_with_flow_synchronization_take_turns_without_a_guard() {
     let all: Vec<usize> = (0..DIRECTORS).collect();
     let mut group = Group::new(&all);
     group.publish(0);

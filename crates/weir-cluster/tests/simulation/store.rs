@@ -14,12 +14,12 @@ pub(crate) struct Stored {
     pub(crate) lease: Option<i64>,
 }
 
-/// One linearizable store, as etcd is while it has a majority.
+/// A linearizable store, like etcd with a majority.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) keys: BTreeMap<String, Stored>,
     pub(crate) revision: i64,
-    /// Events with their revisions, from `compacted` on.
+    /// Events with their revisions, starting at `compacted`.
     pub(crate) history: Vec<(i64, Event)>,
     pub(crate) compacted: i64,
     pub(crate) leases: BTreeMap<i64, Duration>,
@@ -73,7 +73,7 @@ impl Store {
                         lease: lease.filter(|_| put.leased),
                     };
                     self.keys.insert(put.key.clone(), stored);
-                    let entry = self.entry(&put.key).expect("just written");
+                    let entry = self.entry(&put.key).expect("key was just written");
                     self.history.push((self.revision, Event::Put(entry)));
                 }
                 Write::Delete(key) => self.delete(key),

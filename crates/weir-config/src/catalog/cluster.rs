@@ -88,7 +88,8 @@ pub(crate) static CLUSTER: Section = Section {
             Kind::Secret,
             Absent("configurations are not encrypted"),
             "Secret that all directors of the group share and that is never stored in etcd, at least 16 bytes. \
-             Published configurations are encrypted with it (AES-256-GCM), so that they may contain secrets.",
+             Published configurations are encrypted with it (AES-256-GCM), so that they may contain secrets; overrides \
+             and added servers are authenticated with it.",
             "group_key = { file = \"/etc/weir/group.key\" }",
         ),
         Key::new(
@@ -112,8 +113,9 @@ pub(crate) static CLUSTER: Section = Section {
             "files",
             Kind::List(&PATH),
             Absent("those that this file refers to"),
-            "Files and directories that a published configuration may refer to, in addition to those that this file \
-             refers to.",
+            "Files and directories with certificates, keys and revocation lists that a published configuration may \
+             refer to in `tls` of services and pools and in `ca` of checks, in addition to those that this file refers \
+             to.",
             "files = [\"/etc/weir/certs\"]",
         ),
         Key::new(

@@ -44,6 +44,16 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     if let (Some(key), Some((entry, _))) = (&group_key, view.get("group_key")) {
         check_key(sink, key, &entry.item.span);
     }
+    let mut endpoints = etcd.iter().flatten();
+    if let Some(endpoint) = endpoints.find(|it| !it.tls && !it.is_local()) {
+        report_plain(
+            sink,
+            view,
+            endpoint,
+            password.is_some(),
+            group_key.is_some(),
+        );
+    }
     let lease = view.whole_seconds(sink, "lease", Cluster::LEASE);
     let agreement = view.flag(sink, "agreement");
     let files = files(sink, view);
@@ -63,6 +73,38 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
         files,
         publish,
     })
+}
+
+/// Reports what an unencrypted connection to etcd exposes.
+fn report_plain(
+    sink: &mut Sink<'_>,
+    view: &View<'_, '_>,
+    endpoint: &EtcdEndpoint,
+    has_password: bool,
+    has_key: bool,
+) {
+    let Some((entry, _)) = view.get("etcd") else {
+        return;
+    };
+    if has_password {
+        let message = format!("`password` is sent to {endpoint} without encryption");
+        sink.push(
+            Diagnostic::new(Code::PlainEtcd, &entry.item.span, message)
+                .fix("use https:// URLs, with `ca`"),
+        );
+    }
+    if !has_key {
+        let message = format!(
+            "the configuration is read from {endpoint} without encryption, and without `group_key`"
+        );
+        sink.push(
+            Diagnostic::new(Code::PlainEtcd, &entry.item.span, message)
+                .cause(
+                    "anyone who can change the packets can change the configuration of the group",
+                )
+                .fix("add `group_key`, or use https:// URLs, with `ca`"),
+        );
+    }
 }
 
 /// Lowers `[cluster.publish]`.
@@ -251,4 +293,31 @@ fn files(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
         }
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Host, parse};
+
+    #[test]
+    fn connections_without_encryption_are_reported() {
+        let user = "user = \"weir\"\npassword = \"a password\"\n";
+        let key = "group_key = \"a key of sixteen bytes or more\"\n";
+        for (url, more, expected) in [
+            ("http://10.0.0.1:2379", user, 2),
+            ("http://10.0.0.1:2379", "", 1),
+            ("http://10.0.0.1:2379", key, 0),
+            ("http://127.0.0.1:2379", user, 0),
+            ("https://10.0.0.1:2379", user, 0),
+        ] {
+            let text = format!("[cluster]\nname = \"edge\"\netcd = [\"{url}\"]\n{more}");
+            let parsed = parse(&text, &Host::default()).expect("valid");
+            let found = parsed
+                .findings
+                .iter()
+                .filter(|it| it.code.as_str() == "W071");
+            assert_eq!(found.count(), expected, "{text}: {:?}", parsed.findings);
+            assert!(!format!("{:?}", parsed.findings).contains("a password"));
+        }
+    }
 }

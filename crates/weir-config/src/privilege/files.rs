@@ -51,17 +51,23 @@ impl Walk {
     ) {
         let is_secret = section.page == catalog::SECRET.page;
         let used = match (privilege, key) {
-            (Privilege::Read, "certificates") => FileUse::Certificates,
+            (Privilege::Certificates, "certificates") => FileUse::Certificates,
             (Privilege::Read, "credential") if is_secret => FileUse::Credential,
             (Privilege::Read, "env") if is_secret => return,
             // The daemon itself opens the files in these directories.
             (Privilege::Read, "files" | "root") => return,
             (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
-            (Privilege::Read, _) => FileUse::Read,
+            (Privilege::Read | Privilege::Certificates, _) => FileUse::Read,
             (Privilege::Write, _) => FileUse::Append,
             (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),
-            (Privilege::Control | Privilege::Program | Privilege::Connect, _) => return,
+            (
+                Privilege::Control
+                | Privilege::Program
+                | Privilege::Connect
+                | Privilege::Environment,
+                _,
+            ) => return,
         };
         self.texts(used, value);
     }

@@ -471,3 +471,25 @@ fn only_owner_may_add_unix_socket_servers() {
         active.clone() + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";
     assert_eq!(privileged_changes(&active, &again), []);
 }
+
+#[test]
+fn environment_variables_are_the_owners() {
+    let active = "[pool.p]\nservers = [\"10.0.0.1:${PORT:-80}\"]\n";
+    let ok = "[pool.q]\nservers = [{ address = \"10.0.0.2:${PORT}\" }]\n";
+    assert_eq!(privileged_changes(active, ok), []);
+    let listen = "forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n";
+    for proposed in [
+        "[pool.p]\nservers = [\"${WEIR_COOKIE_SECRET}\"]\n".to_owned(),
+        "[pool.p]\nservers = [{ address = \"${PORT}${SECRET:-1}\" }]\n".to_owned(),
+        "{\"pool\": {\"p\": {\"servers\": [\"${SECRET}\"]}}}".to_owned(),
+        format!("{active}[service.s]\nlisten = [\"0.0.0.0:${{SECRET}}\"]\n{listen}"),
+    ] {
+        let found = privileged_changes(active, &proposed);
+        assert_eq!(found.len(), 1, "{proposed}: {found:?}");
+        assert_eq!(found[0].code, Code::OwnerOnly);
+        assert!(
+            found[0].message.contains("an environment variable"),
+            "{found:?}"
+        );
+    }
+}

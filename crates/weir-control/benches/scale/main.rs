@@ -146,7 +146,7 @@ async fn ordering(engine: &mut Director, round_count: usize, table: &mut Table) 
     for round in 0..round_count * 4 {
         let (pool, server) = (file::pool(round + 300), file::server(round + 300, 1));
         let started = Stopwatch::now();
-        engine.order(&pool, &server, Override::Weight(3))?;
+        engine.set_override(&pool, &server, Override::Weight(3))?;
         elapsed.push(started.elapsed());
     }
     table.row("a weight by the API", elapsed, Some(10 * MILLISECOND));

@@ -1,8 +1,8 @@
-//! `--against OBJECT…`: other builds of the data plane with the same packets and the same tables, in alternating
-//! rounds: shows the effect of a change without the difference between two runs.
+//! Compares other builds of the data plane with this one (`--against OBJECT…`): same packets, same tables, alternating
+//! rounds. This shows the effect of a change without the differences between separate runs.
 //!
-//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use another hash or lookup, since each build makes its
-//! own flows, but the layout of the maps must be the same as in this build.
+//! An object is `bpf/weir_xdp.bpf.c` compiled by hand. It may use another hash or lookup, because each build creates
+//! its own flows, but its maps must have the same layout as those of this build.
 
 use std::path::PathBuf;
 
@@ -75,7 +75,7 @@ fn measure(
     for plan in &plans {
         let mut feed = Feed::load(objects, plan)?;
         for target in &targets {
-            feed.aim(target)?;
+            feed.set_target(target)?;
             feed.run(flows, ifindex)?;
         }
     }
@@ -85,10 +85,10 @@ fn measure(
     let packets = case.packets(effort.packets, effort.rounds);
     let mut nets = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
-        feed.aim(&null)?;
+        feed.set_target(&null)?;
         let floor = feed.run(packets, ifindex)?.ns;
         for (target, nets) in targets.iter().zip(&mut nets) {
-            feed.aim(target)?;
+            feed.set_target(target)?;
             let ran = feed.run(packets, ifindex)?;
             case.check_frame(&ran)?;
             nets.push(ran.ns - floor);

@@ -1,4 +1,4 @@
-//! A measured case: a forwarding method, a stream of packets, and the expected counts of the data plane.
+//! Defines the measured cases: a forwarding method, a stream of packets, and the expected counts of the data plane.
 
 use weir_abi::{REASONS, Reason};
 use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as Tunnel};
@@ -6,30 +6,30 @@ use weir_model::{Forward, SchedulerKind as Kind, TunnelChecksum, TunnelKind as T
 use crate::Outcome;
 use crate::director::{Counts, Setup};
 use crate::feed::{Plan, Ran};
-use crate::frame::{ACK, Frame, From, RST, SYN};
+use crate::frame::{ACK, Frame, RST, SYN, Sender};
 use crate::ground::{CLIENTS, PORT, SERVERS, server, server_mac, vip};
 
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
-/// 2^20 flows at half load.
-pub(crate) const PLACES: u32 = 1 << 21;
+/// Number of table entries with which 2^20 flows fill half of the table.
+pub(crate) const TABLE_ENTRIES: u32 = 1 << 21;
 
-/// The packets of a case.
+/// The packets that are sent in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// ACKs of this many established connections in turn.
+    /// ACKs of this number of established connections in turn.
     Established(u32),
-    /// The replies of their servers.
+    /// Replies of the servers of this number of established connections.
     Replies(u32),
-    /// An ACK of each of this many half-open connections: it completes the handshake.
+    /// The ACK that completes the handshake of each of this number of half-open connections.
     Completions(u32),
     /// Datagrams of one flow.
     Datagrams,
-    /// Datagrams, each from a different client.
+    /// Datagrams that each come from a different client.
     RandomDatagrams,
-    /// SYNs, each from a different client, more than the budget of new entries allows.
+    /// SYNs that each come from a different client; more than the budget of new entries allows.
     Flood,
-    /// The same with a sufficient budget.
+    /// SYNs that each come from a different client, with a sufficient budget.
     Beginnings,
     /// ACKs to an address that is not a VIP.
     NotOurs,
@@ -53,7 +53,7 @@ const fn setup(forward: Forward) -> Setup {
         servers: SERVERS,
         weighted: false,
         others: 0,
-        places: PLACES,
+        places: TABLE_ENTRIES,
         sampled: 0,
         sync: false,
     }
@@ -70,12 +70,12 @@ const fn tunnel(kind: Tunnel, checksum: TunnelChecksum) -> Setup {
 /// The reply of a flow must come from its server, so there is only one server; each flow takes two entries.
 const NAT: Setup = Setup {
     servers: 1,
-    places: 2 * PLACES,
+    places: 2 * TABLE_ENTRIES,
     ..setup(Forward::Nat)
 };
 
-/// Numbers of flows: within the second-level cache, beyond it, beyond all caches.
-const COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
+/// Numbers of flows: they fit in the second-level cache, exceed it, and exceed all caches.
+const FLOW_COUNTS: [u32; 3] = [1, 1 << 14, 1 << 20];
 
 const POOL_SIZES: [u32; 3] = [10, 1_000, 100_000];
 /// The planner refuses more servers than the table of `mh` has entries.
@@ -91,8 +91,8 @@ macro_rules! of_sizes {
     };
 }
 
-/// The cost of a new flow in pools of these sizes.
-const POOLS: [(Kind, [&str; 3]); 10] = [
+/// The schedulers whose cost of a new flow is measured, and the row names for each pool size.
+const NEW_FLOW_POOLS: [(Kind, [&str; 3]); 10] = [
     (Kind::Wlc, of_sizes!("wlc")),
     (Kind::Wrr, of_sizes!("wrr")),
     (Kind::Lc, of_sizes!("lc")),
@@ -105,7 +105,7 @@ const POOLS: [(Kind, [&str; 3]); 10] = [
     (Kind::LeastTime, of_sizes!("least-time")),
 ];
 
-/// The rows, in the order of printing.
+/// Returns the cases in the order in which their rows are printed.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) fn cases() -> Vec<Case> {
             stream,
         }));
     };
-    let established = COUNTS.map(Stream::Established);
+    let established = FLOW_COUNTS.map(Stream::Established);
     let direct = setup(Forward::Direct);
     add("direct", direct, &established);
     add(
@@ -141,7 +141,7 @@ pub(crate) fn cases() -> Vec<Case> {
     );
     add("l3dsr", setup(Forward::L3dsr), &established);
     add("nat", NAT, &established);
-    add("nat", NAT, &COUNTS.map(Stream::Replies));
+    add("nat", NAT, &FLOW_COUNTS.map(Stream::Replies));
     let wlc = Setup {
         scheduler: Kind::Wlc,
         ..direct
@@ -164,7 +164,7 @@ pub(crate) fn cases() -> Vec<Case> {
             Stream::NotOurs,
         ],
     );
-    // katran's own way of choosing, with which a SYN above the budget is not looked up at all.
+    // katran's own scheduler. With it, no lookup is done for a SYN above the budget.
     let maglev = Setup {
         scheduler: Kind::Maglev,
         ..direct
@@ -174,7 +174,7 @@ pub(crate) fn cases() -> Vec<Case> {
         maglev,
         &[Stream::RandomDatagrams, Stream::Flood],
     );
-    // What `[sync]` adds to established packets, and to a new flow: it is noted when it leaves the handshake.
+    // The cost that `[sync]` adds to established packets and to a new flow, which is recorded when its handshake ends.
     let noted = Setup {
         sync: true,
         ..direct
@@ -183,7 +183,7 @@ pub(crate) fn cases() -> Vec<Case> {
     add("direct", direct, &[completions]);
     add("direct, sync", noted, &established[..2]);
     add("direct, sync", noted, &[completions]);
-    // The default share of sampled flows under heavy traffic, and a sampled packet.
+    // The default share of sampled flows under heavy traffic, and a share of 100 %.
     let [some, every] = [1 << 10, 1 << 16].map(|sampled| Setup { sampled, ..direct });
     add("direct, latency of 1/64", some, &established[..2]);
     add("direct, latency of all", every, &established[..2]);
@@ -208,7 +208,7 @@ pub(crate) fn cases() -> Vec<Case> {
             ],
         );
     }
-    for (scheduler, names) in POOLS {
+    for (scheduler, names) in NEW_FLOW_POOLS {
         for (name, servers) in names.into_iter().zip(POOL_SIZES) {
             if scheduler == Kind::Mh && servers > MH_SERVERS {
                 continue;
@@ -230,7 +230,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// ACKs of established connections under `direct`.
+/// Returns the case of ACKs of established connections under `direct`.
 pub(crate) fn established(flows: u32) -> Case {
     Case {
         name: "direct",
@@ -240,7 +240,7 @@ pub(crate) fn established(flows: u32) -> Case {
 }
 
 impl Stream {
-    /// Its name in the row.
+    /// Returns the stream's name for the row.
     pub(crate) fn label(self) -> String {
         let flows = |flows: u32| match flows {
             1 => "1 flow".to_owned(),
@@ -263,7 +263,7 @@ impl Stream {
         matches!(self, Self::RandomDatagrams | Self::Flood | Self::Beginnings)
     }
 
-    /// Whether the budget of new entries applies while the packets are measured.
+    /// Returns whether the budget of new entries applies while the packets are measured.
     pub(crate) fn is_limited(self) -> bool {
         self != Self::Beginnings
     }
@@ -289,15 +289,15 @@ impl Case {
         }
     }
 
-    fn client(&self) -> From {
-        From::Client(vip(self.setup.family), PORT)
+    fn client(&self) -> Sender {
+        Sender::Client(vip(self.setup.family), PORT)
     }
 
-    fn server(&self) -> From {
-        From::Server(server(self.setup.family, 0), PORT)
+    fn server(&self) -> Sender {
+        Sender::Server(server(self.setup.family, 0), PORT)
     }
 
-    /// The measured packets.
+    /// Returns the plan of the measured packets.
     pub(crate) fn measured(&self) -> Plan {
         let family = self.setup.family;
         self.plan(match self.stream {
@@ -305,11 +305,11 @@ impl Case {
             Stream::Replies(_) => Frame::tcp(self.server(), ACK),
             Stream::Datagrams | Stream::RandomDatagrams => Frame::udp(self.client()),
             Stream::Flood | Stream::Beginnings => Frame::tcp(self.client(), SYN),
-            Stream::NotOurs => Frame::tcp(From::Client(server(family, 0xfff0), PORT), ACK),
+            Stream::NotOurs => Frame::tcp(Sender::Client(server(family, 0xfff0), PORT), ACK),
         })
     }
 
-    /// The packet that ends the flows of these clients.
+    /// Returns the plan of the packet that ends the flows of the clients from `client` on.
     pub(crate) fn ended(&self, client: u32) -> Plan {
         Plan {
             client,
@@ -317,7 +317,7 @@ impl Case {
         }
     }
 
-    /// The packets that each flow sends before that, and the number of flows.
+    /// Returns the packets that each flow sends before the measurement, and the number of flows.
     pub(crate) fn before(&self) -> (Vec<Plan>, u32) {
         let handshake = [
             Frame::tcp(self.client(), SYN),
@@ -340,18 +340,18 @@ impl Case {
         (plans, self.stream.flows())
     }
 
-    /// Packets of one measured run. If each creates an entry, there are fewer, so that the table is half empty after
-    /// all rounds.
+    /// Returns the number of packets of one measured run. If each packet creates an entry, there are fewer, so that the
+    /// table is at most half full after all rounds.
     pub(crate) fn packets(&self, most: u32, rounds: u32) -> u32 {
         match self.stream {
             Stream::Beginnings => most.min(1 << 17),
-            // Runs of the floor use up connections too.
+            // The runs of the floor consume connections too.
             Stream::Completions(flows) => most.min(flows / rounds.max(1) / 2),
             _ => most,
         }
     }
 
-    /// Bytes that the method adds to a packet.
+    /// Returns the number of bytes that the forwarding method adds to a packet.
     fn growth(&self) -> u32 {
         match (self.setup.forward, self.setup.tunnel) {
             (Forward::Tunnel, Tunnel::Ipip) => 20,
@@ -361,7 +361,7 @@ impl Case {
         }
     }
 
-    /// Whether the last packet has the expected form.
+    /// Checks the verdict, length and destination of the last packet.
     pub(crate) fn check_frame(&self, ran: &Ran) -> Outcome<()> {
         let expected = if self.stream == Stream::NotOurs {
             XDP_PASS
@@ -373,17 +373,17 @@ impl Case {
         }
         let length = Frame::length(vip(self.setup.family)) + self.growth() as usize;
         if ran.frame.len() != length {
-            return Err(format!("{} bytes come out, not {length}", ran.frame.len()).into());
+            return Err(format!("the frame has {} bytes, not {length}", ran.frame.len()).into());
         }
         let to_server = ran.frame[..4] == server_mac(0)[..4];
         let wanted = !matches!(self.stream, Stream::NotOurs | Stream::Replies(_));
         if to_server != wanted {
-            return Err(format!("it goes to {:02x?}", &ran.frame[..6]).into());
+            return Err(format!("the frame is sent to {:02x?}", &ran.frame[..6]).into());
         }
         Ok(())
     }
 
-    /// Whether the packets of a tunnel with checksum have one; if not, the row is not printed.
+    /// Returns whether the packets of a tunnel with checksum lack one; if so, the row is not printed.
     pub(crate) fn lacks_checksum(&self, ran: &Ran) -> bool {
         let outer_udp_checksum = 14 + 20 + 6;
         self.setup.tunnel == Tunnel::Gue
@@ -394,20 +394,20 @@ impl Case {
                 .is_none_or(|checksum| checksum == [0, 0])
     }
 
-    /// Compares the counts of the measured runs with the number of `sent` packets. Returns the share of packets that
-    /// found an entry.
+    /// Compares the counts of the measured runs with the number of `sent` packets. Returns the share of packets for
+    /// which an entry was found.
     pub(crate) fn check_counts(&self, before: &Counts, after: &Counts, sent: u64) -> Outcome<f64> {
         let delta = |count: fn(&Counts) -> u64| count(after) - count(before);
         let reason = |reason: Reason| after.reason(reason) - before.reason(reason);
-        let (bound, stateless) = (delta(|c| c.bound), delta(|c| c.stateless));
+        let (bound, stateless) = (delta(|c| c.inserted), delta(|c| c.stateless));
         let (packets_in, packets_out) = (delta(|c| c.packets_in), delta(|c| c.packets_out));
-        // A build for measuring what the counters cost has no others.
+        // A build that measures the cost of the counters has no other counts.
         if option_env!("WEIR_WITHOUT_METRICS").is_some() {
             return Ok(1.0 - (bound + stateless) as f64 / sent as f64);
         }
         if self.stream == Stream::NotOurs {
-            same("packets not ours", reason(Reason::PassNotOurs), sent, 0)?;
-            return same("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
+            check_count("packets not ours", reason(Reason::PassNotOurs), sent, 0)?;
+            return check_count("packets forwarded", packets_in + packets_out, 0, 0).map(|()| 0.0);
         }
         let replies = matches!(self.stream, Stream::Replies(_));
         let (on, back) = if replies {
@@ -415,56 +415,61 @@ impl Case {
         } else {
             (packets_in, packets_out)
         };
-        // Under nat a flow without a free entry was refused at its start, so its later packets are passed.
-        let homeless = reason(if replies {
+        // Under nat, a flow without a free entry was refused at its first packet, so its later packets pass unchanged.
+        let without_entry = reason(if replies {
             Reason::PassNotOurs
         } else {
             Reason::PassNoFlow
         });
         let nat = self.setup.forward == Forward::Nat;
-        if on + homeless != sent {
+        if on + without_entry != sent {
             let counted = counted(before, after);
             return Err(format!("{on} of {sent} packets forwarded; {counted}").into());
         }
-        same("packets the other way", back, 0, 0)?;
-        same(
+        check_count("packets the other way", back, 0, 0)?;
+        check_count(
             "packets of refused flows",
-            homeless,
+            without_entry,
             0,
             if nat { sent / 100 } else { 0 },
         )?;
         let directions = if nat { 2 } else { 1 };
-        same("entries", after.entries, after.bound * directions, 0)?;
-        same("flows counted", after.tracked, after.bound, 0)?;
+        check_count("entries", after.entries, after.inserted * directions, 0)?;
+        check_count("flows counted", after.tracked, after.inserted, 0)?;
         let untracked = reason(Reason::CountUntracked);
         let misses = match self.stream {
             stream if stream.is_random() => {
-                // Two of 2^40 random sources may be equal.
-                same("new flows", bound + stateless, sent, sent >> 16)?;
+                // A few of the 2^40 possible random sources may occur twice.
+                check_count("new flows", bound + stateless, sent, sent >> 16)?;
                 bound + stateless
             }
             _ => {
-                same("new flows", bound + stateless, 0, 0)?;
+                check_count("new flows", bound + stateless, 0, 0)?;
                 let refused = after.reason(Reason::DropNoPlace);
                 let flows = self.stream.flows().into();
-                same("flows", after.bound + after.stateless + refused, flows, 0)?;
+                check_count(
+                    "flows",
+                    after.inserted + after.stateless + refused,
+                    flows,
+                    0,
+                )?;
                 // In a half-full table nearly every flow has an entry.
-                same("packets without an entry", untracked, 0, sent / 100)?;
-                untracked + homeless
+                check_count("packets without an entry", untracked, 0, sent / 100)?;
+                untracked + without_entry
             }
         };
         Ok(1.0 - misses as f64 / sent as f64)
     }
 }
 
-fn same(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
+fn check_count(what: &str, found: u64, expected: u64, slack: u64) -> Outcome<()> {
     if found.abs_diff(expected) <= slack {
         return Ok(());
     }
     Err(format!("{found} {what} where {expected} were expected").into())
 }
 
-/// The reasons that were counted in between.
+/// Returns the reasons counted between `before` and `after`, as text.
 fn counted(before: &Counts, after: &Counts) -> String {
     let count = |reason| after.reason(reason) - before.reason(reason);
     let counted: Vec<String> = REASONS

@@ -1,25 +1,25 @@
-//! Measures how long this CPU worked on a task, without the time of other tasks. Test runs exclude that time by
-//! themselves, live frames do not.
+//! Measures how long this CPU worked for this thread, excluding other tasks. The kernel excludes them from the time of
+//! test runs itself, but not from that of live frames.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::Outcome;
 
-/// Frames are received in softirqs. Those that this thread raised run in it, and in the CPU's `ksoftirqd` if there are
-/// many.
+/// Measures the CPU time of this thread and of the softirqs that it raises. Frames are received in softirqs, which run
+/// in this thread, or in the CPU's `ksoftirqd` if there are many.
 pub(crate) struct Clock {
     softirqs: PathBuf,
 }
 
 /// A point in time.
-pub(crate) struct Since {
+pub(crate) struct Instants {
     start: Instant,
     waited_ns: u64,
     softirqs_ns: u64,
 }
 
-/// From a task's `schedstat`: nanoseconds on a CPU, and nanoseconds of waiting for one.
+/// Reads a task's `schedstat`: nanoseconds on a CPU, and nanoseconds spent waiting for one.
 fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
     let text = std::fs::read_to_string(path)?;
     let mut words = text.split_whitespace().map(str::parse);
@@ -30,7 +30,7 @@ fn schedstat(path: &Path) -> Outcome<[u64; 2]> {
 }
 
 impl Clock {
-    /// For a CPU that this thread does not leave.
+    /// Returns a clock for the CPU to which this thread is pinned.
     pub(crate) fn new(cpu: usize) -> Outcome<Self> {
         let name = format!("ksoftirqd/{cpu}\n");
         for entry in std::fs::read_dir("/proc")? {
@@ -41,20 +41,20 @@ impl Clock {
                 });
             }
         }
-        Err(format!("no {}", name.trim_end()).into())
+        Err(format!("there is no process {}", name.trim_end()).into())
     }
 
-    /// Now.
-    pub(crate) fn now(&self) -> Outcome<Since> {
-        Ok(Since {
+    /// Returns the current time.
+    pub(crate) fn now(&self) -> Outcome<Instants> {
+        Ok(Instants {
             start: Instant::now(),
             waited_ns: schedstat(Path::new("/proc/thread-self/schedstat"))?[1],
             softirqs_ns: schedstat(&self.softirqs)?[0],
         })
     }
 
-    /// Nanoseconds of work since then.
-    pub(crate) fn ns_since(&self, since: &Since) -> Outcome<f64> {
+    /// Returns the nanoseconds of work since `since`.
+    pub(crate) fn ns_since(&self, since: &Instants) -> Outcome<f64> {
         let elapsed = since.start.elapsed();
         let now = self.now()?;
         let waited = now.waited_ns - since.waited_ns;

@@ -1,7 +1,6 @@
-//! The director of a case: one service on TCP and UDP, with the rows and tables that weir-planner computes.
+//! Sets up the director of a case: one service on TCP and UDP, with the rows and tables that weir-planner computes.
 //!
-//! It also returns the data plane's counts, so that a case is reported only if hits, misses and entries match the
-//! packets sent.
+//! Also returns the data plane's counts: a case is reported only if hits, misses and entries match the sent packets.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +20,10 @@ use crate::support::planned::Planned;
 
 /// The default of `[node] syn_budget`.
 const SYN_BUDGET: u32 = 125_000;
-/// Servers of each other service.
-const OTHERS_SERVERS: u32 = 10;
+/// Number of servers of each other service.
+const SERVERS_PER_OTHER_SERVICE: u32 = 10;
 
-/// The forwarding method.
+/// The configuration of a director.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(crate) family: u8,
@@ -33,33 +32,33 @@ pub(crate) struct Setup {
     pub(crate) checksum: TunnelChecksum,
     pub(crate) scheduler: SchedulerKind,
     pub(crate) servers: u32,
-    /// Weights 1, 2 and 3 in turn, otherwise all 1.
+    /// Whether the servers have the weights 1, 2 and 3 in turn; otherwise, all have weight 1.
     pub(crate) weighted: bool,
-    /// Other services, each with a separate address and ten servers.
+    /// Number of other services, each with a separate address and ten servers.
     pub(crate) others: u32,
-    /// Size of the flow table, in entries.
+    /// Number of entries of the flow table.
     pub(crate) places: u32,
-    /// How many of 65536 flows are sampled for the latency estimate.
+    /// The number of flows in 65536 that are sampled for the latency estimate.
     pub(crate) sampled: u32,
-    /// Whether flows that change state are noted for other directors.
+    /// Whether flows that change state are recorded for other directors.
     pub(crate) sync: bool,
 }
 
-/// An open, active data plane with its rows.
+/// An open and active data plane with its rows.
 pub(crate) struct Director {
     pub(crate) dataplane: Dataplane,
     setup: Setup,
 }
 
 impl Director {
-    /// Opens one in a fresh pin directory and fills it.
+    /// Opens a data plane in a new pin directory and writes its rows.
     pub(crate) fn open(pin_dir: PathBuf, ifindex: u32, setup: Setup) -> Outcome<Self> {
         let sizes = Sizes {
             flows: setup.places,
             services: Sizes::default().services.max(2 + setup.others),
             dests: Sizes::default()
                 .dests
-                .max(1 + setup.servers + setup.others * OTHERS_SERVERS),
+                .max(1 + setup.servers + setup.others * SERVERS_PER_OTHER_SERVICE),
             ..Sizes::default()
         };
         let mut planned = Planned::new(sizes);
@@ -104,7 +103,7 @@ impl Director {
         Ok(Self { dataplane, setup })
     }
 
-    /// The program that is attached to devices.
+    /// Returns the program that is attached to devices.
     pub(crate) fn program(&self) -> Outcome<ProgramFd> {
         pinned_program(&program_pin(self.dataplane.pins().path())?)
     }
@@ -119,7 +118,7 @@ impl Director {
         Ok(maps.set_settings(&settings)?)
     }
 
-    /// The counts so far.
+    /// Returns the current counts.
     pub(crate) fn counts(&self) -> Outcome<Counts> {
         let maps = self.dataplane.maps();
         let mut counts = Counts {
@@ -128,7 +127,7 @@ impl Director {
         };
         for dest in 1..=self.setup.servers {
             let (live, traffic) = (maps.live(dest)?, maps.traffic(dest)?);
-            counts.bound += live.total;
+            counts.inserted += live.total;
             counts.tracked += live.active + live.inactive;
             counts.stateless += live.stateless;
             counts.packets_in += traffic.packets_in;
@@ -145,25 +144,25 @@ impl Director {
     }
 }
 
-/// The data plane's counts.
+/// Counts of the data plane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// By reason number.
+    /// Number of packets by reason number.
     pub(crate) reasons: Vec<u64>,
-    /// Number of flows ever inserted.
-    pub(crate) bound: u64,
-    /// Flows counted as active or inactive now.
+    /// Number of flows inserted since the start.
+    pub(crate) inserted: u64,
+    /// Number of flows currently counted as active or inactive.
     pub(crate) tracked: u64,
-    /// Flows that started without an entry.
+    /// Number of flows that started without an entry.
     pub(crate) stateless: u64,
     pub(crate) packets_in: u64,
     pub(crate) packets_out: u64,
-    /// Entries found by a walk of the table, both directions under nat.
+    /// Number of entries that a walk of the table finds: under nat, two per flow.
     pub(crate) entries: u64,
 }
 
 impl Counts {
-    /// The count of one reason.
+    /// Returns the count of one reason.
     pub(crate) fn reason(&self, reason: Reason) -> u64 {
         self.reasons
             .get(reason.number() as usize)
@@ -182,7 +181,7 @@ fn program_pin(directory: &Path) -> Outcome<PathBuf> {
     Err(format!("no program is pinned in {}", directory.display()).into())
 }
 
-/// The configuration of a case, and services that no packet belongs to: lookups have to skip them.
+/// Returns the configuration of a case, including services that no packet belongs to, which lookups must skip.
 fn desired(setup: &Setup) -> Desired {
     let mut desired = Desired::default();
     let server = |index: u32| Server {
@@ -190,11 +189,11 @@ fn desired(setup: &Setup) -> Desired {
         ..Server::new(
             index.to_string(),
             server(setup.family, index % SERVERS),
-            // If there are more servers than routes, servers share addresses.
+            // If there are more servers than routes, servers share addresses and use different ports.
             (index >= SERVERS).then_some((index / SERVERS) as u16),
         )
     };
-    add(
+    add_service(
         &mut desired,
         setup,
         "case",
@@ -205,13 +204,20 @@ fn desired(setup: &Setup) -> Desired {
     for other in 0..setup.others {
         let address = std::net::IpAddr::from([198, 18, (other >> 8) as u8, other as u8]);
         let name = format!("other {other}");
-        add(&mut desired, setup, &name, address, OTHERS_SERVERS, &server);
+        add_service(
+            &mut desired,
+            setup,
+            &name,
+            address,
+            SERVERS_PER_OTHER_SERVICE,
+            &server,
+        );
     }
     desired
 }
 
 /// Adds a service on TCP and UDP, with a separate pool.
-fn add(
+fn add_service(
     desired: &mut Desired,
     setup: &Setup,
     name: &str,
@@ -239,7 +245,7 @@ fn add(
     desired.pools.push(pool);
 }
 
-/// The source of outer headers.
+/// Returns the source address of outer headers.
 fn tunnel_source(family: u8) -> std::net::IpAddr {
     match family {
         4 => [10, 0, 255, 1].into(),

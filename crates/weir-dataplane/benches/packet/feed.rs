@@ -1,4 +1,4 @@
-//! Controls bpf/bench/feed.bpf.c: compiles it if necessary, loads it for each plan, sets its target, and runs it.
+//! Controls the packet generator bpf/bench/feed.bpf.c: compiles, loads and runs it, and sets its target.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,25 +14,26 @@ use aya::{Ebpf, EbpfLoader};
 use crate::Outcome;
 use crate::frame::Frame;
 
-/// The kernel's batch of live frames; larger ones overflow a veth's ring.
+/// Number of live frames that the kernel sends at once; larger batches overflow a veth's ring.
 const BATCH: u32 = 64;
-/// struct xdp_md.
-const CONTEXT: usize = 24;
-/// What a program may add to a frame.
-const ROOM: usize = 256;
+/// Size of `struct xdp_md` in bytes.
+const CONTEXT_BYTES: usize = 24;
+/// The largest number of bytes that a program may add to a frame.
+const GROWTH_MAX: usize = 256;
 
-/// Compiled generators by frame length.
+/// Compiled generators by frame length and section.
 pub(crate) struct Objects {
     directory: PathBuf,
     bytes: BTreeMap<(usize, &'static str), Vec<u8>>,
 }
 
-/// Sections: a program array holds programs of one kind only, with or without multi-buffer packets.
+/// The ELF sections of the two kinds of programs: with and without support for multi-buffer packets. A program array
+/// holds programs of one kind only.
 const FRAGS: &str = "xdp.frags";
-const PLAIN: &str = "xdp";
+const SINGLE_BUFFER: &str = "xdp";
 
 impl Objects {
-    /// Compiles into `directory`.
+    /// Returns an empty set whose objects are compiled into `directory`.
     pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
@@ -71,7 +72,7 @@ pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Outco
         .arg("-o")
         .arg(object)
         .output()
-        .map_err(|error| format!("cannot run {clang}: {error}; `make deps` installs it"))?;
+        .map_err(|error| format!("failed to run {clang}: {error}; `make deps` installs it"))?;
     if output.status.success() {
         return Ok(());
     }
@@ -83,22 +84,22 @@ pub(crate) fn compile(source: &Path, object: &Path, arguments: &[&str]) -> Outco
     .into())
 }
 
-/// The generator's task: `struct plan` of bpf/bench/feed.bpf.c.
+/// The packets to generate: `struct plan` of bpf/bench/feed.bpf.c.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Every packet, or the even-numbered ones.
+    /// Every packet, or every even-numbered packet if there is an `alternate`.
     pub(crate) frame: Frame,
-    /// The odd-numbered packets, of the same flow.
+    /// Every odd-numbered packet, in the same flow as the packet before it.
     pub(crate) alternate: Option<Frame>,
-    /// A power of two.
+    /// Number of flows; a power of two.
     pub(crate) flows: u32,
-    /// First client address, host order.
+    /// The first client address, in host byte order.
     pub(crate) client: u32,
-    /// Random clients and ports.
+    /// Whether the client addresses and ports are random.
     pub(crate) random: bool,
-    /// The device for live frames.
+    /// The interface index of the device for live frames.
     pub(crate) ifindex: u32,
-    /// Bytes that the null program adds to a packet.
+    /// Number of bytes that the null program adds to a packet.
     pub(crate) growth: u32,
 }
 
@@ -122,11 +123,11 @@ impl Plan {
 /// The result of a test run.
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
-    /// Mean of one run, without the time that other tasks used the CPU.
+    /// Mean nanoseconds per packet, excluding the time in which other tasks used the CPU.
     pub(crate) ns: f64,
-    /// XDP_TX and the like, of the last run.
+    /// The XDP verdict for the last packet.
     pub(crate) verdict: u32,
-    /// The frame after the last run.
+    /// The last packet's frame after the run.
     pub(crate) frame: Vec<u8>,
 }
 
@@ -139,14 +140,14 @@ pub(crate) struct Feed {
 }
 
 impl Feed {
-    /// Loads the generator for a plan.
+    /// Loads the generator for a plan and a target that accepts multi-buffer packets.
     pub(crate) fn load(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
         Self::load_in(objects, plan, FRAGS)
     }
 
-    /// The same for a target that accepts single-buffer packets only.
-    pub(crate) fn load_plain(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
-        Self::load_in(objects, plan, PLAIN)
+    /// Loads the generator for a plan and a target that accepts only single-buffer packets.
+    pub(crate) fn load_single_buffer(objects: &mut Objects, plan: &Plan) -> Outcome<Self> {
+        Self::load_in(objects, plan, SINGLE_BUFFER)
     }
 
     fn load_in(objects: &mut Objects, plan: &Plan, section: &'static str) -> Outcome<Self> {
@@ -169,7 +170,7 @@ impl Feed {
         })
     }
 
-    /// The floor, as a target.
+    /// Returns the null program, which is the target for measuring the floor.
     pub(crate) fn null(&self) -> Outcome<ProgramFd> {
         self.descriptor("null_tx")
     }
@@ -179,16 +180,16 @@ impl Feed {
         Ok(program.fd()?.try_clone()?)
     }
 
-    /// The target of the next test runs.
-    pub(crate) fn aim(&mut self, program: &ProgramFd) -> Outcome<()> {
+    /// Sets the target of the next test runs.
+    pub(crate) fn set_target(&mut self, program: &ProgramFd) -> Outcome<()> {
         Ok(self.target.set(0, program, 0)?)
     }
 
-    /// Runs the target with the next `packets` packets, with a given ingress device.
+    /// Runs the target with the next `packets` packets, which arrive at the device `ifindex`.
     pub(crate) fn run(&mut self, packets: u32, ifindex: u32) -> Outcome<Ran> {
         let packet = vec![0; self.length];
-        let mut frame = vec![0; self.length + ROOM];
-        let mut context = [0; CONTEXT];
+        let mut frame = vec![0; self.length + GROWTH_MAX];
+        let mut context = [0; CONTEXT_BYTES];
         context[4..8].copy_from_slice(&(self.length as u32).to_ne_bytes());
         context[12..16].copy_from_slice(&ifindex.to_ne_bytes());
         let result = self.program("feed")?.test_run(TestRunOptions {
@@ -206,7 +207,7 @@ impl Feed {
         })
     }
 
-    /// Sends the next `packets` packets from the plan's device.
+    /// Sends the next `packets` packets through the plan's device.
     pub(crate) fn send(&mut self, packets: u32) -> Outcome<()> {
         let packet = vec![0; self.length];
         self.program("generate")?.test_run(TestRunOptions {
@@ -225,7 +226,7 @@ impl Feed {
         Ok(program.take_link(id)?.try_into()?)
     }
 
-    /// Packets and bytes that reached the sink so far.
+    /// Returns the numbers of packets and bytes that have reached the sink.
     pub(crate) fn received(&self) -> Outcome<[u64; 2]> {
         let values = self.tallies.get(&0, 0)?;
         Ok(values
@@ -243,7 +244,7 @@ fn xdp(program: &mut Program) -> Outcome<&mut Xdp> {
     Ok(program.try_into()?)
 }
 
-/// A descriptor of a pinned program.
+/// Returns a file descriptor of a pinned program.
 pub(crate) fn pinned_program(path: &Path) -> Outcome<ProgramFd> {
     Ok(ProgramInfo::from_pin(path)?.fd()?)
 }

@@ -1,7 +1,7 @@
-//! Tables that are filled to 50, 80 and 90 %, each after its flows were replaced ten times: the time that a packet
-//! needs to find its flow, in alternating rounds.
+//! Measures how long a packet takes to find its flow in tables that are 50, 80 and 90 % full, in alternating rounds.
+//! Before that, the flows of each table are replaced ten times.
 //!
-//! There are more flows than entries in the front cache, so each packet reads its bucket. No flow may be refused.
+//! There are more flows than the front cache has entries, so each packet reads its bucket. No flow may be refused.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,17 @@ use crate::ground::{CLIENTS, Ground};
 use crate::measure::Effort;
 use crate::report::{self, Spread};
 
-/// Flows that start and end together.
+/// Number of flows that start and end together.
 const BATCH: u32 = 1 << 16;
-/// Number of client addresses of a batch.
+/// Number of client addresses per batch.
 const BATCH_CLIENTS: u32 = 1 << 6;
 const TURNOVERS: u32 = 10;
-/// Fill level in percent, and number of batches; the tables have about the same size.
+/// Fill level in percent, and number of batches. The tables have about the same size.
 const FILLS: [(u32, u32); 3] = [(50, 8), (80, 13), (90, 14)];
 /// Largest ratio of the time per packet at 80 or 90 % to the time at 50 %.
 const GOAL: f64 = 1.3;
 
-/// Measures and prints if the rows' name contains `only`.
+/// Measures all tables and prints the results if the rows' name contains `only`.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -115,7 +115,7 @@ impl Table {
         let counts = table.director.counts()?;
         let refused = counts.reason(Reason::CountTableFull);
         if refused > 0 || counts.entries != u64::from(batches * BATCH) {
-            let lost = format!("{refused} of {} flows refused", counts.bound + refused);
+            let lost = format!("{refused} of {} flows refused", counts.inserted + refused);
             return Err(format!("at {percent} %: {lost}, {} entries", counts.entries).into());
         }
         table.forwarded_before = counts.packets_in;
@@ -130,21 +130,21 @@ impl Table {
         for mut plan in self.case.before().0 {
             plan.client = client;
             let mut feed = Feed::load(objects, &plan)?;
-            feed.aim(&program)?;
+            feed.set_target(&program)?;
             feed.run(BATCH, self.ifindex)?;
         }
         self.batches.push_back(client);
         Ok(())
     }
 
-    /// Closed flows expire at once, so the second RST of each finds an expired entry. The sweep runs meanwhile and
-    /// removes no other entry.
+    /// Ends the flows of the oldest batch. Closed flows expire immediately, so the second RST of each flow finds an
+    /// expired entry. The sweep that runs at the same time removes no other entry.
     fn end_oldest(&mut self, objects: &mut Objects) -> Outcome<()> {
         let Some(client) = self.batches.pop_front() else {
             return Ok(());
         };
         let mut feed = Feed::load(objects, &self.case.ended(client))?;
-        feed.aim(&self.director.program()?)?;
+        feed.set_target(&self.director.program()?)?;
         for _ in 0..2 {
             feed.run(BATCH, self.ifindex)?;
         }
@@ -153,9 +153,9 @@ impl Table {
 
     fn round(&mut self, packets: u32) -> Outcome<()> {
         let null = self.feed.null()?;
-        self.feed.aim(&null)?;
+        self.feed.set_target(&null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
-        self.feed.aim(&self.director.program()?)?;
+        self.feed.set_target(&self.director.program()?)?;
         let ran = self.feed.run(packets, self.ifindex)?;
         self.case.check_frame(&ran)?;
         self.sent += u64::from(packets);
@@ -163,7 +163,7 @@ impl Table {
         Ok(())
     }
 
-    /// Every packet found its flow.
+    /// Closes the director and checks that every packet was forwarded.
     fn close(self) -> Outcome<()> {
         let forwarded = self.director.counts()?.packets_in - self.forwarded_before;
         self.director.close()?;

@@ -1,7 +1,7 @@
-//! The frames that the generator writes, with partial sums that allow it to vary client address and port and keep
-//! checksums valid.
+//! Builds the frames of the generator. Partial sums let it vary the client's address and port and keep checksums valid.
 //!
-//! Plain Ethernet with IPv4 or IPv6, TCP or UDP. Nothing is parsed here, and nothing depends on Weir.
+//! The frames are untagged Ethernet with IPv4 or IPv6 and TCP or UDP. Nothing is parsed here, and nothing depends on
+//! Weir.
 
 use std::net::IpAddr;
 
@@ -14,23 +14,23 @@ const PSH: u8 = 8;
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// The director's MAC address: the kernel's stack accepts only frames to it.
+/// The director's MAC address: the kernel's stack accepts only frames sent to it.
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 /// The MAC address of all clients.
 pub(crate) const GATEWAY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 const ETHERNET: usize = 14;
 
-/// The sender of a flow's packets. The client's address and port vary and are zero here.
+/// The sender of a flow's packets. The client's address and port are varied later, so they are zero here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum Sender {
     /// The client sends to this address and port.
     Client(IpAddr, u16),
     /// A server with this address and port sends to the client.
     Server(IpAddr, u16),
 }
 
-/// A frame without its variable parts.
+/// A frame in which the variable fields are zero, and the offsets of these fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
@@ -43,14 +43,15 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// The smallest length of a TCP frame that is a multiple of eight and at least 64.
+    /// Returns the smallest length of a TCP frame that is a multiple of eight and at least 64.
     pub(crate) fn length(address: IpAddr) -> usize {
         if address.is_ipv4() { 64 } else { 80 }
     }
 
-    /// A TCP segment with sequence numbers as the first ones after a handshake, so that a stateful peer accepts them.
-    pub(crate) fn tcp(from: From, flags: u8) -> Self {
-        let client = matches!(from, From::Client(..));
+    /// Returns a TCP segment. Its sequence numbers are those during or directly after a handshake, so that a stateful
+    /// peer accepts it.
+    pub(crate) fn tcp(from: Sender, flags: u8) -> Self {
+        let client = matches!(from, Sender::Client(..));
         let (sequence, acknowledged): (u32, u32) = match (client, flags & SYN != 0) {
             (true, true) => (1000, 0),
             (false, true) => (5000, 1001),
@@ -65,11 +66,11 @@ impl Frame {
         Self::new(from, TCP, segment, 16)
     }
 
-    /// A UDP datagram.
-    pub(crate) fn udp(from: From) -> Self {
+    /// Returns a UDP datagram.
+    pub(crate) fn udp(from: Sender) -> Self {
         let mut segment = ports(from);
         let address = match from {
-            From::Client(address, _) | From::Server(address, _) => address,
+            Sender::Client(address, _) | Sender::Server(address, _) => address,
         };
         let length = (Self::length(address) - ETHERNET - ip_length(address)) as u16;
         segment.extend(length.to_be_bytes());
@@ -77,10 +78,10 @@ impl Frame {
         Self::new(from, UDP, segment, 6)
     }
 
-    fn new(from: From, protocol: u8, mut segment: Vec<u8>, checksum_at: usize) -> Self {
+    fn new(from: Sender, protocol: u8, mut segment: Vec<u8>, checksum_at: usize) -> Self {
         let (address, client) = match from {
-            From::Client(address, _) => (address, true),
-            From::Server(address, _) => (address, false),
+            Sender::Client(address, _) => (address, true),
+            Sender::Server(address, _) => (address, false),
         };
         let header = ip_length(address);
         segment.resize(Self::length(address) - ETHERNET - header, 0);
@@ -91,7 +92,7 @@ impl Frame {
                 bytes.extend([8, 0, 0x45, 0]);
                 bytes.extend(((header + segment.len()) as u16).to_be_bytes());
                 bytes.extend([0, 1, 0x40, 0, 64, protocol, 0, 0]);
-                let (source, destination) = placed(client, v4.octets(), [0; 4]);
+                let (source, destination) = source_and_destination(client, v4.octets(), [0; 4]);
                 bytes.extend(source);
                 bytes.extend(destination);
                 (26, 30)
@@ -100,10 +101,10 @@ impl Frame {
                 bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
                 bytes.extend((segment.len() as u16).to_be_bytes());
                 bytes.extend([protocol, 64]);
-                let (source, destination) = placed(client, v6.octets(), CLIENTS_V6);
+                let (source, destination) = source_and_destination(client, v6.octets(), CLIENTS_V6);
                 bytes.extend(source);
                 bytes.extend(destination);
-                // The low 32 bits vary.
+                // Only the low 32 bits vary.
                 (34, 50)
             }
         };
@@ -129,7 +130,7 @@ impl Frame {
         }
     }
 
-    /// `struct frame` of bpf/bench/feed.bpf.c.
+    /// Encodes the frame as `struct frame` of bpf/bench/feed.bpf.c.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = self.bytes.clone();
         out.extend(self.ip_sum.to_ne_bytes());
@@ -150,7 +151,11 @@ fn ip_length(address: IpAddr) -> usize {
     if address.is_ipv4() { 20 } else { 40 }
 }
 
-fn placed<const N: usize>(client: bool, own: [u8; N], clients: [u8; N]) -> ([u8; N], [u8; N]) {
+fn source_and_destination<const N: usize>(
+    client: bool,
+    own: [u8; N],
+    clients: [u8; N],
+) -> ([u8; N], [u8; N]) {
     if client {
         (clients, own)
     } else {
@@ -158,17 +163,18 @@ fn placed<const N: usize>(client: bool, own: [u8; N], clients: [u8; N]) -> ([u8;
     }
 }
 
-fn ports(from: From) -> Vec<u8> {
+fn ports(from: Sender) -> Vec<u8> {
     let (source, destination) = match from {
-        From::Client(_, port) => (0, port),
-        From::Server(_, port) => (port, 0),
+        Sender::Client(_, port) => (0, port),
+        Sender::Server(_, port) => (port, 0),
     };
     let mut out = Vec::from(u16::to_be_bytes(source));
     out.extend(destination.to_be_bytes());
     out
 }
 
-/// Sum of words in memory order: a one's complement sum does not depend on the byte order (RFC 1071 section 2).
+/// Returns the sum of words in memory order: a one's complement sum does not depend on the byte order (RFC 1071 section
+/// 2).
 fn sum(bytes: &[u8]) -> u32 {
     bytes
         .chunks(2)

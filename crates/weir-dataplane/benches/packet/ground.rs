@@ -1,5 +1,6 @@
-//! The network of all measurements: one veth pair in a separate namespace, with routes and neighbours for the servers
-//! and clients of all cases. One end is the director's device, the other one represents the rest of the network.
+//! Creates the network of all measurements: one veth pair in a separate namespace, with routes and neighbours for the
+//! servers and clients of all cases. One end is the director's device; the other end represents the rest of the
+//! network.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,15 +10,16 @@ use crate::Outcome;
 use crate::frame::{CLIENTS_V6, DIRECTOR_MAC, GATEWAY_MAC};
 use crate::support::{self, Sandbox};
 
-/// Servers with a route.
+/// Number of servers with a neighbour entry.
 pub(crate) const SERVERS: u32 = 100;
 pub(crate) const PORT: u16 = 80;
-/// The first client, 198.18.0.0 (RFC 2544): flows in turn come from 64 addresses, random ones from the 2^24 around it.
+/// The first client, 198.18.0.0 (RFC 2544). Flows in turn come from 64 addresses, random flows from the 2^24 addresses
+/// around it.
 pub(crate) const CLIENTS: u32 = 0xc612_0000;
 pub(crate) const DIRECTOR_DEVICE: &str = "d0";
 pub(crate) const WORLD_DEVICE: &str = "g0";
 
-/// The virtual address.
+/// Returns the virtual address.
 pub(crate) fn vip(family: u8) -> IpAddr {
     match family {
         4 => Ipv4Addr::new(192, 0, 2, 10).into(),
@@ -25,7 +27,7 @@ pub(crate) fn vip(family: u8) -> IpAddr {
     }
 }
 
-/// Server number `index`, from 0.
+/// Returns the address of server number `index`, from 0.
 pub(crate) fn server(family: u8, index: u32) -> IpAddr {
     let last = index as u16 + 1;
     match family {
@@ -34,24 +36,24 @@ pub(crate) fn server(family: u8, index: u32) -> IpAddr {
     }
 }
 
-/// A server's MAC.
+/// Returns a server's MAC address.
 pub(crate) fn server_mac(index: u32) -> [u8; 6] {
     let [high, low] = (index as u16 + 1).to_be_bytes();
     [2, 0, 10, 0, high, low]
 }
 
-/// The namespace; it exists until the process ends.
+/// The network namespace, which exists until the process ends.
 pub(crate) struct Ground {
     sandbox: Sandbox,
-    /// The director's end.
+    /// The interface index of the director's end.
     pub(crate) director: u32,
-    /// The end that packets are sent into.
+    /// The interface index of the end through which packets are sent to the director.
     pub(crate) world: u32,
     cases: u32,
 }
 
 impl Ground {
-    /// Creates devices, addresses, routes and neighbours in new namespaces of the calling thread.
+    /// Moves the calling thread to new namespaces and creates devices, addresses, routes and neighbours there.
     pub(crate) fn new() -> Outcome<Self> {
         let sandbox = Sandbox::new();
         support::run("ip link set lo up");
@@ -75,7 +77,7 @@ impl Ground {
                 .map_err(|error| format!("/proc/sys/{key}: {error}"))?;
         }
         ip_batch(&addresses())?;
-        // Without GRO, a veth end accepts redirected frames only if a program is attached.
+        // Without GRO, a veth end accepts redirected frames only if an XDP program is attached.
         weir_sys::ethtool::Features::read(DIRECTOR_DEVICE)?
             .set(&[(weir_sys::ethtool::GRO, true)])?;
         let (director, world) = (device(DIRECTOR_DEVICE)?, device(WORLD_DEVICE)?);
@@ -87,7 +89,7 @@ impl Ground {
         })
     }
 
-    /// A pin directory that no other case uses.
+    /// Returns a pin directory that no other case uses.
     pub(crate) fn pin_dir(&mut self) -> std::path::PathBuf {
         self.cases += 1;
         self.sandbox
@@ -137,16 +139,16 @@ pub(crate) fn device(name: &str) -> Outcome<u32> {
 }
 
 fn ip_batch(text: &str) -> Outcome<()> {
-    with_input(&["ip", "-batch", "-"], text)
+    run_with_input(&["ip", "-batch", "-"], text)
 }
 
-/// Runs a command in the calling thread's namespaces with text on its input.
-pub(crate) fn with_input(command: &[&str], text: &str) -> Outcome<()> {
+/// Runs a command in the calling thread's namespaces with `text` as its standard input.
+pub(crate) fn run_with_input(command: &[&str], text: &str) -> Outcome<()> {
     let mut child = Command::new(command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("cannot run {}: {error}", command[0]))?;
+        .map_err(|error| format!("failed to run {}: {error}", command[0]))?;
     if let Some(mut input) = child.stdin.take() {
         input.write_all(text.as_bytes())?;
     }

@@ -1,10 +1,10 @@
-//! katran's program with the same packets, if the path of its object is given; this code fills its maps.
+//! Measures katran's program with the same packets if the path of its object is set. This module fills its maps.
 //!
 //! `KATRAN_OBJ` is `balancer.bpf.c` built unchanged, `KATRAN_GUE_OBJ` the same with `GUE_ENCAP`. Names, keys and values
 //! of its maps are those of its `balancer_maps.h` and `balancer_structs.h`.
 //!
-//! A build alternates with Weir's row of the same packets, round by round on the same CPU, so that other load on the
-//! machine affects both.
+//! The rounds of a build alternate with those of Weir's row of the same packets on the same CPU, so that other load on
+//! the machine affects both.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::ground::{PORT, SERVERS, server, server_mac, vip};
 use crate::report::{Row, Spread};
 
 const RING: u32 = 65_537;
-/// Number of connections in its table: as many as Weir's cases have flows.
+/// Number of connections in katran's table: the largest number of flows of Weir's cases.
 const CONNECTIONS: u32 = 1 << 20;
-/// It inserts at most 125 000 per second and CPU, so flows are created in portions, one per second.
+/// Number of flows that are created at once. katran inserts at most 125 000 connections per second and CPU.
 const PORTION: u32 = 100_000;
 const PORTION_TIME: Duration = Duration::from_millis(1100);
-/// stats[MAX_VIPS + LRU_CNTRS]: lookups of connections, and number of misses.
+/// Index of `stats[MAX_VIPS + LRU_CNTRS]`: the number of connection lookups, and the number of misses.
 const LOOKUPS: u32 = 512;
 const XDP_PASS: u32 = 2;
 const XDP_TX: u32 = 3;
 
-/// An environment variable, the name of that build, and the bytes that it adds to a packet.
+/// Environment variable, name of the build, and number of bytes that it adds to a packet.
 const BUILDS: [(&str, &str, u32); 2] = [
     ("KATRAN_OBJ", "katran ipip", 20),
     ("KATRAN_GUE_OBJ", "katran gue", 28),
 ];
 
-/// Weir's rows that a build alternates with.
+/// Weir's rows, and the build with which each of them is compared.
 const ROWS: [(&str, &str); 4] = [
     ("direct", "katran ipip"),
     ("direct, maglev", "katran ipip"),
@@ -52,12 +52,12 @@ pub(crate) struct Build {
     growth: u32,
 }
 
-/// The builds that the environment names.
+/// The builds whose paths are set in the environment.
 pub(crate) struct Builds(Vec<Build>);
 
 impl Builds {
-    /// Reads their objects; prints a message if there is none.
-    pub(crate) fn given() -> Outcome<Self> {
+    /// Reads the objects of the builds. Prints a message for each variable that is not set.
+    pub(crate) fn from_environment() -> Outcome<Self> {
         let mut builds = Vec::new();
         for (variable, name, growth) in BUILDS {
             if let Some(path) = std::env::var_os(variable) {
@@ -69,17 +69,17 @@ impl Builds {
                     growth,
                 });
             } else {
-                println!("{variable} names no object: no rows of {name}");
+                println!("{variable} is not set: rows of {name} are omitted");
             }
         }
         Ok(Self(builds))
     }
 
-    /// The build that a case is compared with.
+    /// Returns the build with which a case is compared.
     pub(crate) fn peer_of(&self, case: &Case) -> Option<&Build> {
         let (_, name) = ROWS.iter().find(|(own, _)| *own == case.name)?;
         if case.stream == Stream::Beginnings {
-            return None; // its budget is a constant
+            return None; // katran's budget is a constant
         }
         self.0.iter().find(|build| build.name == *name)
     }
@@ -88,7 +88,7 @@ impl Builds {
 struct Katran {
     program: ProgramFd,
     stats: PerCpuArray<MapData, [u64; 2]>,
-    /// The program holds references to its maps; this field keeps the object's own data.
+    /// Keeps the object's own data; the program itself holds references to its maps.
     _object: Ebpf,
 }
 
@@ -101,11 +101,12 @@ impl Katran {
         let Program::Xdp(program) = program else {
             return Err("not an XDP program".into());
         };
-        // Executed before any map is moved out of the object: the instructions contain their descriptors.
+        // The program is loaded before any map is moved out of the object, because its instructions contain the maps'
+        // descriptors.
         program.load()?;
         let program = program.fd()?.try_clone()?;
-        fill(&mut object)?;
-        let stats = PerCpuArray::try_from(take(&mut object, "stats")?)?;
+        fill_maps(&mut object)?;
+        let stats = PerCpuArray::try_from(take_map(&mut object, "stats")?)?;
         Ok(Self {
             program,
             stats,
@@ -121,8 +122,8 @@ impl Katran {
     }
 }
 
-/// A build in a case: loaded, with the case's flows in its table.
-pub(crate) struct Contender {
+/// The measurement of a loaded build in a case, with the case's flows in its table.
+pub(crate) struct KatranRun {
     katran: Katran,
     feed: Feed,
     null: ProgramFd,
@@ -135,7 +136,7 @@ pub(crate) struct Contender {
     nets: Vec<f64>,
 }
 
-impl Contender {
+impl KatranRun {
     /// Loads the build and creates the flows.
     pub(crate) fn new(
         build: &Build,
@@ -150,9 +151,9 @@ impl Contender {
         };
         let mut plan = case.measured();
         plan.growth = growth;
-        let mut feed = Feed::load_plain(objects, &plan)?;
-        feed.aim(&katran.program)?;
-        greet(&mut feed, case, ifindex)?;
+        let mut feed = Feed::load_single_buffer(objects, &plan)?;
+        feed.set_target(&katran.program)?;
+        create_flows(&mut feed, case, ifindex)?;
         Ok(Self {
             null: feed.null()?,
             before: katran.counter(LOOKUPS)?,
@@ -167,20 +168,20 @@ impl Contender {
         })
     }
 
-    /// One round: its floor, then the program; returns the difference.
+    /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds.
     pub(crate) fn round(&mut self, packets: u32) -> Outcome<f64> {
-        self.feed.aim(&self.null)?;
+        self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
-        self.feed.aim(&self.katran.program)?;
+        self.feed.set_target(&self.katran.program)?;
         let ran = self.feed.run(packets, self.ifindex)?;
         let verdict = match self.stream {
             Stream::NotOurs => XDP_PASS,
             _ => XDP_TX,
         };
         let expected = (verdict, Frame::length(vip(4)) + self.growth as usize);
-        let came = (ran.verdict, ran.frame.len());
-        if came != expected {
-            return Err(format!("katran answers {came:?}, not {expected:?}").into());
+        let actual = (ran.verdict, ran.frame.len());
+        if actual != expected {
+            return Err(format!("katran returned {actual:?}, not {expected:?}").into());
         }
         self.sent += u64::from(packets);
         self.floors.push(floor);
@@ -188,7 +189,7 @@ impl Contender {
         Ok(ran.ns - floor)
     }
 
-    /// Its row, if its counts match the packets sent.
+    /// Returns the row, if katran's counts match the sent packets.
     pub(crate) fn row(self, name: &str) -> Outcome<Row> {
         let after = self.katran.counter(LOOKUPS)?;
         let lookups = after[0] - self.before[0];
@@ -198,7 +199,7 @@ impl Contender {
             _ => self.sent,
         };
         if lookups != wanted {
-            return Err(format!("katran counted {lookups} packets of {wanted}").into());
+            return Err(format!("katran counted {lookups} packets instead of {wanted}").into());
         }
         Ok(Row {
             name: name.to_owned(),
@@ -213,8 +214,8 @@ impl Contender {
     }
 }
 
-/// Creates the flows, no faster than it inserts them.
-fn greet(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
+/// Creates the flows, no faster than katran inserts them.
+fn create_flows(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     let (plans, mut flows) = case.before();
     while !plans.is_empty() && flows > 0 {
         let portion = flows.min(PORTION);
@@ -225,22 +226,22 @@ fn greet(feed: &mut Feed, case: &Case, ifindex: u32) -> Outcome<()> {
     Ok(())
 }
 
-fn take(object: &mut Ebpf, name: &str) -> Outcome<Map> {
+fn take_map(object: &mut Ebpf, name: &str) -> Outcome<Map> {
     Ok(object.take_map(name).ok_or(format!("no map {name}"))?)
 }
 
-/// One virtual service on TCP and one on UDP, a hundred servers each in turn on the ring, the router's MAC address.
-fn fill(object: &mut Ebpf) -> Outcome<()> {
+/// Configures one virtual service on TCP and one on UDP with a hundred servers each, and the router's MAC address.
+fn fill_maps(object: &mut Ebpf) -> Outcome<()> {
     let mut router = [0; 8];
     router[..6].copy_from_slice(&server_mac(0));
-    let mut controls: Array<_, [u8; 8]> = Array::try_from(take(object, "ctl_array")?)?;
+    let mut controls: Array<_, [u8; 8]> = Array::try_from(take_map(object, "ctl_array")?)?;
     controls.set(0, router, 0)?;
-    let mut reals: Array<_, [u8; 20]> = Array::try_from(take(object, "reals")?)?;
+    let mut reals: Array<_, [u8; 20]> = Array::try_from(take_map(object, "reals")?)?;
     for index in 0..SERVERS {
         reals.set(index + 1, address(server(4, index)), 0)?;
     }
-    let mut vips: HashMap<_, [u8; 20], [u32; 2]> = HashMap::try_from(take(object, "vip_map")?)?;
-    let mut ring: Array<_, u32> = Array::try_from(take(object, "ch_rings")?)?;
+    let mut vips: HashMap<_, [u8; 20], [u32; 2]> = HashMap::try_from(take_map(object, "vip_map")?)?;
+    let mut ring: Array<_, u32> = Array::try_from(take_map(object, "ch_rings")?)?;
     for (number, protocol) in [TCP, UDP].into_iter().enumerate() {
         let mut key = address(vip(4));
         key[16..18].copy_from_slice(&PORT.to_be_bytes());
@@ -255,16 +256,16 @@ fn fill(object: &mut Ebpf) -> Outcome<()> {
         let mut sources: Array<_, [u8; 20]> = Array::try_from(map)?;
         sources.set(0, address([10, 0, 255, 1].into()), 0)?;
     }
-    // The table of the CPU is the object's fallback table, enlarged.
+    // The CPU uses the object's fallback table, which was enlarged at loading.
     let mut connections: ArrayOfMaps<_, MapFd> =
-        ArrayOfMaps::try_from(take(object, "lru_mapping")?)?;
+        ArrayOfMaps::try_from(take_map(object, "lru_mapping")?)?;
     let Some(Map::LruHashMap(spare)) = object.map("fallback_cache") else {
         return Err("no map fallback_cache".into());
     };
     Ok(connections.set(crate::last_cpu() as u32, spare.fd(), 0)?)
 }
 
-/// `struct real_definition`, or the head of `struct vip_definition`.
+/// Encodes `struct real_definition`, or the start of `struct vip_definition`.
 fn address(address: IpAddr) -> [u8; 20] {
     let mut bytes = [0; 20];
     match address {

@@ -1,10 +1,12 @@
-//! `make bench`: nanoseconds per packet, packets through a veth pair compared with nftables, bytes per flow.
+//! Measures nanoseconds per packet, packets through a veth pair compared with nftables, and bytes per flow (`make
+//! bench`).
 //!
 //! Every number is printed next to a floor or a peer that was measured in the same run, on the same core, in
-//! alternating rounds, and only if the data plane's own counts match the packets sent. Needs root: it creates
+//! alternating rounds, and only if the data plane's own counts match the sent packets. Requires root: creates
 //! namespaces and changes nothing outside them. Arguments: part of a row's name, or `--stages` for the tables of stages
 //! instead, or `--against OBJECT` to compare other builds with this one; `WEIR_BENCH_ROUNDS` (default 5) and
-//! `WEIR_BENCH_PACKETS` (default 2^20) set the length; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` name a peer's objects.
+//! `WEIR_BENCH_PACKETS` (default 2^20) set the length; `KATRAN_OBJ` and `KATRAN_GUE_OBJ` are the paths of a peer's
+//! objects.
 
 mod against;
 mod case;
@@ -31,10 +33,10 @@ use feed::Objects;
 use ground::Ground;
 use measure::Effort;
 
-/// Any error ends the benchmark with a message.
+/// The result of a step. Any error is printed.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The last CPU: interrupts usually go to the first one.
+/// Returns the number of the last CPU: interrupts usually go to the first one.
 fn last_cpu() -> usize {
     std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1)
 }
@@ -43,7 +45,7 @@ fn number(name: &str, default: u32) -> Outcome<u32> {
     match std::env::var(name) {
         Ok(text) => Ok(text
             .parse()
-            .map_err(|_| format!("{name}={text} is no number"))?),
+            .map_err(|_| format!("{name}={text} is not a number"))?),
         Err(_) => Ok(default),
     }
 }
@@ -76,7 +78,7 @@ fn run() -> Outcome<()> {
         without::run(&mut ground, &mut objects, &scratch, effort)
             .and_then(|()| stage::run(&mut ground, &mut objects, &scratch, effort))
     } else if others.is_empty() {
-        all(&mut ground, &mut objects, effort, &only)
+        measure_all(&mut ground, &mut objects, effort, &only)
     } else {
         against::run(&mut ground, &mut objects, &others, effort, &only)
     };
@@ -84,19 +86,24 @@ fn run() -> Outcome<()> {
     measured
 }
 
-/// Every table. A case that fails does not stop the others; the exit status reports it.
-fn all(ground: &mut Ground, objects: &mut Objects, effort: Effort, only: &str) -> Outcome<()> {
+/// Measures and prints every table. A case that fails does not stop the others; the exit status reports the failure.
+fn measure_all(
+    ground: &mut Ground,
+    objects: &mut Objects,
+    effort: Effort,
+    only: &str,
+) -> Outcome<()> {
     let measured = measure::run(ground, objects, effort, only)?;
     println!();
     report::ratios(&measured.comparisons);
-    report::counting(&measured.nets);
-    report::estimating(&measured.nets);
-    report::synchronizing(&measured.nets);
+    report::print_counting_cost(&measured.nets);
+    report::print_estimator_cost(&measured.nets);
+    report::print_sync_cost(&measured.nets);
     fill::run(ground, objects, effort, only)?;
     pipeline::run(ground, objects, effort, only)?;
     memory::run(ground, only)?;
     if measured.failed > 0 {
-        return Err(format!("{} cases did not do what was sent", measured.failed).into());
+        return Err(format!("{} cases failed", measured.failed).into());
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Test runs: A B A B, the floor and the data plane in turn, medians of the differences, and no number without its
-//! check. If a peer has a row of the same packets, its runs alternate with these: C D, its own floor and its program.
+//! Measures cases with test runs of the floor and the data plane in turn (A B A B), and takes the median of the
+//! differences. Every number is checked against the counts. If a peer has a row of the same packets, its runs alternate
+//! with these: its own floor and its program (C D).
 
 use aya::programs::ProgramFd;
 
@@ -8,15 +9,15 @@ use crate::case::{Case, Stream, cases};
 use crate::director::{Counts, Director};
 use crate::feed::{Feed, Objects};
 use crate::ground::Ground;
-use crate::katran::{Build, Builds, Contender};
+use crate::katran::{Build, Builds, KatranRun};
 use crate::report::{Comparison, Nets, Row, Spread, Table};
 
-/// The extent of the measurement.
+/// The number of rounds and packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Rounds of A and B; `WEIR_BENCH_ROUNDS`.
+    /// Number of rounds of A and B (`WEIR_BENCH_ROUNDS`).
     pub(crate) rounds: u32,
-    /// Packets of a run; `WEIR_BENCH_PACKETS`.
+    /// Number of packets of a run (`WEIR_BENCH_PACKETS`).
     pub(crate) packets: u32,
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn run(
         "\n1. Nanoseconds a packet, net of a program that only transmits ({} rounds of {} packets)\n",
         effort.rounds, effort.packets
     );
-    let builds = Builds::given()?;
+    let builds = Builds::from_environment()?;
     let table = Table::new(&["forward", "packets", "floor", "net", "least…most", "hits"]);
     table.head();
     let mut all = Measured::default();
@@ -73,10 +74,10 @@ pub(crate) fn run(
     Ok(all)
 }
 
-/// Weir's row, and the peer's with the ratio of each round's nets.
+/// Weir's row, and the peer's row with the ratio of the net times of each round.
 type Rows = (Row, Option<(Row, Spread)>);
 
-/// `None` = this build omits the outer checksum that the case measures.
+/// Measures one case. Returns `None` if this build omits the outer checksum that the case measures.
 fn measure(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -84,18 +85,18 @@ fn measure(
     peer: Option<&Build>,
     effort: Effort,
 ) -> Outcome<Option<Rows>> {
-    let mut own = Own::new(ground, objects, case)?;
+    let mut own = WeirRun::new(ground, objects, case)?;
     let mut peer = match peer {
         Some(build) => Some((
             build,
-            Contender::new(build, objects, case, ground.director)?,
+            KatranRun::new(build, objects, case, ground.director)?,
         )),
         None => None,
     };
     let packets = case.packets(effort.packets, effort.rounds);
     let mut ratios = Vec::new();
     for round in 0..effort.rounds {
-        // Each of the two is first in every other round.
+        // Each of the two runs first in every other round.
         let first = match &mut peer {
             Some((_, peer)) if round % 2 == 1 => Some(peer.round(packets)?),
             _ => None,
@@ -120,8 +121,8 @@ fn measure(
     Ok(Some((row, peer)))
 }
 
-/// The data plane in a case, with the case's flows in its table.
-struct Own<'a> {
+/// The measurement of the data plane in a case, with the case's flows in its table.
+struct WeirRun<'a> {
     case: &'a Case,
     director: Director,
     program: ProgramFd,
@@ -134,7 +135,7 @@ struct Own<'a> {
     nets: Vec<f64>,
 }
 
-impl<'a> Own<'a> {
+impl<'a> WeirRun<'a> {
     fn new(ground: &mut Ground, objects: &mut Objects, case: &'a Case) -> Outcome<Self> {
         let ifindex = ground.director;
         let director = Director::open(ground.pin_dir(), ifindex, case.setup)?;
@@ -143,7 +144,7 @@ impl<'a> Own<'a> {
         let (plans, flows) = case.before();
         for plan in &plans {
             let mut feed = Feed::load(objects, plan)?;
-            feed.aim(&program)?;
+            feed.set_target(&program)?;
             feed.run(flows, ifindex)?;
         }
         director.limit_syns(case.stream.is_limited())?;
@@ -162,11 +163,12 @@ impl<'a> Own<'a> {
         })
     }
 
-    /// One round: the floor, then the program; returns the difference, or `None` if a checksum is missing.
+    /// Runs one round: first the floor, then the program. Returns the difference in nanoseconds, or `None` if a
+    /// checksum is missing.
     fn round(&mut self, packets: u32) -> Outcome<Option<f64>> {
-        self.feed.aim(&self.null)?;
+        self.feed.set_target(&self.null)?;
         let floor = self.feed.run(packets, self.ifindex)?.ns;
-        self.feed.aim(&self.program)?;
+        self.feed.set_target(&self.program)?;
         let ran = self.feed.run(packets, self.ifindex)?;
         if self.case.lacks_checksum(&ran) {
             return Ok(None);
@@ -183,7 +185,7 @@ impl<'a> Own<'a> {
         Ok(Some(ran.ns - floor))
     }
 
-    /// Its row, if its counts match the packets sent.
+    /// Returns the row, if the data plane's counts match the sent packets.
     fn row(self, name: &str) -> Outcome<Row> {
         let after = self.director.counts()?;
         let hits = self.case.check_counts(&self.before, &after, self.sent)?;

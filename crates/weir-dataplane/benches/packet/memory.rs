@@ -1,4 +1,4 @@
-//! The memory of the maps of a director with an empty configuration, as the kernel accounts it.
+//! Measures the memory that the kernel accounts for the maps of a director with an empty configuration.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -10,14 +10,14 @@ use crate::Outcome;
 use crate::ground::Ground;
 use crate::report::Table;
 
-/// Goals: bytes per entry, bytes of an empty director.
-const PLACE_GOAL: f64 = 100.0;
+/// Goals: bytes per entry of the flow table, and MiB of an empty director.
+const ENTRY_BYTES_GOAL: f64 = 100.0;
 const TOTAL_GOAL_MIB: f64 = 128.0;
-/// Maps below this size are summed up in one row.
-const SMALL: u64 = 1 << 20;
+/// Maps below this number of bytes are summed in one row.
+const SMALL_MAP_BYTES: u64 = 1 << 20;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Opens a data plane with the defaults, prints its maps, and returns whether the goals are met.
+/// Opens a data plane with the default sizes, and prints its maps and whether the goals are met.
 pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
     if !"memory".contains(only) {
         return Ok(());
@@ -36,7 +36,7 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
         if pinned.kind != PinKind::Map {
             continue;
         }
-        let bytes = locked(&pinned.path)?;
+        let bytes = allocated_bytes(&pinned.path)?;
         let name = pinned
             .path
             .file_name()
@@ -46,7 +46,7 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
         if name.starts_with("weir_flows") {
             flows += bytes;
         }
-        if bytes < SMALL {
+        if bytes < SMALL_MAP_BYTES {
             rest += bytes;
         } else {
             table.row(&[name.into_owned(), format!("{:.1}", bytes as f64 / MIB)]);
@@ -59,9 +59,9 @@ pub(crate) fn run(ground: &mut Ground, only: &str) -> Outcome<()> {
     let places = dataplane.maps().flows.capacity();
     let (place, total) = (flows as f64 / f64::from(places), total as f64 / MIB);
     println!(
-        "\n{place:.1} bytes an entry (goal: under {PLACE_GOAL}, {}); \
+        "\n{place:.1} bytes an entry (goal: under {ENTRY_BYTES_GOAL}, {}); \
          {total:.1} MiB in all (goal: under {TOTAL_GOAL_MIB}, {})",
-        met(place < PLACE_GOAL),
+        met(place < ENTRY_BYTES_GOAL),
         met(total < TOTAL_GOAL_MIB)
     );
     weir_dataplane::clean(dataplane.pins())?;
@@ -72,8 +72,8 @@ fn met(met: bool) -> &'static str {
     if met { "met" } else { "NOT met" }
 }
 
-/// `memlock` of a map: everything that the kernel allocated for it.
-fn locked(path: &Path) -> Outcome<u64> {
+/// Returns the `memlock` of a map: all bytes that the kernel allocated for it.
+fn allocated_bytes(path: &Path) -> Outcome<u64> {
     let map = MapInfo::from_pin(path)?.fd()?;
     let about = format!("/proc/self/fdinfo/{}", map.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(&about)?;

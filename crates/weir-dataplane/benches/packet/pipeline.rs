@@ -1,9 +1,10 @@
-//! The whole path on one core: generator, veth, director, veth, sink; Weir's program compared with nftables in the same
-//! position.
+//! Measures the whole path on one core (generator, veth, director, veth, sink) with Weir's program or nftables as
+//! director.
 //!
-//! Generator and sink are the same for all. Weir sends frames back from the driver; nftables gets them as socket
-//! buffers, with GRO enabled, and sends them from the same device. All packets sent must arrive. `attach = "auto"`
-//! would run Weir at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a goal.
+//! The generator and the sink are always the same. Weir sends frames back from the driver; nftables receives them as
+//! socket buffers, with GRO enabled, and sends them from the same device. All sent packets must arrive. With
+//! `attach = "auto"`, Weir runs at tc on a veth: these rows are printed next to those of `attach = "xdp"`, without a
+//! goal.
 
 use aya::programs::links::FdLink;
 use weir_dataplane::{Sizes, XdpChoice};
@@ -13,10 +14,10 @@ use crate::Outcome;
 use crate::clock::Clock;
 use crate::director::{Director, Setup};
 use crate::feed::{Feed, Objects, Plan};
-use crate::frame::{ACK, DIRECTOR_MAC, Frame, From, SYN};
+use crate::frame::{ACK, DIRECTOR_MAC, Frame, SYN, Sender};
 use crate::ground::{
-    CLIENTS, DIRECTOR_DEVICE, Ground, PORT, WORLD_DEVICE, device, mac, server, server_mac, vip,
-    with_input,
+    CLIENTS, DIRECTOR_DEVICE, Ground, PORT, WORLD_DEVICE, device, mac, run_with_input, server,
+    server_mac, vip,
 };
 use crate::measure::Effort;
 use crate::report::{Spread, Table, ratio};
@@ -24,60 +25,64 @@ use crate::report::{Spread, Table, ratio};
 const FLOWS: u32 = 1 << 14;
 const DIRECT_SERVERS: u32 = 4;
 
-/// The packets.
+/// The directions of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Traffic {
-    /// Packets of clients only.
+    /// Only packets of clients.
     OneWay,
-    /// A packet of a client and the server's reply in turn.
+    /// Packets of a client and the server's replies in turn.
     BothWays,
 }
 
-/// What forwards the packets.
+/// The program or rule set that forwards the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Middle {
+enum Forwarder {
     Null,
     Weir(Forward, Attach),
     IngressDsr,
     Dnat,
 }
 
-/// Where Weir is attached.
+/// The hook to which Weir is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attach {
     Xdp,
     Auto,
 }
 
-/// The same contenders for each kind of traffic, in the same order: the floor, Weir at XDP and with `auto`, nftables.
-const CONTENDERS: [(&str, Traffic, Middle); 8] = [
-    ("transmit only", Traffic::OneWay, Middle::Null),
+/// The contenders. The order is the same for each kind of traffic: the floor, Weir at XDP, Weir with `auto`, nftables.
+const CONTENDERS: [(&str, Traffic, Forwarder); 8] = [
+    ("transmit only", Traffic::OneWay, Forwarder::Null),
     (
         "weir direct, xdp",
         Traffic::OneWay,
-        Middle::Weir(Forward::Direct, Attach::Xdp),
+        Forwarder::Weir(Forward::Direct, Attach::Xdp),
     ),
     (
         "weir direct, auto",
         Traffic::OneWay,
-        Middle::Weir(Forward::Direct, Attach::Auto),
+        Forwarder::Weir(Forward::Direct, Attach::Auto),
     ),
-    ("nftables ingress DSR", Traffic::OneWay, Middle::IngressDsr),
-    ("transmit only", Traffic::BothWays, Middle::Null),
+    (
+        "nftables ingress DSR",
+        Traffic::OneWay,
+        Forwarder::IngressDsr,
+    ),
+    ("transmit only", Traffic::BothWays, Forwarder::Null),
     (
         "weir nat, xdp",
         Traffic::BothWays,
-        Middle::Weir(Forward::Nat, Attach::Xdp),
+        Forwarder::Weir(Forward::Nat, Attach::Xdp),
     ),
     (
         "weir nat, auto",
         Traffic::BothWays,
-        Middle::Weir(Forward::Nat, Attach::Auto),
+        Forwarder::Weir(Forward::Nat, Attach::Auto),
     ),
-    ("nftables DNAT", Traffic::BothWays, Middle::Dnat),
+    ("nftables DNAT", Traffic::BothWays, Forwarder::Dnat),
 ];
 
-/// Runs all contenders in turn, once per round, and prints them with their ratios.
+/// Runs all contenders in turn, once per round, and prints their times and ratios.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -96,9 +101,9 @@ pub(crate) fn run(
     let mut wire = Wire::new(ground, objects)?;
     let mut times = CONTENDERS.map(|_| Vec::new());
     for _ in 0..effort.rounds {
-        for ((name, traffic, middle), times) in CONTENDERS.into_iter().zip(&mut times) {
+        for ((name, traffic, forwarder), times) in CONTENDERS.into_iter().zip(&mut times) {
             let ns = wire
-                .measure(traffic, middle, effort.packets)
+                .measure(traffic, forwarder, effort.packets)
                 .map_err(|error| format!("{name}: {error}"))?;
             times.push(ns);
         }
@@ -125,7 +130,7 @@ fn print(times: &[Vec<f64>; CONTENDERS.len()]) {
             format!("{:.0}", Spread::of(nets(times, index)).median),
         ]);
     }
-    // Ratios within each round, whose contenders ran under the same conditions.
+    // Ratios are computed within each round, because its contenders ran under the same conditions.
     let quotients = |above: Vec<f64>, below: Vec<f64>| {
         Spread::of(above.iter().zip(&below).map(|(a, b)| a / b).collect())
     };
@@ -167,7 +172,7 @@ fn without_goal(what: &str, ratio: Spread) {
     println!("{what}: {}", ratio.as_ratio());
 }
 
-/// A contender's rounds minus those of the generator and sink, which all contenders of its traffic share.
+/// Returns a contender's times minus those of the floor (generator and sink) in the same rounds.
 fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
     let floors = &times[index / 4 * 4];
     times[index]
@@ -177,7 +182,7 @@ fn nets(times: &[Vec<f64>; CONTENDERS.len()], index: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The pair with its sink, and all contenders.
+/// The veth pair with its sink, and all contenders.
 struct Wire {
     clock: Clock,
     one_way: Feed,
@@ -190,7 +195,10 @@ struct Wire {
 
 impl Wire {
     fn new(ground: &mut Ground, objects: &mut Objects) -> Outcome<Self> {
-        let (client, server) = (From::Client(vip(4), PORT), From::Server(server(4, 0), PORT));
+        let (client, server) = (
+            Sender::Client(vip(4), PORT),
+            Sender::Server(server(4, 0), PORT),
+        );
         let world = ground.world;
         let mut load = |frame: Frame, alternate: Option<Frame>| {
             let plan = Plan {
@@ -244,27 +252,27 @@ impl Wire {
             sink,
         };
         for forward in [Forward::Direct, Forward::Nat] {
-            let placed = wire.place(Middle::Weir(forward, Attach::Xdp))?;
-            wire.greet(forward != Forward::Direct)?;
-            wire.remove(placed)?;
+            let attached = wire.attach(Forwarder::Weir(forward, Attach::Xdp))?;
+            wire.send_handshakes(forward != Forward::Direct)?;
+            wire.detach(attached)?;
         }
         Ok(wire)
     }
 
-    /// One run with a contender attached before and detached after; nanoseconds per packet of the whole path.
-    fn measure(&mut self, traffic: Traffic, middle: Middle, packets: u32) -> Outcome<f64> {
-        let placed = self.place(middle)?;
-        if middle == Middle::Dnat {
-            self.greet(true)?;
+    /// Attaches a contender, runs it once and detaches it. Returns the nanoseconds per packet of the whole path.
+    fn measure(&mut self, traffic: Traffic, forwarder: Forwarder, packets: u32) -> Outcome<f64> {
+        let attached = self.attach(forwarder)?;
+        if forwarder == Forwarder::Dnat {
+            self.send_handshakes(true)?;
         }
-        // The first packets of a run meet cold caches (pages, routes), which are not measured.
+        // The first packets of a run fill the caches (pages, routes) and are not measured.
         self.send(traffic, packets / 16)?;
         let before = self.one_way.received()?;
         let start = self.clock.now()?;
         self.send(traffic, packets)?;
         let ns = self.clock.ns_since(&start)?;
         let received = self.one_way.received()?[0] - before[0];
-        self.remove(placed)?;
+        self.detach(attached)?;
         if received != u64::from(packets) {
             return Err(format!("{received} of {packets} packets arrived").into());
         }
@@ -278,10 +286,10 @@ impl Wire {
         }
     }
 
-    /// Every flow's handshake, with the server's part if replies pass the director.
-    fn greet(&mut self, both: bool) -> Outcome<()> {
+    /// Sends every flow's handshake, with the server's part if replies pass through the director.
+    fn send_handshakes(&mut self, with_replies: bool) -> Outcome<()> {
         for (step, feed) in self.handshake.iter_mut().enumerate() {
-            if both || step != 1 {
+            if with_replies || step != 1 {
                 feed.send(FLOWS)?;
             }
         }
@@ -296,34 +304,34 @@ impl Wire {
         }
     }
 
-    fn place(&mut self, middle: Middle) -> Outcome<Placed> {
-        Ok(match middle {
-            Middle::Null => Placed::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
-            Middle::Weir(forward, attach) => {
+    fn attach(&mut self, forwarder: Forwarder) -> Outcome<Attached> {
+        Ok(match forwarder {
+            Forwarder::Null => Attached::Null(self.one_way.attach("null_tx", DIRECTOR_DEVICE)?),
+            Forwarder::Weir(forward, attach) => {
                 let ifindex = device(DIRECTOR_DEVICE)?;
                 let plane = &self.director(forward).dataplane;
                 match attach {
                     Attach::Xdp => plane.attach(ifindex, XdpChoice::Native)?,
                     Attach::Auto => plane.attach_at_tc(ifindex)?,
                 };
-                Placed::Weir(forward, ifindex)
+                Attached::Weir(forward, ifindex)
             }
-            Middle::IngressDsr => {
-                with_input(&["nft", "-f", "-"], &ingress_dsr())?;
-                Placed::Rules
+            Forwarder::IngressDsr => {
+                run_with_input(&["nft", "-f", "-"], &ingress_dsr())?;
+                Attached::Rules
             }
-            Middle::Dnat => {
-                with_input(&["nft", "-f", "-"], &dnat())?;
-                Placed::Rules
+            Forwarder::Dnat => {
+                run_with_input(&["nft", "-f", "-"], &dnat())?;
+                Attached::Rules
             }
         })
     }
 
-    fn remove(&self, placed: Placed) -> Outcome<()> {
-        match placed {
-            Placed::Null(link) => drop(link),
-            Placed::Weir(forward, ifindex) => self.director(forward).dataplane.detach(ifindex)?,
-            Placed::Rules => with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
+    fn detach(&self, attached: Attached) -> Outcome<()> {
+        match attached {
+            Attached::Null(link) => drop(link),
+            Attached::Weir(forward, ifindex) => self.director(forward).dataplane.detach(ifindex)?,
+            Attached::Rules => run_with_input(&["nft", "-f", "-"], "flush ruleset\n")?,
         }
         Ok(())
     }
@@ -335,8 +343,8 @@ impl Wire {
     }
 }
 
-/// The contender that is attached.
-enum Placed {
+/// The contender that is attached, with the data for detaching it.
+enum Attached {
     Null(FdLink),
     Weir(Forward, u32),
     Rules,

@@ -1,8 +1,8 @@
-//! Medians, tables and ratios with their goals.
+//! Computes medians and ratios, and prints them in tables with their goals.
 
 use std::collections::BTreeMap;
 
-/// Net nanoseconds by forwarding method and packets, named as in the rows.
+/// Net nanoseconds by the names of the case and of its packets in the rows.
 pub(crate) type Nets = BTreeMap<(String, String), f64>;
 
 /// One row of the table of test runs.
@@ -11,12 +11,12 @@ pub(crate) struct Row {
     pub(crate) packets: String,
     pub(crate) floor: Spread,
     pub(crate) net: Spread,
-    /// Share of packets that found their entry; `None` if there is no lookup.
+    /// Share of packets whose entry was found; `None` if there is no lookup.
     pub(crate) hits: Option<f64>,
 }
 
 impl Row {
-    /// As printed in the table.
+    /// Returns the cells as printed in the table.
     pub(crate) fn cells(&self) -> [String; 6] {
         [
             self.name.clone(),
@@ -32,7 +32,7 @@ impl Row {
     }
 }
 
-/// The rounds of a row of Weir's, each divided by the same round of a peer's.
+/// The ratios of the rounds of one of Weir's rows to the same rounds of a peer's row.
 pub(crate) struct Comparison {
     pub(crate) own: String,
     pub(crate) peer: String,
@@ -40,7 +40,7 @@ pub(crate) struct Comparison {
     pub(crate) ratio: Spread,
 }
 
-/// A row of Weir's, the packets of both, and the largest allowed ratio to the peer.
+/// Name of Weir's row, the packets of both, and the largest allowed ratio to the peer.
 const GOALS: [(&str, &str, f64); 7] = [
     ("direct", "TCP, 1 flow", 0.40),
     ("tunnel ipip", "TCP, 1 flow", 0.60),
@@ -51,7 +51,7 @@ const GOALS: [(&str, &str, f64); 7] = [
     ("direct", "not a VIP", 0.30),
 ];
 
-/// Prints the ratios, with their goals.
+/// Prints the ratios with their goals.
 pub(crate) fn ratios(measured: &[Comparison]) {
     for comparison in measured {
         let what = format!(
@@ -68,17 +68,21 @@ pub(crate) fn ratios(measured: &[Comparison]) {
     }
 }
 
-/// The largest cost, in nanoseconds, that counting flows for `wlc` may add to an established packet.
-const COUNTING: f64 = 15.0;
+/// The largest number of nanoseconds that counting flows for `wlc` may add to an established packet.
+const COUNTING_GOAL_NS: f64 = 15.0;
 
-/// Prints the cost of `wlc` beyond that of a hash scheduler.
-pub(crate) fn counting(own: &Nets) {
+/// Prints the additional cost of `wlc` compared with a hash scheduler.
+pub(crate) fn print_counting_cost(own: &Nets) {
     let of = |name: &str, packets: &str| own.get(&(name.to_owned(), packets.to_owned()));
     let adds = |packets: &str| Some(of("direct, wlc", packets)? - of("direct", packets)?);
     if let Some(adds) = adds("TCP, 1 flow") {
         println!(
-            "wlc to mh, an established packet: {adds:+.0} ns (goal: ≤ {COUNTING:.0}, {})",
-            if adds <= COUNTING { "met" } else { "NOT met" }
+            "wlc to mh, an established packet: {adds:+.0} ns (goal: ≤ {COUNTING_GOAL_NS:.0}, {})",
+            if adds <= COUNTING_GOAL_NS {
+                "met"
+            } else {
+                "NOT met"
+            }
         );
     }
     if let Some(adds) = adds("SYN, each makes an entry") {
@@ -86,18 +90,18 @@ pub(crate) fn counting(own: &Nets) {
     }
 }
 
-/// The most that the latency estimator may add, nanoseconds: on average at the default share of sampled flows under
-/// heavy traffic, and to a packet of a sampled flow. The rows, and their goals.
-const ESTIMATING: [(&str, f64); 2] = [
+/// The rows of the latency estimator, and the largest number of nanoseconds that it may add: on average at the default
+/// share of sampled flows under heavy traffic, and to a packet of a sampled flow.
+const ESTIMATOR_GOALS: [(&str, f64); 2] = [
     ("direct, latency of 1/64", 1.0),
     ("direct, latency of all", 60.0),
 ];
 
-/// Prints what the latency estimator adds. What it costs when it is off is in the tables of `--stages`.
-pub(crate) fn estimating(own: &Nets) {
+/// Prints the cost of the latency estimator. Its cost when it is off is in the tables of `--stages`.
+pub(crate) fn print_estimator_cost(own: &Nets) {
     for packets in ["TCP, 1 flow", "TCP, 16 K flows"] {
         let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
-        for (name, goal) in ESTIMATING {
+        for (name, goal) in ESTIMATOR_GOALS {
             if let (Some(with), Some(without)) = (of(name), of("direct")) {
                 let adds = with - without;
                 println!(
@@ -109,16 +113,17 @@ pub(crate) fn estimating(own: &Nets) {
     }
 }
 
-/// The most that `[sync]` may add, nanoseconds, by packets: the noise of a measurement where the goal is nothing.
-const SYNCHRONIZING: [(&str, f64); 3] = [
+/// The largest number of nanoseconds that `[sync]` may add, by packets. Where it must add nothing, this is the noise of
+/// a measurement.
+const SYNC_GOALS: [(&str, f64); 3] = [
     ("TCP, 1 flow", 1.0),
     ("TCP, 16 K flows", 1.0),
     ("ACK, each ends a handshake", 100.0),
 ];
 
-/// Prints what noting changed flows for other directors adds.
-pub(crate) fn synchronizing(own: &Nets) {
-    for (packets, goal) in SYNCHRONIZING {
+/// Prints the cost of recording changed flows for other directors.
+pub(crate) fn print_sync_cost(own: &Nets) {
+    for (packets, goal) in SYNC_GOALS {
         let of = |name: &str| own.get(&(name.to_owned(), packets.to_owned()));
         if let (Some(with), Some(without)) = (of("direct, sync"), of("direct")) {
             let adds = with - without;
@@ -130,9 +135,9 @@ pub(crate) fn synchronizing(own: &Nets) {
     }
 }
 
-/// Prints a ratio with its goal, which is a maximum or a minimum.
-pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
-    let met = if most {
+/// Prints a ratio with its goal, which is a maximum if `is_maximum` is set, otherwise a minimum.
+pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, is_maximum: bool) {
+    let met = if is_maximum {
         ratio.median <= goal
     } else {
         ratio.median >= goal
@@ -140,12 +145,12 @@ pub(crate) fn ratio(what: &str, ratio: Spread, goal: f64, most: bool) {
     println!(
         "{what}: {} (goal: {} {goal}, {})",
         ratio.as_ratio(),
-        if most { "≤" } else { "≥" },
+        if is_maximum { "≤" } else { "≥" },
         if met { "met" } else { "NOT met" }
     );
 }
 
-/// Median, minimum and maximum of rounds.
+/// Median, minimum and maximum of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -154,7 +159,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value; zeros if there is none.
+    /// Returns the spread of the values, or zeros if there are none.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         match (values.first(), values.last()) {
@@ -172,17 +177,17 @@ impl Spread {
     }
 }
 
-/// A Markdown table, printed row by row, because a case takes seconds.
+/// A Markdown table that is printed row by row, because a case takes seconds.
 pub(crate) struct Table {
     columns: Vec<String>,
 }
 
-/// Columns are at least as wide as most of their values.
+/// Widths of the first columns: enough for most of their values.
 const WIDTHS: [usize; 2] = [27, 26];
 const WIDTH: usize = 12;
 
 impl Table {
-    /// With these headings.
+    /// Returns a table with these headings.
     pub(crate) fn new(columns: &[&str]) -> Self {
         Self {
             columns: columns.iter().map(|&column| column.to_owned()).collect(),

@@ -1,7 +1,8 @@
-//! `--stages`, the second table: the cost of each step as the difference of two builds, one of which ends before it.
+//! Measures the cost of each step as the difference of two builds (`--stages`, second table): one ends before the step.
 //!
-//! The builds are made from a copy of bpf/ in which a line returns early, so the sources need no switches; a missing
-//! place is an error. Values computed so far are used, because otherwise the compiler would omit their computation.
+//! The builds are made from a copy of bpf/ into which an early return is inserted, so the sources need no switches. If
+//! a piece of source is not found, that is an error. The values computed so far are used, because otherwise the
+//! compiler would omit their computation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,33 +20,33 @@ use crate::ground::Ground;
 use crate::measure::Effort;
 use crate::report::{Spread, Table};
 
-/// A build that returns before `before`, which occurs once in `file`, after `done` was executed.
+/// A build that returns before `before`, which occurs once in `file`: the step `done` is then complete.
 struct Cut {
     done: &'static str,
     file: &'static str,
     before: &'static str,
-    /// Values that must have been computed there.
-    alive: &'static str,
+    /// The value that must have been computed before the return.
+    used_value: &'static str,
 }
 
 const fn cut(
     done: &'static str,
     file: &'static str,
     before: &'static str,
-    alive: &'static str,
+    used_value: &'static str,
 ) -> Cut {
     Cut {
         done,
         file,
         before,
-        alive,
+        used_value,
     }
 }
 
 const MAIN: &str = "weir_xdp.bpf.c";
 const BALANCE: &str = "lib/balance.h";
 const FORWARD: &str = "lib/forward.h";
-const LADDER: [Cut; 7] = [
+const CUTS: [Cut; 7] = [
     cut("parse", MAIN, "\tif (reason == WEIR_PASS_NOT_IP)\n", "&p"),
     cut(
         "address filter, lengths",
@@ -85,9 +86,9 @@ const LADDER: [Cut; 7] = [
         "&hop",
     ),
 ];
-const LAST: &str = "frame addresses, transmit";
+const LAST_STEP: &str = "frame addresses, transmit";
 
-/// Measures the steps for `direct` with one flow and with 16 K flows.
+/// Measures the steps of `direct` with one flow and with 16 K flows.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -97,7 +98,7 @@ pub(crate) fn run(
     println!(
         "\n5. The same in steps: a build that ends after the stage less one that ends before it, ns\n"
     );
-    let builds = LADDER
+    let builds = CUTS
         .iter()
         .enumerate()
         .map(|(number, cut)| {
@@ -105,21 +106,21 @@ pub(crate) fn run(
                 .map_err(|error| format!("stage {:?}: {error}", cut.done).into())
         })
         .collect::<Outcome<Vec<PathBuf>>>()?;
-    let columns =
-        [1, 1 << 14].map(|flows| ladder(ground, objects, &builds, &established(flows), effort));
+    let columns = [1, 1 << 14]
+        .map(|flows| measure_steps(ground, objects, &builds, &established(flows), effort));
     let [one, many] = columns;
     let (one, many) = (one?, many?);
     let table = Table::new(&["stage", "1 flow", "16 K flows"]);
     table.head();
-    let names = LADDER.iter().map(|cut| cut.done).chain([LAST, "whole"]);
+    let names = CUTS.iter().map(|cut| cut.done).chain([LAST_STEP, "whole"]);
     for ((name, one), many) in names.zip(&one).zip(&many) {
         table.row(&[name.to_owned(), format!("{one:.0}"), format!("{many:.0}")]);
     }
     Ok(())
 }
 
-/// Net nanoseconds of each step, then of the whole.
-fn ladder(
+/// Returns the net nanoseconds of each step, then of the whole program.
+fn measure_steps(
     ground: &mut Ground,
     objects: &mut Objects,
     builds: &[PathBuf],
@@ -132,7 +133,7 @@ fn ladder(
     let (plans, flows) = case.before();
     for plan in &plans {
         let mut feed = Feed::load(objects, plan)?;
-        feed.aim(&whole)?;
+        feed.set_target(&whole)?;
         feed.run(flows, ground.director)?;
     }
     let times = time(ground, objects, &director, builds, case, effort)?;
@@ -143,7 +144,7 @@ fn ladder(
     Ok(stages)
 }
 
-/// Times of the floor, of each build with the director's maps and flows, and of the whole, in alternating rounds.
+/// Measures the floor, each build with the director's maps and flows, and the whole program, in alternating rounds.
 pub(crate) fn time(
     ground: &Ground,
     objects: &mut Objects,
@@ -165,10 +166,10 @@ pub(crate) fn time(
     let mut times = vec![Vec::new(); targets.len()];
     for _ in 0..effort.rounds {
         for (target, times) in targets.iter().zip(&mut times) {
-            feed.aim(target)?;
+            feed.set_target(target)?;
             let ran = feed.run(effort.packets, ground.director)?;
             if ran.verdict != XDP_TX {
-                return Err(format!("a stage's build answers {}", ran.verdict).into());
+                return Err(format!("a build returned the verdict {}", ran.verdict).into());
             }
             times.push(ran.ns);
         }
@@ -178,11 +179,11 @@ pub(crate) fn time(
 
 const XDP_TX: u32 = 3;
 
-/// A piece of source that occurs once in a file of bpf/, and its replacement.
+/// A piece of source text that occurs once in a file of bpf/, and its replacement.
 pub(crate) struct Edit {
     pub(crate) file: &'static str,
     pub(crate) piece: String,
-    pub(crate) by: String,
+    pub(crate) replacement: String,
 }
 
 impl Cut {
@@ -190,15 +191,15 @@ impl Cut {
         Edit {
             file: self.file,
             piece: self.before.to_owned(),
-            by: format!(
+            replacement: format!(
                 "\tasm volatile(\"\" : : \"r\"({}) : \"memory\");\n\treturn XDP_TX;\n{}",
-                self.alive, self.before
+                self.used_value, self.before
             ),
         }
     }
 }
 
-/// Copies the sources to `root`, edits and compiles.
+/// Copies the sources to `root`, edits them there, and compiles them. Returns the path of the object.
 pub(crate) fn build_edited<'a>(
     root: &Path,
     edits: impl IntoIterator<Item = &'a Edit>,
@@ -216,15 +217,15 @@ pub(crate) fn build_edited<'a>(
     for edit in edits {
         let edited = root.join(edit.file);
         let text = fs::read_to_string(&edited)?;
-        let places = text.matches(&edit.piece).count();
-        if places != 1 {
+        let count = text.matches(&edit.piece).count();
+        if count != 1 {
             return Err(format!(
-                "{:?} is at {places} places of bpf/{}: the benchmark must follow the source",
+                "{:?} occurs {count} times in bpf/{}: update the benchmark to match the source",
                 edit.piece, edit.file
             )
             .into());
         }
-        fs::write(&edited, text.replace(&edit.piece, &edit.by))?;
+        fs::write(&edited, text.replace(&edit.piece, &edit.replacement))?;
     }
     let object = root.join("weir_xdp.o");
     compile(
@@ -235,7 +236,7 @@ pub(crate) fn build_edited<'a>(
     Ok(object)
 }
 
-/// Loads a build over the director's own maps.
+/// Loads a build that uses the director's maps.
 pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
     let dataplane = &director.dataplane;
     let pinned = dataplane.pins().list()?;
@@ -244,7 +245,7 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
         .filter(|pinned| pinned.kind == PinKind::Map)
         .filter_map(|pinned| {
             let name = pinned.path.file_name()?.to_str()?;
-            // A program array belongs to its programs.
+            // Each build needs a separate program array.
             (name != "weir_stages").then(|| (name.to_owned(), pinned.path.as_path()))
         })
         .collect();
@@ -277,7 +278,7 @@ pub(crate) fn load(object: &Path, director: &Director) -> Outcome<Ebpf> {
 
 const PROGRAM: &str = "weir_xdp";
 
-/// The main program of a loaded build.
+/// Returns the main program of a loaded build.
 pub(crate) fn program(object: &Ebpf) -> Outcome<ProgramFd> {
     let program = object.program(PROGRAM).ok_or("no program")?;
     Ok(program.fd()?.try_clone()?)

@@ -1,10 +1,10 @@
-//! `--stages`, the first table: the additional cost of an established packet compared with a build that lacks one
-//! stage.
+//! Measures how much each stage adds to the cost of an established packet (`--stages`, first table), by comparison with
+//! a build that lacks the stage.
 //!
 //! Each build is a copy of bpf/ in which the stage's result is a constant, so all later stages run unchanged. The front
 //! cache contains the flow, as for all packets of a flow within a tick except the first one. A processor executes
-//! several stages at the same time, so the difference of one build is what its stage adds to the others; the sum of all
-//! differences is only close to the whole. The last row lacks all stages.
+//! several stages at the same time, so the difference of one build is the cost that its stage adds to the others; the
+//! sum of all differences is only close to the whole. The last build lacks all stages.
 
 use std::path::{Path, PathBuf};
 
@@ -19,41 +19,41 @@ use crate::stage::{self, Edit};
 
 const MAIN: &str = "weir_xdp.bpf.c";
 
-/// A stage's name and the changes that remove it.
-struct Absent {
+/// A stage's name, and the edits that remove it.
+struct Removal {
     stage: &'static str,
     edits: Vec<Edit>,
 }
 
-/// Replaces a piece of source that occurs once in a file.
-fn instead(file: &'static str, piece: &str, by: &str) -> Edit {
+/// Returns an edit that replaces a piece of source that occurs once in a file.
+fn replace_source(file: &'static str, piece: &str, replacement: &str) -> Edit {
     Edit {
         file,
         piece: piece.to_owned(),
-        by: by.to_owned(),
+        replacement: replacement.to_owned(),
     }
 }
 
-/// Inserts statements at the start of a function whose head ends with this text.
-fn first(file: &'static str, head: &str, statements: &str) -> Edit {
-    instead(file, head, &format!("{head}\t{statements}\n"))
+/// Returns an edit that inserts statements at the start of the function whose head ends with `head`.
+fn insert_at_start(file: &'static str, head: &str, statements: &str) -> Edit {
+    replace_source(file, head, &format!("{head}\t{statements}\n"))
 }
 
-/// The results for the packets of the one flow, for builds that lack their computation.
-struct Known {
+/// The results of the stages for the packets of the only flow, for builds that lack their computation.
+struct KnownResults {
     hash: u64,
     dest: u32,
     tick: u32,
     hop: [u64; 3],
 }
 
-fn known(director: &Director) -> Outcome<Known> {
+fn known(director: &Director) -> Outcome<KnownResults> {
     let maps = director.dataplane.maps();
-    let flow = maps.flows.walk().next().ok_or("no flow was made")?;
+    let flow = maps.flows.walk().next().ok_or("no flow was created")?;
     let key = weir_flow::FlowKey::new(director.dataplane.secret());
     let hash = key.hash(&weir_flow::Tuple::of_cold(&flow.cold));
     let hop = maps.hop(flow.dest(), (hash >> 20) as u32 & 3)?;
-    Ok(Known {
+    Ok(KnownResults {
         hash,
         dest: flow.dest(),
         tick: flow.meta().seen,
@@ -61,20 +61,20 @@ fn known(director: &Director) -> Outcome<Known> {
     })
 }
 
-/// The stages in the packet's order.
-fn absences(known: &Known) -> Vec<Absent> {
-    let absent = |stage, edits| Absent { stage, edits };
-    [arrival(known), way(known)]
+/// Returns the removals of all stages, in the order in which a packet passes through them.
+fn removals(known: &KnownResults) -> Vec<Removal> {
+    let removal = |stage, edits| Removal { stage, edits };
+    [scheduling_stages(known), forwarding_stages(known)]
         .into_iter()
         .flatten()
-        .map(|(stage, edits)| absent(stage, edits))
+        .map(|(stage, edits)| removal(stage, edits))
         .collect()
 }
 
 type Stage = (&'static str, Vec<Edit>);
 
-/// The stages up to the selection of the server.
-fn arrival(known: &Known) -> Vec<Stage> {
+/// Returns the stages up to the selection of the server.
+fn scheduling_stages(known: &KnownResults) -> Vec<Stage> {
     let parse = "int reason = PARSE_OK, match;\n\n\tif (data + 54 > data_end)\n\t\treturn XDP_ABORTED;\n\
         \tp.src = addr_from_v4(*(__be32 *)(data + 26));\n\tp.dst = addr_from_v4(*(__be32 *)(data + 30));\n\
         \tp.sport = *(__be16 *)(data + 34);\n\tp.dport = *(__be16 *)(data + 36);\n\
@@ -87,7 +87,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
     vec![
         (
             "parse",
-            vec![instead(
+            vec![replace_source(
                 MAIN,
                 "int reason = parse_packet(data, data_end, &p), match;\n\n\tif (reason == WEIR_PASS_NOT_IP)",
                 parse,
@@ -96,12 +96,12 @@ fn arrival(known: &Known) -> Vec<Stage> {
         (
             "address filter, lengths",
             vec![
-                first(
+                insert_at_start(
                     "lib/balance.h",
                     "address_filter_match(const struct packet *p)\n{\n",
                     "return MATCH_DST;",
                 ),
-                first(
+                insert_at_start(
                     MAIN,
                     "length_fits(struct xdp_md *ctx, const struct packet *p)\n{\n",
                     "return 1;",
@@ -110,7 +110,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
         ),
         (
             "time",
-            vec![first(
+            vec![insert_at_start(
                 "lib/maps.h",
                 "weir_tick(void)\n{\n",
                 &format!("return {};", known.tick),
@@ -118,7 +118,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
         ),
         (
             "keyed hash",
-            vec![first(
+            vec![insert_at_start(
                 "lib/hash.h",
                 "packet_hash(const struct packet *p)\n{\n",
                 &format!("return {}ULL;", known.hash),
@@ -126,7 +126,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
         ),
         (
             "front table, server row",
-            vec![instead(
+            vec![replace_source(
                 "lib/balance.h",
                 "if (!is_first_fragment && match == MATCH_DST && front_lookup(p, &flow, hash, now, settings))",
                 &front,
@@ -134,7 +134,7 @@ fn arrival(known: &Known) -> Vec<Stage> {
         ),
         (
             "latency estimator, off",
-            vec![first(
+            vec![insert_at_start(
                 "lib/latency.h",
                 "latency_sampled(__u64 hash)\n{\n",
                 "if (1)\n\t\treturn 0;",
@@ -143,18 +143,18 @@ fn arrival(known: &Known) -> Vec<Stage> {
     ]
 }
 
-/// The stages from the server to transmission.
-fn way(known: &Known) -> Vec<Stage> {
+/// Returns the stages from the selected server to transmission.
+fn forwarding_stages(known: &KnownResults) -> Vec<Stage> {
     let [link, dmac, smac] = known.hop;
     let hop = format!(
         "hop.link = {link}ULL;\n\thop.dmac = {dmac}ULL;\n\thop.smac = {smac}ULL;\n\tif (0)"
     );
-    // Values of earlier stages must be used.
+    // The values of earlier stages must be used, or the compiler omits their computation.
     let sent = "asm volatile(\"\" : : \"r\"(hop->link), \"r\"(hop->dmac), \"r\"(hop->smac));\n\treturn XDP_TX;";
     vec![
         (
             "next hop",
-            vec![instead(
+            vec![replace_source(
                 "lib/forward.h",
                 "if (!hop_to_server(ctx, dest_id, dest, hash, now, &hop))",
                 &hop,
@@ -163,12 +163,12 @@ fn way(known: &Known) -> Vec<Stage> {
         (
             "MTU, packet and byte counts",
             vec![
-                first(
+                insert_at_start(
                     "lib/forward.h",
                     "traffic_in(__u32 dest_id, __u32 bytes)\n{\n",
                     "if (1)\n\t\treturn;",
                 ),
-                instead(
+                replace_source(
                     "lib/forward.h",
                     "\tif (room && p->ip_len > room)",
                     "\tif (0)",
@@ -178,12 +178,12 @@ fn way(known: &Known) -> Vec<Stage> {
         (
             "TTL and checksum",
             vec![
-                first(
+                insert_at_start(
                     "lib/rewrite.h",
                     "ttl_exceeded(void *data, void *data_end, const struct packet *p)\n{\n",
                     "if (1)\n\t\treturn 0;",
                 ),
-                first(
+                insert_at_start(
                     "lib/rewrite.h",
                     "ttl_decrement(void *data, void *data_end, const struct packet *p)\n{\n",
                     "if (1)\n\t\treturn;",
@@ -192,7 +192,7 @@ fn way(known: &Known) -> Vec<Stage> {
         ),
         (
             "frame addresses, transmit",
-            vec![first(
+            vec![insert_at_start(
                 "lib/transmit.h",
                 "struct weir_addr *next_hop, int tagged)\n{\n",
                 sent,
@@ -201,7 +201,7 @@ fn way(known: &Known) -> Vec<Stage> {
     ]
 }
 
-/// Measures `direct` with one flow and prints what each stage adds.
+/// Measures `direct` with one flow and prints the cost that each stage adds.
 pub(crate) fn run(
     ground: &mut Ground,
     objects: &mut Objects,
@@ -216,38 +216,38 @@ pub(crate) fn run(
     let whole = director.program()?;
     for plan in &case.before().0 {
         let mut feed = Feed::load(objects, plan)?;
-        feed.aim(&whole)?;
+        feed.set_target(&whole)?;
         feed.run(1, ground.director)?;
     }
-    let absences = absences(&known(&director)?);
-    let mut builds = absences
+    let removals = removals(&known(&director)?);
+    let mut builds = removals
         .iter()
         .enumerate()
-        .map(|(number, absent)| {
+        .map(|(number, removal)| {
             stage::build_edited(
                 &scratch.join(format!("without-{number}")),
-                absent.edits.iter(),
+                removal.edits.iter(),
             )
-            .map_err(|error| format!("without {:?}: {error}", absent.stage).into())
+            .map_err(|error| format!("without {:?}: {error}", removal.stage).into())
         })
         .collect::<Outcome<Vec<PathBuf>>>()?;
-    let none = absences.iter().flat_map(|absent| &absent.edits);
+    let none = removals.iter().flat_map(|removal| &removal.edits);
     builds.push(stage::build_edited(&scratch.join("without-all"), none)?);
     let times = stage::time(ground, objects, &director, &builds, &case, effort)?;
     director.close()?;
     let [floor, without @ .., none, all] = times.as_slice() else {
         return Err("nothing was measured".into());
     };
-    print(&absences, [floor, none, all], without);
+    print(&removals, [floor, none, all], without);
     Ok(())
 }
 
-fn print(absences: &[Absent], [floor, none, all]: [&Spread; 3], without: &[Spread]) {
+fn print(removals: &[Removal], [floor, none, all]: [&Spread; 3], without: &[Spread]) {
     let table = Table::new(&["stage", "adds"]);
     table.head();
-    let rows = absences.iter().zip(without);
+    let rows = removals.iter().zip(without);
     let mut rows: Vec<(&str, f64)> = rows
-        .map(|(absent, time)| (absent.stage, all.least - time.least))
+        .map(|(removal, time)| (removal.stage, all.least - time.least))
         .collect();
     rows.push(("entry, tuple, return", none.least - floor.least));
     let sum: f64 = rows.iter().map(|(_, adds)| adds).sum();

@@ -1,4 +1,4 @@
-//! Errors of installing, reading or removing the real server's programs.
+//! Defines the errors from installing, reading or removing the real server's programs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why the real server's programs cannot be installed, read or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The object could not be loaded.
-    #[error("cannot load the real server's programs: {source}")]
+    /// The object cannot be loaded.
+    #[error("failed to load the real server's programs: {source}")]
     Load {
         /// The loader's error.
         source: Box<aya::EbpfError>,
@@ -22,18 +22,18 @@ pub enum Error {
     /// The embedded object is incomplete: a bug in the build.
     #[error("the real server's object lacks {missing}")]
     Object {
-        /// Map or program.
+        /// Name of the missing map or program.
         missing: &'static str,
     },
-    /// A program could not be verified, attached or inspected.
-    #[error("cannot {action} a program: {source}")]
+    /// A program cannot be verified, attached or inspected.
+    #[error("failed to {action} a program: {source}")]
     Program {
-        /// The operation.
+        /// The operation, as a verb: "attach".
         action: &'static str,
         /// The kernel's error, with the verifier's log.
         source: Box<ProgramError>,
     },
-    /// A map could not be read or written.
+    /// A map cannot be read or written.
     #[error("map {map}: {source}")]
     Map {
         /// Its name.
@@ -41,7 +41,7 @@ pub enum Error {
         /// The kernel's error.
         source: Box<MapError>,
     },
-    /// A link could not be opened.
+    /// A link cannot be opened.
     #[error("{path}: {source}", path = path.display())]
     Link {
         /// The pin.
@@ -49,7 +49,7 @@ pub enum Error {
         /// The kernel's error.
         source: Box<LinkError>,
     },
-    /// A pin could not be created, read or removed.
+    /// A pin cannot be created, read or removed.
     #[error("{path}: {source}", path = path.display())]
     Pin {
         /// The pin or its directory.
@@ -65,13 +65,13 @@ pub enum Error {
         /// The cause, and how to fix it.
         reason: &'static str,
     },
-    /// The bpffs could not be examined or mounted.
+    /// The bpffs cannot be examined or mounted.
     #[error(transparent)]
     Mount(#[from] weir_sys::Error),
-    /// The number of CPUs could not be determined.
+    /// The number of CPUs cannot be determined.
     #[error("{what}: {source}")]
     Cpus {
-        /// What was read.
+        /// The file or value that was read.
         what: &'static str,
         /// The kernel's error.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! A hook: one direction of one interface.
+//! Defines a hook: one direction of one interface.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The name in pins and output.
+    /// Returns the name in pins and output.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -46,9 +46,9 @@ impl fmt::Display for Direction {
 /// One direction of one interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hook {
-    /// The ifindex, which is part of the pins' names: interface names may be reassigned.
+    /// The interface's index, which is part of the pins' names, because interface names may be reassigned.
     pub ifindex: u32,
-    /// Its current name.
+    /// The interface's current name.
     pub interface: String,
     /// The direction.
     pub direction: Direction,

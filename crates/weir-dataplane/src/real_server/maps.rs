@@ -1,7 +1,7 @@
-//! Encoding of the rules in the programs' maps (`bpf/lib/real_server_abi.h`), written before the programs are attached,
-//! and decoding.
+//! Encodes the rules for the programs' maps (`bpf/lib/real_server_abi.h`), and decodes them.
 //!
-//! Values are byte arrays of the C structs' sizes; aya rejects a map whose sizes differ.
+//! The maps are filled before the programs are attached. Values are byte arrays with the sizes of the C structs; aya
+//! rejects a map with other sizes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -29,7 +29,7 @@ fn decode_address(bytes: AddrBytes) -> IpAddr {
     Ipv6Addr::from(bytes).to_canonical()
 }
 
-/// Length in the canonical form, and the address without its host bits.
+/// Returns the prefix length in the canonical form, and the address without its host bits.
 fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
     let extra = if prefix.address.is_ipv4() { 96 } else { 0 };
     let len = (extra + u32::from(prefix.len)).min(128);
@@ -38,12 +38,12 @@ fn encode_prefix(prefix: Prefix) -> (u32, AddrBytes) {
     (len, (bits & mask).to_be_bytes())
 }
 
-/// The same network with the host bits cleared.
+/// Returns the same network with the host bits cleared.
 pub(super) fn without_host_bits(prefix: Prefix) -> Prefix {
     decode_prefix(encode_prefix(prefix))
 }
 
-/// Canonical prefixes shorter than the IPv4-mapped part are IPv6.
+/// Decodes a key. A canonical prefix shorter than the IPv4-mapped part is IPv6.
 fn decode_prefix((len, bytes): (u32, AddrBytes)) -> Prefix {
     match decode_address(bytes) {
         IpAddr::V4(v4) if len >= 96 => Prefix {
@@ -141,7 +141,7 @@ fn decode_marks(key: [u8; 4], bytes: &MarkBytes) -> Vec<Mark> {
     (0..len).map(entry).collect()
 }
 
-/// Fills the maps of an object that is not attached yet.
+/// Fills the maps of an object whose programs are not attached yet.
 pub(super) fn write_maps(object: &mut Ebpf, rules: &Rules) -> Result<()> {
     let mut own: HashMap<_, AddrBytes, u8> = open(object, "weir_rs_own")?;
     for address in &rules.own {
@@ -185,7 +185,7 @@ where
     T::try_from(map).map_err(|source| Error::map(name, source))
 }
 
-/// The maps of attached programs, found by their ids.
+/// The maps of attached programs, opened by id.
 pub(super) struct ReadMaps {
     maps: Vec<(String, Map)>,
 }
@@ -216,7 +216,8 @@ impl ReadMaps {
         T::try_from(map).ok()
     }
 
-    /// `None` if the maps are of another build, or of two generations because a process died between two hooks.
+    /// Returns the rules; `None` if the maps are from another build, or from two generations because a process died
+    /// between two hooks.
     pub(super) fn rules(&self) -> Option<Rules> {
         if self
             .maps
@@ -252,7 +253,7 @@ impl ReadMaps {
             let (key, bytes) = entry.ok()?;
             rules.marks.extend(decode_marks(key, &bytes));
         }
-        // Only the egress program uses it.
+        // Only the egress program uses this map.
         if let Some(except) = self.map::<LpmTrie<_, AddrBytes, u8>>("weir_rs_except") {
             for key in except.keys() {
                 let key = key.ok()?;
@@ -265,7 +266,7 @@ impl ReadMaps {
         Some(rules)
     }
 
-    /// Zeros if the counts are of another build.
+    /// Returns the counts; zeros if the map is from another build.
     pub(super) fn counts(&self) -> Result<[u64; COUNTS.len()]> {
         let mut counts = [0; COUNTS.len()];
         let Some(array) = self.map::<PerCpuArray<_, u64>>("weir_rs_counts") else {

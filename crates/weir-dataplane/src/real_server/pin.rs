@@ -1,4 +1,4 @@
-//! Pins of the real server's programs, and attaching with or without tcx.
+//! Attaches the real server's programs, with or without tcx, and manages their pins.
 //!
 //! `link-IFINDEX-DIRECTION` is a tcx link: the program is attached while the pin exists.
 //! `filter-IFINDEX-DIRECTION-PRIORITY-HANDLE` is the program of a clsact filter, which the qdisc keeps attached and
@@ -16,7 +16,7 @@ use weir_sys::{Bpffs, MountView, bpffs_at, mount_bpffs};
 
 use super::{Direction, Error, Hook, Result};
 
-/// How a hook's program is pinned.
+/// The pin of a hook's program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pin {
     Link {
@@ -85,7 +85,7 @@ impl Pin {
     }
 }
 
-/// Whether the closest existing ancestor of `path` is on a bpffs.
+/// Returns whether the closest existing ancestor of `path` is on a bpffs.
 fn nearest_is_bpffs(path: &Path) -> Result<bool> {
     let existing = path.ancestors().find(|path| path.exists());
     Ok(bpffs_at(existing.unwrap_or(Path::new("/")))? == Bpffs::Mounted)
@@ -99,7 +99,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// `interfaces`: ifindex and name of the existing interfaces.
+    /// Creates the value. `interfaces`: ifindex and name of the existing interfaces.
     pub(super) const fn new(dir: PathBuf, interfaces: Vec<(u32, String)>) -> Self {
         Self { dir, interfaces }
     }
@@ -117,7 +117,7 @@ impl Pins {
         self.dir.join(pin.name())
     }
 
-    /// Creates the directory on a bpffs, which is mounted at the pin directory's parent if needed.
+    /// Creates the directory on a bpffs, which is mounted on the pin directory's parent if necessary.
     pub(super) fn prepare(&self) -> Result<()> {
         let pin_dir = self.dir.parent().unwrap_or(&self.dir);
         let parent = pin_dir.parent().unwrap_or(pin_dir);
@@ -127,7 +127,7 @@ impl Pins {
         };
         match bpffs_at(parent)? {
             Bpffs::Mounted => {}
-            // On a bpffs the directories are created; otherwise one is mounted, as for the director.
+            // If the path is on a bpffs, create the directories. Otherwise mount a bpffs, as for the director.
             Bpffs::Missing if nearest_is_bpffs(parent)? => {}
             Bpffs::Missing => {
                 fs::create_dir_all(parent).map_err(|source| Error::pin(parent, source))?;
@@ -147,7 +147,7 @@ impl Pins {
         fs::create_dir_all(&self.dir).map_err(|source| Error::pin(&self.dir, source))
     }
 
-    /// Files that are not our pins are ignored.
+    /// Returns the pins in the directory. Ignores other files.
     pub(super) fn list(&self) -> Result<Vec<Pin>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -158,7 +158,7 @@ impl Pins {
         Ok(names.filter_map(|name| Pin::parse(&name)).collect())
     }
 
-    /// The program attached by `pin` on `interface`; `None` if it is no longer attached.
+    /// Returns the program that `pin` attaches to `interface`; `None` = it is not attached any more.
     pub(super) fn program(&self, pin: &Pin, interface: &str) -> Result<Option<ProgramInfo>> {
         let path = self.path(pin);
         if let Pin::Filter { .. } = pin {
@@ -178,7 +178,7 @@ impl Pins {
         Ok(programs.into_iter().find(|program| program.id() == id))
     }
 
-    /// Attaches `program` at `hook`, replacing the previous one.
+    /// Attaches `program` to `hook`, and replaces the previous program.
     pub(super) fn attach(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
         let pin = Pin::Link {
             ifindex: hook.ifindex,
@@ -199,7 +199,7 @@ impl Pins {
             if replaced.is_ok() && self.program(&pin, &hook.interface)?.is_some() {
                 return Ok(());
             }
-            // The link is detached; a new one replaces its pin.
+            // The link is detached: a new link replaces its pin.
             fs::remove_file(&path).map_err(|source| Error::pin(&path, source))?;
         }
         if !has_tcx() {
@@ -218,10 +218,10 @@ impl Pins {
         Ok(())
     }
 
-    /// For a moment both filters are attached, and the second finds nothing to do. A process killed between the two
-    /// calls leaves a filter without a pin.
+    /// Attaches `program` with clsact. For a moment both filters are attached, and the second finds nothing to do. If
+    /// the process is killed between the two calls, a filter without a pin remains.
     fn attach_filter(&self, program: &mut SchedClassifier, hook: &Hook) -> Result<()> {
-        // It may exist already; other errors show up on attaching.
+        // The qdisc may exist already; any other error is returned when the filter is attached.
         let _already_there = tc::qdisc_add_clsact(&hook.interface);
         let before: Vec<Pin> = self
             .list()?
@@ -255,7 +255,7 @@ impl Pins {
         before.iter().try_for_each(|old| self.remove(old))
     }
 
-    /// Removes all programs except those at `hooks`.
+    /// Removes all programs except for those at `hooks`.
     pub(super) fn keep_only(&self, hooks: &[Hook]) -> Result<()> {
         let unwanted = |pin: &Pin| !hooks.iter().any(|hook| pin.is_of(hook));
         self.list()?
@@ -274,7 +274,7 @@ impl Pins {
         } = *pin
             && let Some(interface) = self.interface(ifindex)
         {
-            // Dropping a filter's handle removes it; it may be gone already.
+            // Dropping a filter's handle removes the filter, which may be removed already.
             drop(SchedClassifierLink::attached(
                 interface,
                 direction.tc(),
@@ -296,7 +296,7 @@ impl Pins {
     }
 }
 
-/// Since Linux 6.6. A version that cannot be parsed is assumed to be newer.
+/// Returns whether the kernel has tcx: since Linux 6.6. A version that cannot be parsed is assumed to be newer.
 fn has_tcx() -> bool {
     KernelVersion::current().map_or(true, |version| version >= KernelVersion::new(6, 6, 0))
 }

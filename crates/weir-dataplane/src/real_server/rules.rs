@@ -1,4 +1,4 @@
-//! The rules of the programs, as comparable values. [`super::maps`] encodes them for the programs' maps.
+//! Defines the programs' rules, as comparable values. [`super::maps`] encodes them for the programs' maps.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub(super) const RANGES_MAX: usize = 16;
 const EXCEPT_MAX: usize = 256;
 const GUE_MAX: usize = 16;
 
-/// First and last port, both included; 0 to 65535 is every port.
+/// First and last port, both inclusive; 0 to 65535 is every port.
 pub type Ports = (u16, u16);
 
 /// The tunnels that may carry a VIP's packets.
@@ -29,7 +29,7 @@ impl TunnelSet {
     /// GRE.
     pub const GRE: Self = Self { bits: 4 };
 
-    /// Both together.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self {
@@ -43,16 +43,16 @@ impl TunnelSet {
 pub struct TunnelVip {
     /// The address inside the tunnel.
     pub vip: IpAddr,
-    /// Which tunnels.
+    /// The tunnels that may carry its packets.
     pub tunnels: TunnelSet,
     /// Its ports, sorted, at most 16 ranges.
     pub ports: Vec<Ports>,
 }
 
-/// The VIP to restore for packets marked with a DSCP, or, with DSCP 0, the source of replies.
+/// The VIP to restore for packets that are marked with a DSCP; with DSCP 0, the source of replies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark {
-    /// 0 to 63.
+    /// The DSCP, 0 to 63.
     pub dscp: u8,
     /// The VIP.
     pub vip: IpAddr,
@@ -73,7 +73,7 @@ pub struct Prefix {
 /// [`Rules::sort`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
-    /// This host's addresses, which directors send to and which replies are sent from.
+    /// This host's addresses: directors send packets to them, and replies are sent from them.
     pub own: Vec<IpAddr>,
     /// The VIPs of tunnels.
     pub tunnels: Vec<TunnelVip>,
@@ -81,17 +81,17 @@ pub struct Rules {
     pub gue_ports: Vec<u16>,
     /// The marks; at most 16 of one family and DSCP.
     pub marks: Vec<Mark>,
-    /// Clients whose replies keep this host's address, if the DSCP is 0.
+    /// Clients to which replies keep this host's address, if the DSCP is 0.
     pub except: Vec<Prefix>,
 }
 
 impl Rules {
-    /// Whether an ingress program is needed.
+    /// Returns whether an ingress program is needed.
     pub fn needs_ingress(&self) -> bool {
         !self.tunnels.is_empty() || !self.marks.is_empty()
     }
 
-    /// Whether an egress program is needed.
+    /// Returns whether an egress program is needed.
     pub fn needs_egress(&self) -> bool {
         self.marks.iter().any(|mark| mark.dscp == 0)
     }

@@ -1,4 +1,4 @@
-//! Map element commands, single and batched.
+//! Runs map element commands, single and batched.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -34,7 +34,7 @@ fn absent_as_none(result: io::Result<i32>) -> io::Result<Option<()>> {
     }
 }
 
-/// Reads an element; `None` = no such key.
+/// Reads an element; `None` = the map does not have the key.
 ///
 /// # Safety
 /// `key` has the map's key size; `value` its value size, for per-CPU maps rounded up to eight times the possible CPUs.
@@ -48,17 +48,17 @@ pub(crate) unsafe fn lookup(
     absent_as_none(unsafe { call(Command::MapLookup, &mut attr) })
 }
 
-/// Writes an element, new or not.
+/// Adds or replaces an element.
 ///
 /// # Safety
-/// As for [`lookup`].
+/// The same as for [`lookup`].
 pub(crate) unsafe fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let mut attr = ElementAttr::new(map, key.as_ptr() as u64, value.as_ptr() as u64);
     // SAFETY: the caller guarantees the sizes; the references keep the memory valid.
     unsafe { call(Command::MapUpdate, &mut attr) }.map(drop)
 }
 
-/// Removes an element; `None` = it was not there.
+/// Removes an element; `None` = the map did not have the key.
 ///
 /// # Safety
 /// `key` has the map's key size.
@@ -68,7 +68,7 @@ pub(crate) unsafe fn delete(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<Optio
     absent_as_none(unsafe { call(Command::MapDelete, &mut attr) })
 }
 
-/// The key after `key`, or the first; `None` = no more.
+/// Reads the key after `key`, or the first key; `None` = there are no more keys.
 ///
 /// # Safety
 /// Both keys have the map's key size.
@@ -96,10 +96,10 @@ struct BatchAttr {
     flags: u64,
 }
 
-/// Writes `count` elements. Returns how many were written before an error.
+/// Writes `count` elements. Returns the number of elements written before an error.
 ///
 /// # Safety
-/// `keys` and `values` hold `count` keys and values of the map's sizes.
+/// `keys` and `values` contain `count` keys and values of the map's sizes.
 pub(crate) unsafe fn update_batch(
     map: BorrowedFd<'_>,
     keys: &[u8],
@@ -118,10 +118,10 @@ pub(crate) unsafe fn update_batch(
     (attr.count, result.map(drop))
 }
 
-/// Removes `count` keys. Returns how many were removed before an error.
+/// Removes `count` keys. Returns the number of keys removed before an error.
 ///
 /// # Safety
-/// `keys` holds `count` keys of the map's size.
+/// `keys` contains `count` keys of the map's size.
 pub(crate) unsafe fn delete_batch(
     map: BorrowedFd<'_>,
     keys: &[u8],
@@ -138,11 +138,11 @@ pub(crate) unsafe fn delete_batch(
     (attr.count, result.map(drop))
 }
 
-/// Reads up to `count` elements after `position` (`None` = from the start) and advances it. Returns the number read and
-/// whether it reached the end of the map.
+/// Reads up to `count` elements after `position` (`None` = from the start) and advances it. Returns the number of
+/// elements read and whether the end of the map was reached.
 ///
 /// # Safety
-/// `keys` and `values` have room for `count` elements; the map is an array or a hash map, whose positions are `u32`.
+/// `keys` and `values` have space for `count` elements; the map is an array or a hash map, whose positions are `u32`.
 pub(crate) unsafe fn lookup_batch(
     map: BorrowedFd<'_>,
     position: &mut Option<u32>,

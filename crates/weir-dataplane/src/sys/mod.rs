@@ -1,7 +1,7 @@
-//! bpf(2): one function per command. Callers guarantee the sizes that the kernel cannot check.
+//! Calls bpf(2), with one function per command. Callers guarantee the sizes that the kernel cannot check.
 //!
-//! aya parses and loads the objects. The commands here are those that it does not provide (batches, test runs with a
-//! context, map information) or that it wraps in types that detach on drop (links).
+//! aya parses and loads the objects. This module has the commands that aya does not provide (batches, test runs with a
+//! context, map information) or wraps in types that detach on drop (links).
 
 #![allow(unsafe_code, reason = "bpf(2) has no safe wrapper")]
 
@@ -102,7 +102,7 @@ pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 pub(crate) enum Access {
     /// Full access; required for programs and links.
     Full,
-    /// Maps only: read elements, map read-only.
+    /// Only for maps: read elements, and map them read-only.
     Read,
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn create_record(name: &str, value_size: u32) -> io::Result<OwnedFd> 
     unsafe { call(Command::MapCreate, &mut attr) }.map(owned)
 }
 
-/// The head of `struct bpf_map_info`.
+/// The first fields of `struct bpf_map_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapInfo {
@@ -185,7 +185,7 @@ unsafe fn object_info<T: Default>(object: BorrowedFd<'_>) -> io::Result<T> {
     Ok(info)
 }
 
-/// Information about a map.
+/// Returns information about a map.
 pub(crate) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     // SAFETY: MapInfo is the head of struct bpf_map_info.
     unsafe { object_info(map) }

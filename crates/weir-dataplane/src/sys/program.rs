@@ -1,11 +1,11 @@
-//! Programs, links and test runs.
+//! Runs commands for programs, links and test runs.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{Command, call, object_info, owned};
 
-/// The head of `struct bpf_prog_info`.
+/// The first fields of `struct bpf_prog_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProgramInfo {
@@ -14,7 +14,7 @@ pub(crate) struct ProgramInfo {
     pub(crate) tag: [u8; 8],
 }
 
-/// Information about a program.
+/// Returns information about a program.
 pub(crate) fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgramInfo> {
     // SAFETY: ProgramInfo is the head of struct bpf_prog_info and ends before its first pointer.
     unsafe { object_info(program) }
@@ -33,7 +33,7 @@ pub(crate) struct LinkInfo {
     attach_type: u32,
 }
 
-/// Information about a link.
+/// Returns information about a link.
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // SAFETY: LinkInfo is the head of struct bpf_link_info as XDP, tcx and netkit links fill it: integers only.
     unsafe { object_info(link) }
@@ -51,13 +51,13 @@ pub(crate) struct CgroupLinkInfo {
     pub(crate) cgroup: u64,
 }
 
-/// Information about a link on a cgroup.
+/// Returns information about a link on a cgroup.
 pub(crate) fn cgroup_link_info(link: BorrowedFd<'_>) -> io::Result<CgroupLinkInfo> {
     // SAFETY: CgroupLinkInfo is the head of struct bpf_link_info as cgroup links fill it: integers only.
     unsafe { object_info(link) }
 }
 
-/// Where a link attaches: enum bpf_attach_type.
+/// The hook of a link: enum bpf_attach_type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum LinkKind {
@@ -87,7 +87,7 @@ struct LinkCreateAttr {
     expected_revision: u64,
 }
 
-/// Attaches a program to a cgroup, in addition to programs of others.
+/// Attaches a program to a cgroup, in addition to other programs.
 pub(crate) fn cgroup_link_create(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
@@ -96,7 +96,7 @@ pub(crate) fn cgroup_link_create(
     link_create(program, cgroup.as_raw_fd() as u32, kind, 0)
 }
 
-/// Attaches a program to a device of the calling thread's network namespace.
+/// Attaches a program to a device in the calling thread's network namespace.
 pub(crate) fn link_create(
     program: BorrowedFd<'_>,
     ifindex: u32,
@@ -124,7 +124,7 @@ struct LinkUpdateAttr {
     old_program: u32,
 }
 
-/// Replaces a link's program atomically: every packet is processed by the old one or the new one.
+/// Replaces a link's program atomically: every packet is processed by the old or the new program.
 pub(crate) fn link_update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = LinkUpdateAttr {
         link: link.as_raw_fd() as u32,
@@ -159,7 +159,7 @@ struct QueryAttr {
     revision: u64,
 }
 
-/// The ids of the programs at a tcx hook, in order. The kernel allows at most 64.
+/// Returns the ids of the programs at a tcx hook, in order. The kernel allows at most 64.
 pub(crate) fn programs_at(ifindex: u32, kind: LinkKind) -> io::Result<Vec<u32>> {
     let mut ids = [0u32; 64];
     let mut attr = QueryAttr {
@@ -204,7 +204,7 @@ pub(crate) struct TestRunAttr {
 }
 
 impl TestRunAttr {
-    /// Attributes for `repeat` runs.
+    /// Returns the attributes for `repeat` runs.
     pub(crate) fn new(repeat: u32, flags: u32) -> Self {
         Self {
             repeat,
@@ -214,7 +214,7 @@ impl TestRunAttr {
     }
 }
 
-/// Runs a program on a packet. Lengths and results are in `attr`; `context` is read and written back.
+/// Runs a program on a packet. Lengths and results are in `attr`; `context` is read and written.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     attr: &mut TestRunAttr,

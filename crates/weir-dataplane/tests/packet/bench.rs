@@ -1,8 +1,8 @@
-//! A data plane and the reference model with the same configuration, which receive the same packets.
+//! Sends the same packets to a data plane and to the reference model, which have the same configuration.
 //!
 //! Every packet of every test goes through both, and a difference in verdict, frame, metadata or counted reasons fails
 //! the test at once; a case also asserts its expected result. weir-planner allocates the rows of services and servers
-//! and makes the schedulers' tables. A case may write contents to servers' rows that no configuration results in.
+//! and builds the schedulers' tables. A test may write servers' rows that no configuration produces.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,10 +30,10 @@ pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const DIRECTOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// The ingress device of test runs: the loopback device of the test's namespace.
 pub(crate) const INGRESS: u32 = 1;
-/// A device on which XDP may send. It need not exist, because nothing is sent.
+/// A device on which XDP may send. The device need not exist, because no packet is sent.
 pub(crate) const OTHER_DEVICE: u32 = 77;
 
-/// The MAC addresses of packets that leave for a server.
+/// Returns the MAC addresses of packets to a server.
 pub(crate) fn hop_macs(dest: u32) -> ([u8; 6], [u8; 6]) {
     ([2, 0, 0, 1, 0, 0], [2, 0, 0, 2, 0, dest as u8])
 }
@@ -48,7 +48,7 @@ pub(crate) struct NewServer {
 }
 
 impl NewServer {
-    /// The server 10.0.0.`last`, by `direct`.
+    /// Returns the server 10.0.0.`last` with `direct`.
     pub(crate) fn direct(last: u8) -> Self {
         Self::new(Forward::Direct, &format!("10.0.0.{last}"))
     }
@@ -103,7 +103,7 @@ fn configured_server((address, port, weight): (IpAddr, u16, u32)) -> weir_model:
     }
 }
 
-/// The pair.
+/// A data plane and its reference model.
 pub(crate) struct Bench {
     pub(crate) plane: Dataplane,
     pub(crate) model: Model<Reference>,
@@ -136,11 +136,11 @@ fn ticks_of(ns: u64) -> u32 {
     (ns >> TICK_SHIFT) as u32
 }
 
-/// How long after a new tick the programs may still use the former one: they read the clock once per jiffy.
+/// Time after a new tick during which the programs may still use the former tick: they read the clock once per jiffy.
 const TICK_LAG_NS: u64 = 20_000_000;
 
-/// Budgets and lifetimes are counted in ticks. If the two sides read different ticks for a packet, a difference would
-/// appear much later. So no packet is sent shortly before or after a tick changes.
+/// Waits until no tick change is near. Budgets and lifetimes are counted in ticks: if the two sides read different
+/// ticks for a packet, a difference would appear much later.
 pub(crate) fn wait_while_tick_turns() {
     let turns = || {
         let now = now_ns(Clock::MonotonicCoarse);
@@ -151,17 +151,18 @@ pub(crate) fn wait_while_tick_turns() {
     }
 }
 
-/// Budgets and scratch rows are per CPU, so all packets of a test must use the same ones.
-fn stay_on_one_cpu() {
+/// Pins the thread to a CPU. Budgets and scratch rows are per CPU, so all packets of a test must be processed on the
+/// same CPU.
+fn pin_to_one_cpu() {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = NEXT.fetch_add(1, Ordering::Relaxed) % cpus;
-    // In a cpuset without this CPU the thread is not moved; the kernel moves it rarely.
+    // In a cpuset without this CPU the thread is not pinned; the kernel rarely moves it.
     let _ = weir_sys::pin_thread(cpu);
 }
 
 impl Bench {
-    /// With a large table; `None` if the test cannot run here.
+    /// Opens both sides with a large table; `None` if the test cannot run on this machine.
     pub(crate) fn open() -> Option<Self> {
         Self::with_flows(7 * 16384)
     }
@@ -170,17 +171,17 @@ impl Bench {
         Self::with_secret(flows, SECRET)
     }
 
-    /// The same with another secret; it is not opened again.
+    /// Like [`Self::with_flows`], with another secret. The data plane is not opened again.
     pub(crate) fn with_secret(flows: u32, secret: [u64; 2]) -> Option<Self> {
         if !privileged() {
             return None;
         }
         let sandbox = Sandbox::new();
-        // Without routes from the kernel, the rows that a test writes are not changed.
+        // Without routes from the kernel, the programs do not change the rows that a test writes.
         for knob in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             std::fs::write(format!("/proc/sys/net/{knob}"), "0").unwrap();
         }
-        stay_on_one_cpu();
+        pin_to_one_cpu();
         let sizes = sizes(flows);
         let options = OpenOptions {
             sizes,
@@ -212,12 +213,12 @@ impl Bench {
         Some(bench)
     }
 
-    /// Opens the pinned data plane again, with other sizes; not activated.
+    /// Opens the pinned data plane again with other sizes, without activating it.
     pub(crate) fn reopen(&mut self, sizes: Sizes) {
         self.reopen_as(sizes, ABI_FLOW_LAYOUT);
     }
 
-    /// The same with another layout of the flow table.
+    /// Like [`Self::reopen`], with another layout of the flow table.
     pub(crate) fn reopen_as(&mut self, sizes: Sizes, flow_layout: u32) {
         let options = OpenOptions {
             sizes,
@@ -237,14 +238,14 @@ impl Bench {
         self.model.config_mut().settings = settings;
     }
 
-    /// Derives the data plane's random numbers from this seed.
-    pub(crate) fn predictable(&mut self, seed: u32) {
+    /// Makes the data plane derive its random numbers from this seed.
+    pub(crate) fn seed_random_numbers(&mut self, seed: u32) {
         self.settings(|settings| settings.draw_seed = seed);
         self.model.scheduler_mut().seed = seed;
     }
 
     /// Sets the thresholds of a server.
-    pub(crate) fn limit(&mut self, dest: u32, upper: u32, lower: u32) {
+    pub(crate) fn set_thresholds(&mut self, dest: u32, upper: u32, lower: u32) {
         let row = self.model.config().dests[&dest].live;
         self.plane.maps().set_thresholds(row, upper, lower).unwrap();
         let live = self.model.live_mut(row);
@@ -252,7 +253,7 @@ impl Bench {
     }
 
     /// Sets whether a server is at its upper threshold.
-    pub(crate) fn overload(&mut self, dest: u32, overloaded: bool) {
+    pub(crate) fn set_overloaded(&mut self, dest: u32, overloaded: bool) {
         let mut live = self.plane.maps().live(dest).unwrap();
         live.overloaded = overloaded.into();
         self.plane.maps().live.set(dest, &live).unwrap();
@@ -261,7 +262,7 @@ impl Bench {
         self.planned.renew_tree(&self.plane, service);
     }
 
-    /// Replies under nat leave by the path of the client's packets.
+    /// Makes replies under nat leave by the path of the client's packets.
     pub(crate) fn learn_clients(&mut self) {
         self.settings(|settings| settings.flags |= SETTINGS_LEARN_CLIENTS);
     }
@@ -356,11 +357,11 @@ impl Bench {
             (row.snat_port_first, row.snat_port_last) = ports;
         });
         for address in addresses {
-            self.concern(|filter| filter.add_to(address));
+            self.change_filter(|filter| filter.add_to(address));
         }
     }
 
-    fn concern(&mut self, change: impl FnOnce(&mut weir_abi::Filter)) {
+    fn change_filter(&mut self, change: impl FnOnce(&mut weir_abi::Filter)) {
         change(&mut self.model.config_mut().filter);
         self.plane
             .maps()
@@ -371,7 +372,7 @@ impl Bench {
     /// Adds a VIP.
     pub(crate) fn vip(&mut self, address: &str, row: VipRow) {
         let address: Addr = address.parse::<IpAddr>().unwrap().into();
-        self.concern(|filter| filter.add_to(address));
+        self.change_filter(|filter| filter.add_to(address));
         let mut ranges = row.ranges.clone();
         ranges.sort_by_key(|range| (range.protocol, range.first));
         let ranges: Vec<weir_abi::Range> = ranges
@@ -427,7 +428,7 @@ impl Bench {
         }
     }
 
-    /// Assigns packets with that mark, of family 4 or 6, to a service.
+    /// Assigns packets with this mark, of family 4 or 6, to a service.
     pub(crate) fn listen_to_mark(&mut self, service: u32, mark: u32, family: u16) {
         let addr = Addr::from(IpAddr::V6(u128::from(mark).into()));
         let listener = Listener {
@@ -441,7 +442,7 @@ impl Bench {
         config.listeners.insert((addr, family, 0), service);
     }
 
-    /// A service with a listener and these servers; returns it and the rows of its servers.
+    /// Adds a service with a listener and these servers. Returns the service and the rows of its servers.
     pub(crate) fn serve(
         &mut self,
         kind: Kind,
@@ -457,7 +458,7 @@ impl Bench {
         (service, dests)
     }
 
-    /// [`Self::serve`] on an unused port.
+    /// Like [`Self::serve`], on an unused port.
     pub(crate) fn serve_next(
         &mut self,
         kind: Kind,
@@ -468,7 +469,7 @@ impl Bench {
         (port, self.serve(kind, (vip, port), servers).1)
     }
 
-    /// An unused port.
+    /// Returns an unused port.
     pub(crate) fn next_port(&mut self) -> u16 {
         self.next_port += 1;
         self.next_port - 1
@@ -513,7 +514,7 @@ impl Bench {
         }
         self.write_dest(dest, row);
         if row.forward == Forward::Nat as u8 {
-            self.concern(|filter| filter.add_from(row.addr));
+            self.change_filter(|filter| filter.add_from(row.addr));
         }
         let known = Server {
             dest,
@@ -540,22 +541,22 @@ impl Bench {
         self.write_dest(dest, row);
     }
 
-    /// Links these rows, as rows that share their counts are linked; publish afterwards.
-    pub(crate) fn link(&mut self, dests: &[u32]) {
+    /// Links these rows like rows that share their counts. The caller must publish the service afterwards.
+    pub(crate) fn link_shared_counts(&mut self, dests: &[u32]) {
         for (dest, next) in dests.iter().zip(dests.iter().cycle().skip(1)) {
             self.dest_row(*dest, |row| row.sibling = *next);
         }
     }
 
     /// Changes a server's weight and publishes the list.
-    pub(crate) fn weigh(&mut self, service: u32, dest: u32, weight: u32) {
+    pub(crate) fn set_weight(&mut self, service: u32, dest: u32, weight: u32) {
         self.dest_row(dest, |row| {
             row.flags = row.flags & !DEST_USABLE | if weight > 0 { DEST_USABLE } else { 0 };
         });
         self.change(service, |schedule| schedule.edit(dest, weight));
     }
 
-    /// Removes a server; its row remains with these flags.
+    /// Removes a server. Its row remains, with these flags.
     pub(crate) fn remove(&mut self, service: u32, dest: u32, flags: u8) {
         self.dest_row(dest, |row| (row.flags, row.policy) = (flags, 0));
         self.change(service, |schedule| schedule.remove(dest));
@@ -600,7 +601,7 @@ impl Bench {
         let mut slot = self.reconcile(service, None);
         let dests = self.plane.sizes().dests;
         for dest in &mut slot.dests {
-            // The case decides which servers share their counts.
+            // The test decides which servers share their counts.
             let live = self.model.config().dests[&dest.id].live;
             dest.shared = live.checked_sub(dests);
         }
@@ -622,13 +623,13 @@ impl Bench {
 
     /// Asserts that a service's tree matches the counts after packets have updated it. Returns whether it has a tree.
     #[track_caller]
-    pub(crate) fn tree_is_right(&self, service: u32) -> bool {
+    pub(crate) fn has_matching_tree(&self, service: u32) -> bool {
         let (nodes, expected) = self.planned.trees(&self.plane, service);
         assert_eq!(nodes, expected, "service {service}");
         !expected.is_empty()
     }
 
-    /// The data plane without the model.
+    /// Runs the data plane without the model.
     pub(crate) fn run(&self, frame: &[u8]) -> Outcome {
         let before = self.plane.maps().reasons().unwrap();
         let run = self
@@ -655,13 +656,13 @@ impl Bench {
     /// Sends a packet through both.
     ///
     /// # Errors
-    /// The difference, and the packet.
+    /// Returns the difference and the packet.
     pub(crate) fn try_send(&mut self, frame: &[u8]) -> Result<Outcome, String> {
         wait_while_tick_turns();
         let earliest = tick();
         let outcome = self.run(frame);
         let latest = tick();
-        // The tick changed meanwhile, and it is unknown which one the programs read.
+        // The tick changed meanwhile, and it is unknown which tick the programs read.
         if earliest != latest {
             let mut model = self.model.clone();
             if difference(&outcome, &model.packet(frame, earliest)).is_none() {
@@ -703,9 +704,9 @@ impl Bench {
         outcome.frame[5].into()
     }
 
-    /// Flows, counts and traffic are equal on both sides, and the counts are equal to those of a walk over the table.
+    /// Asserts that flows, counts and traffic are equal on both sides, and that the counts match a walk over the table.
     #[track_caller]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn assert_same_state(&self) {
         crate::census::compare(self);
     }
 }

@@ -1,4 +1,4 @@
-//! Compares the flow table, the counts and the traffic with each other and with the model's.
+//! Compares the flow table, the counts and the traffic with each other and with those of the model.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use weir_flow::{FlowKey, Geometry, Mark, Placement, Tuple};
 
 use crate::bench::Bench;
 
-/// Active and inactive flows by row, counted by a walk over the table.
+/// Returns the numbers of active and inactive flows by row, counted by a walk over the table.
 pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let mut rows = BTreeMap::new();
     for flow in plane
@@ -37,7 +37,7 @@ pub(crate) fn walked(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     rows
 }
 
-/// Counts by row.
+/// Returns the counts by row.
 pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
     let maps = plane.maps();
     (1..maps.live.entries())
@@ -47,10 +47,10 @@ pub(crate) fn counted(plane: &Dataplane) -> BTreeMap<u32, (u64, u64)> {
         .collect()
 }
 
-/// The invariants of every table: no tuple twice, every entry in a bucket of its hash and marked at its home,
-/// directions paired.
+/// Asserts the invariants of every table: no tuple occurs twice, every entry is in a bucket of its hash and marked at
+/// its home, and directions are paired. Returns the flows by tuple.
 #[track_caller]
-pub(crate) fn intact(plane: &Dataplane) -> HashMap<Tuple, Flow> {
+pub(crate) fn assert_invariants(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     let key = FlowKey::new(plane.secret());
     let buckets = plane.maps().flows.buckets();
     let mut flows = HashMap::new();
@@ -93,7 +93,7 @@ pub(crate) fn intact(plane: &Dataplane) -> HashMap<Tuple, Flow> {
             .maps()
             .flows
             .at(flow.cold.peer)
-            .expect("the other direction is there");
+            .expect("find the other direction");
         assert_eq!(peer.cold.peer, flow.index);
         assert_eq!(peer.meta().generation, flow.cold.peer_generation);
         assert_eq!(peer.dest(), flow.dest());
@@ -103,7 +103,7 @@ pub(crate) fn intact(plane: &Dataplane) -> HashMap<Tuple, Flow> {
     flows
 }
 
-/// Every template counts its flows, and every server counts the templates that select it.
+/// Asserts that every template counts its flows, and every server counts the templates that select it.
 #[track_caller]
 fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     let mut under: HashMap<u32, u32> = HashMap::new();
@@ -135,10 +135,10 @@ fn templates(plane: &Dataplane, flows: &HashMap<Tuple, Flow>) {
     }
 }
 
-/// The table is consistent and contains the same entries as the model.
+/// Asserts that the table is consistent and contains the same entries as the model.
 #[track_caller]
 pub(crate) fn compare(bench: &Bench) {
-    let flows = intact(&bench.plane);
+    let flows = assert_invariants(&bench.plane);
     assert_eq!(
         flows.len(),
         bench.model.flows().count(),

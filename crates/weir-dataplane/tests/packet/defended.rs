@@ -1,4 +1,4 @@
-//! `drop_entry`: which entries the sweep removes to protect the table, and which it keeps.
+//! Tests which entries the sweep removes to protect the table (`drop_entry`), and which it keeps.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::wire::{ACK, CLIENT, SYN, Shape, VIP, at};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Flows in each state: half open, established, UDP.
+/// Returns the numbers of flows in each state: half open, established, UDP.
 fn flows(bench: &Bench) -> [usize; 3] {
     let mut found = [0; 3];
     for flow in bench.plane.maps().flows.walk() {
@@ -25,7 +25,7 @@ fn flows(bench: &Bench) -> [usize; 3] {
 }
 
 #[test]
-fn half_open_flows_go_and_others_stay() {
+fn half_open_flows_are_removed_and_others_kept() {
     let Some(mut bench) = Bench::with_flows(7 * 256) else {
         return;
     };
@@ -52,7 +52,7 @@ fn half_open_flows_go_and_others_stay() {
         std::thread::sleep(Duration::from_millis(50));
     }
     let after = flows(&bench);
-    assert_eq!(after[1..], before[1..], "young ones stay");
+    assert_eq!(after[1..], before[1..], "recent flows are kept");
     bench.settings(|settings| settings.flags &= !SETTINGS_DROP_ENTRY);
     let counted = |bench: &Bench| {
         let live = bench.plane.maps().live(dests[0]).unwrap();

@@ -1,5 +1,5 @@
-//! Random packets, valid and malformed, and flows of another director, through the data plane and the model: the same
-//! verdict, frame and counters.
+//! Tests that random packets, valid and malformed, and flows from another director have the same verdict, frame and
+//! counters in the data plane and in the model.
 //!
 //! `WEIR_DIFFERENTIAL_PACKETS` sets their number (default 100 000; ten million with `WEIR_SOAK`, a million per table),
 //! `WEIR_SEED` repeats a run. The stream contains no ICMP and no fragments, which the model does not cover, and no IPv6
@@ -25,12 +25,12 @@ use crate::wire::{Shape, at};
 
 const PACKETS: u64 = 100_000;
 const SOAK_PACKETS: u64 = 10_000_000;
-/// Packets through one flow table.
+/// Number of packets through one flow table.
 const TABLE_PACKETS: u64 = 1_000_000;
-/// Entries of a table that does not become full.
-const ROOMY: u32 = 7 * 16_384;
-/// Packets between two changes by user space.
-const STRETCH: u64 = 250;
+/// Number of entries of a table that does not become full.
+const LARGE_TABLE_FLOWS: u32 = 7 * 16_384;
+/// Number of packets between two changes by user space.
+const PACKETS_PER_CHANGE: u64 = 250;
 
 /// Seeded random numbers.
 struct Random(SplitMix64);
@@ -149,7 +149,7 @@ fn server_sets(family: &Family) -> [(Kind, Vec<NewServer>); 9] {
     ]
 }
 
-/// The services of one family on ports 80 to 88, and those of a range and of "any port". Returns those whose servers
+/// Adds the services of one family on ports 80 to 88, on a range and on "any port". Returns the services whose servers
 /// may be changed, with their servers.
 fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     let mut changing = Vec::new();
@@ -179,7 +179,7 @@ fn services(bench: &mut Bench, family: &Family) -> Vec<(u32, Vec<u32>)> {
     changing
 }
 
-/// A packet as a client or server might send it.
+/// Returns a packet as a client or server might send it.
 fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     static DATA: [u8; 1480] = [0x5a; 1480];
     let family = &FAMILIES[random.below(2)];
@@ -229,12 +229,12 @@ fn packet(random: &mut Random, replies: &VecDeque<FiveTuple>) -> Vec<u8> {
     shape.arriving(client, at(address, 80 + random.below(15) as u16))
 }
 
-/// A record as another director might send it, of a client's flow or not.
+/// Returns a record as another director might send it, of a client's flow or of another flow.
 fn record(random: &mut Random, bench: &Bench, services: &[(u32, Vec<u32>)]) -> SyncFlow {
     let (_, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     let row = bench.model.config().dests[&dest];
-    // The first half of the services is of the first family.
+    // The first half of the services have the first family.
     let family = &FAMILIES[usize::from(row.family == 6 && row.forward != Forward::Tunnel as u8)];
     let client = random.pick(&family.clients);
     let port = 80 + random.below(9) as u16;
@@ -290,7 +290,7 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
     let (service, dests) = &services[random.below(services.len())];
     let dest = random.pick(dests);
     match random.below(8) {
-        0..=2 => bench.weigh(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
+        0..=2 => bench.set_weight(*service, dest, random.pick(&[0, 1, 1, 2, 5])),
         3 => {
             let removed = random.pick(&[0, DEST_RESET, DEST_RESCHEDULE]);
             bench.dest_row(dest, |row| {
@@ -314,8 +314,8 @@ fn change(random: &mut Random, bench: &mut Bench, services: &[(u32, Vec<u32>)]) 
     }
 }
 
-/// Packets that have separate stages, and clients whose replies the kernel routes even with forwarding off: it always
-/// has a route to ff00::/8.
+/// Returns whether a packet must be skipped: packets with separate stages, and clients to which the kernel routes
+/// replies even with forwarding off, because it always has a route to ff00::/8.
 fn not_compared(layout: &Layout) -> bool {
     let multicast = layout.src.octets()[0] == 0xff;
     multicast || !matches!(layout.cold, Cold::Plain | Cold::OtherProtocol)
@@ -328,7 +328,7 @@ fn from_environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn random_packets_have_the_models_fate_at_length() {
+fn random_packets_have_the_models_outcome_at_length() {
     let usual = match std::env::var_os("WEIR_SOAK") {
         Some(_) => SOAK_PACKETS,
         None => PACKETS,
@@ -338,7 +338,11 @@ fn random_packets_have_the_models_fate_at_length() {
     let seed = from_environment("WEIR_SEED").unwrap_or_else(clock);
     let mut left = count;
     for table in 0.. {
-        agree(seed.wrapping_add(table), left.min(TABLE_PACKETS), ROOMY);
+        run_stream(
+            seed.wrapping_add(table),
+            left.min(TABLE_PACKETS),
+            LARGE_TABLE_FLOWS,
+        );
         left = left.saturating_sub(TABLE_PACKETS);
         if left == 0 {
             break;
@@ -346,17 +350,17 @@ fn random_packets_have_the_models_fate_at_length() {
     }
 }
 
-/// A stream that once caused a difference which could not be reproduced. A tick may have changed between the data
-/// plane's packet and the model's.
+/// Repeats a stream that once caused a difference that could not be reproduced. The tick may have changed between the
+/// data plane's packet and the model's.
 #[test]
-fn former_difference_is_resolved() {
-    agree(2_500_838_058_190, 20_000, ROOMY);
+fn former_difference_does_not_recur() {
+    run_stream(2_500_838_058_190, 20_000, LARGE_TABLE_FLOWS);
 }
 
-/// Tables so small that flows use second buckets and the stash, or find no free entry: one page, one with a stash,
-/// several.
+/// Tests tables so small that flows use second buckets and the stash, or find no free entry: one page, one page with a
+/// stash, several pages.
 #[test]
-fn full_tables_have_the_models_fate() {
+fn full_tables_have_the_models_outcome() {
     if !privileged() {
         return;
     }
@@ -364,7 +368,7 @@ fn full_tables_have_the_models_fate() {
         .unwrap_or_else(|| weir_sys::now_ns(weir_sys::Clock::Monotonic));
     let (mut refused, mut stashed) = (0, 0);
     for buckets in [4, 20, 35, 70] {
-        let ended = agree(seed, 6_000, 7 * buckets);
+        let ended = run_stream(seed, 6_000, 7 * buckets);
         refused += ended.refused;
         stashed += ended.stashed;
     }
@@ -376,18 +380,18 @@ fn full_tables_have_the_models_fate() {
 
 /// The final state of a table.
 #[derive(Default)]
-struct Ended {
-    /// Flows without a free entry, under `nat` or otherwise.
+struct FinalState {
+    /// Number of flows without a free entry, under `nat` or otherwise.
     refused: u64,
-    /// Entries in the stash.
+    /// Number of entries in the stash.
     stashed: usize,
 }
 
-/// The stream must meet most reasons, and every result of a record that a table with free slots can have.
+/// Asserts that the stream causes most reasons, and every result of a record that a table with free slots can have.
 fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
     assert!(
         reasons.len() >= 18,
-        "the stream meets too few reasons: {reasons:?}"
+        "the stream causes too few reasons: {reasons:?}"
     );
     let all = [
         SYNC_INSERTED,
@@ -399,11 +403,11 @@ fn assert_variety(reasons: &BTreeMap<u32, u64>, results: &BTreeSet<u8>) {
     assert!(all.iter().all(|it| results.contains(it)), "{results:?}");
 }
 
-fn agree(seed: u64, count: u64, places: u32) -> Ended {
-    let Some(mut bench) = Bench::with_flows(places) else {
-        return Ended::default();
+fn run_stream(seed: u64, count: u64, flows: u32) -> FinalState {
+    let Some(mut bench) = Bench::with_flows(flows) else {
+        return FinalState::default();
     };
-    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, {places} places");
+    println!("WEIR_SEED={seed} WEIR_DIFFERENTIAL_PACKETS={count}, room for {flows} flows");
     let mut random = Random(SplitMix64::new(seed));
     bench.learn_clients();
     let services: Vec<(u32, Vec<u32>)> = FAMILIES
@@ -415,7 +419,7 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
     let mut results = BTreeSet::new();
     let mut sent = 0;
     while sent < count {
-        if sent % STRETCH == 0 {
+        if sent % PACKETS_PER_CHANGE == 0 {
             change(&mut random, &mut bench, &services);
         }
         if random.one_in(12) {
@@ -448,10 +452,10 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
             }
         }
         if sent % (count / 4).max(1) == 0 {
-            bench.settle();
+            bench.assert_same_state();
         }
     }
-    bench.settle();
+    bench.assert_same_state();
     if count >= PACKETS {
         assert_variety(&reasons, &results);
     }
@@ -459,7 +463,7 @@ fn agree(seed: u64, count: u64, places: u32) -> Ended {
     let flows = &bench.plane.maps().flows;
     let homes = Geometry::of(flows.buckets()).homes();
     let in_stash = |flow: &weir_dataplane::Flow| flow.index / BUCKET_SLOTS >= homes;
-    Ended {
+    FinalState {
         refused: of(Reason::DropNoPlace) + of(Reason::CountTableFull),
         stashed: flows.walk().filter(in_stash).count(),
     }

@@ -1,4 +1,4 @@
-//! Packets to servers: direct, nat and l3dsr in both families, TCP through all states and UDP.
+//! Tests packets to servers: direct, nat and l3dsr in both families, TCP through all states, and UDP.
 
 use weir_abi::Forward;
 
@@ -7,7 +7,7 @@ use crate::route::{families, run};
 use crate::wire::{Shape, at};
 
 #[test]
-fn direct_changes_the_frame_alone() {
+fn direct_changes_only_the_frame_header() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -25,7 +25,7 @@ fn direct_changes_the_frame_alone() {
             },
         );
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn nat_rewrites_the_destination() {
             );
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn l3dsr_rewrites_the_address_and_marks() {
     };
     for (family, vip, client, server) in families() {
         for dscp in [0u8, 1, 63] {
-            // A given port is used for checks only: the client's port is not changed.
+            // A configured port is used only for checks: the client's port is not changed.
             let row = NewServer::new(Forward::L3dsr, server)
                 .port(8080)
                 .row(|row| row.dscp = dscp);
@@ -88,5 +88,5 @@ fn l3dsr_rewrites_the_address_and_marks() {
             );
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,6 +1,6 @@
-//! The latency estimator: random sequences of clients' packets through the data plane and through the model of
-//! weir-latency, which must emit the same samples and count the same reasons; the same with the recorded connections of
-//! weir-latency; and `least-time`, whose choices must be those of weir-sched.
+//! Tests that the latency estimator in the data plane emits the same samples and counts the same reasons as the model
+//! of weir-latency, for random sequences of clients' packets and for weir-latency's recorded connections; and that
+//! `least-time` makes the same choices as weir-sched.
 //!
 //! `WEIR_LATENCY_PACKETS` sets the number of packets (default 20 000; a million with `WEIR_SOAK`), `WEIR_SEED` repeats
 //! a run.
@@ -80,7 +80,7 @@ impl Random {
     }
 }
 
-/// The next packet of a client, `passed_ns` after the previous packet of any client.
+/// Returns the next packet of a client, `passed_ns` after the previous packet of any client.
 fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> Segment {
     let advance = passed_ns as f64 / MS as f64 * f64::from(client.rate);
     client.clock = client.clock.wrapping_add(advance as u32);
@@ -128,7 +128,7 @@ fn next(random: &mut Random, port: u16, client: &mut Client, passed_ns: u64) -> 
     segment.seq = match random.below(20) {
         0 => client.seq.wrapping_sub(10),
         1 => client.seq.wrapping_add(10),
-        // All of it was sent before.
+        // All of these bytes were sent before.
         2 => client.seq.wrapping_sub(segment.payload.len() as u32),
         _ => client.seq,
     };
@@ -179,7 +179,7 @@ fn from_environment(name: &str) -> Option<u64> {
     Some(text.parse().expect(name))
 }
 
-/// The data plane with a server of each family, and the model that must agree with it.
+/// A data plane with a server of each family, and the model that must agree with it.
 struct Both {
     dests: [u32; 2],
     model: Table,
@@ -200,7 +200,7 @@ impl Both {
         }
     }
 
-    /// A packet through both. Returns how many samples it yielded.
+    /// Sends a packet through both. Returns the number of samples.
     fn send(
         &mut self,
         bench: &mut Bench,
@@ -240,16 +240,17 @@ impl Both {
     }
 }
 
-/// Longest payload of a packet here: recorded ones may be of several segments that the receiver has joined.
-const SEGMENT: usize = 1_448;
+/// Maximum payload of a packet, in bytes: recorded packets may contain several segments that the receiver has merged.
+const SEGMENT_MAX_BYTES: usize = 1_448;
 
-/// The segments of a line of a recording, and when they arrived in microseconds; see weir-latency's tests/recorded.rs.
+/// Returns the segments in a line of a recording, and their time of arrival in microseconds; see weir-latency's
+/// tests/recorded.rs.
 fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
     let words: Vec<&str> = line.split(' ').collect();
     let [time, ">", connection, seq, ack, echo, flags, length, first] = words[..] else {
         return None;
     };
-    let number = |text: &str| text.parse::<u32>().expect("a number");
+    let number = |text: &str| text.parse::<u32>().expect("parse number");
     let (seq, length) = (number(seq), number(length) as usize);
     let start = match first {
         "tls" => &[0x16, 3, 1][..],
@@ -260,11 +261,11 @@ fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
     payload.resize(length.max(start.len()), b'x');
     let parts: Vec<&[u8]> = match length {
         0 => vec![&[]],
-        _ => payload.chunks(SEGMENT).collect(),
+        _ => payload.chunks(SEGMENT_MAX_BYTES).collect(),
     };
     let segment = |(index, part): (usize, &&[u8])| Segment {
         port: 1_000 + number(connection) as u16,
-        seq: (seq + (index * SEGMENT) as u32).wrapping_add(0xffff_f000),
+        seq: (seq + (index * SEGMENT_MAX_BYTES) as u32).wrapping_add(0xffff_f000),
         ack: number(ack).wrapping_add(0xffff_e000),
         ts_ecr: echo
             .parse::<u32>()
@@ -274,7 +275,7 @@ fn recorded(line: &str) -> Option<(u64, Vec<Segment>)> {
         payload: part.to_vec(),
     };
     let segments = parts.iter().enumerate().map(segment).collect();
-    Some((time.parse().expect("a time"), segments))
+    Some((time.parse().expect("parse time"), segments))
 }
 
 #[test]
@@ -350,17 +351,17 @@ fn random_clients_yield_the_models_samples_at_length() {
         ];
         for (reason, label, _) in LATENCY_REASONS {
             let met = model.count(reason) > 0 || rare.contains(&reason);
-            assert!(met, "the packets never meet {label}: {counted:?}");
+            assert!(met, "the packets never cause {label}: {counted:?}");
         }
     }
 }
 
 #[test]
-fn least_time_chooses_as_weir_sched_does() {
+fn least_time_chooses_like_weir_sched() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.predictable(9);
+    bench.seed_random_numbers(9);
     let servers: Vec<_> = (1..=6)
         .map(|n| NewServer::new(Forward::Direct, &format!("10.0.0.{n}")).weight(n))
         .collect();

@@ -1,4 +1,4 @@
-//! Flows over time: removed servers, new extents, reused ports, expiry, budgets.
+//! Tests flows over time: removed servers, new extents, reused ports, expiry, budgets.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ fn removed_server_keeps_flows_until_they_end() {
         assert_eq!(bench.send_to_server(&client_tcp(port, FIN)), *server);
     }
     assert_eq!(bench.send_to_server(&client_tcp(2000, SYN)), dests[1]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn flows_of_removed_server_are_rescheduled() {
         "in the middle of a connection"
     );
     assert_eq!(bench.send_to_server(&client_tcp(1000, FIN)), next);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn missing_server_row_ends_its_flows() {
         bench.send(&client_tcp(1000, ACK)).counted,
         [Reason::DropServerGone]
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn flows_stay_while_extents_change() {
             );
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn syn_starts_a_new_flow_only_after_the_end() {
             is_new,
             "{name}"
         );
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -159,7 +159,7 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
             bench.send_to_server(&client_tcp(1000, *flags))
         });
         assert!(dests.contains(&first), "{name}");
-        bench.weigh(service, first, 0);
+        bench.set_weight(service, first, 0);
         bench.dest_row(first, |row| {
             row.flags |= if strict { DEST_STRICT } else { 0 };
             row.policy = if down { POLICY_DOWN } else { row.policy };
@@ -169,7 +169,7 @@ fn syn_of_a_finished_flow_leaves_a_server_of_weight_zero() {
             leaves,
             "{name}"
         );
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -179,7 +179,7 @@ fn expire(bench: &mut Bench, state: State) {
 }
 
 #[test]
-fn overdue_flow_has_ended() {
+fn expired_flow_is_scheduled_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -198,14 +198,14 @@ fn overdue_flow_has_ended() {
     assert_eq!(
         bench.send_to_server(&client_tcp(1001, SYN)),
         first,
-        "bound again, in turn"
+        "scheduled again"
     );
     assert_ne!(first, second);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn overdue_udp_flow_is_bound_again() {
+fn expired_udp_flow_is_scheduled_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -220,11 +220,11 @@ fn overdue_udp_flow_is_bound_again() {
     expire(&mut bench, State::Udp);
     assert_ne!(bench.send_to_server(&frame), first);
     assert_eq!(bench.plane.maps().live(first).unwrap().active, 0);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn overdue_nat_flow_ends_with_its_reverse_entry() {
+fn expired_nat_flow_ends_with_its_reverse_entry() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -244,11 +244,11 @@ fn overdue_nat_flow_ends_with_its_reverse_entry() {
     // The other entry is expired and waits for the sweep: a new flow that needs its reverse tuple replaces it.
     let other = Shape::tcp(SYN).arriving(at(CLIENT, 1001), at("192.0.2.11", 80));
     assert_eq!(bench.send(&other).counted, []);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn the_sweep_removes_expired_entries_only() {
+fn sweep_removes_only_expired_entries() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -266,7 +266,7 @@ fn the_sweep_removes_expired_entries_only() {
             bench.send_to_server(&client_tcp(port, ACK));
         }
     }
-    bench.settle();
+    bench.assert_same_state();
     expire(&mut bench, State::SynRecv);
     bench
         .plane
@@ -287,15 +287,15 @@ fn the_sweep_removes_expired_entries_only() {
         std::thread::yield_now();
     }
     assert_eq!(bench.plane.maps().sweep().unwrap().expired, 100);
-    bench.settle();
-    // A pass that begins after the last expiry leaves hints of the existing entries only.
+    bench.assert_same_state();
+    // A pass that begins after the last expiry leaves only hints of the existing entries.
     let flows = &bench.plane.maps().flows;
     let mut hints = vec![0; flows.buckets() as usize];
     for flow in flows.walk() {
         hints[(flow.index / BUCKET_SLOTS) as usize] |= Entry::hint_bit(flow.entry.tag());
     }
     while (0..flows.buckets()).any(|bucket| flows.hint(bucket).unwrap() != hints[bucket as usize]) {
-        assert!(Instant::now() < deadline, "hints stay");
+        assert!(Instant::now() < deadline, "hints of removed entries remain");
         std::thread::yield_now();
     }
 }
@@ -332,7 +332,7 @@ fn flows_above_syn_budget_are_hashed() {
         }
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 0);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -341,8 +341,8 @@ fn empty_service_above_syn_budget_rejects() {
         return;
     };
     let (service, dests) = bench.serve(Kind::Lc, (VIP, 80), &[NewServer::direct(1)]);
-    bench.weigh(service, dests[0], 0);
-    // If the memory after the service's empty table is read as a table, it names one of these servers.
+    bench.set_weight(service, dests[0], 0);
+    // If the memory after the service's empty table is read as a table, it contains one of these servers.
     for port in 81..85 {
         bench.serve(Kind::Wlc, (VIP, port), &[2, 3, 4, 5].map(NewServer::direct));
     }
@@ -351,7 +351,7 @@ fn empty_service_above_syn_budget_rejects() {
         let outcome = bench.send(&client_tcp(port, SYN));
         assert!(outcome.counted.contains(&Reason::RejectNoServer));
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -382,12 +382,12 @@ fn hashed_syn_above_syn_budget_skips_the_lookup() {
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), entered.len());
     // A flow with an entry keeps its server, whatever the table contains now.
-    bench.weigh(service, dests[0], 0);
+    bench.set_weight(service, dests[0], 0);
     for (port, server) in (1000..1032).zip(&entered) {
         let outcome = bench.send(&client_tcp(port, ACK));
         assert_eq!((outcome.counted, outcome.frame[5]), (vec![], *server));
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -407,9 +407,9 @@ fn directors_with_other_secrets_select_the_same_maglev_server() {
             .map(|port| bench.send(&client_tcp(port, flags)).frame[5])
             .collect();
         chosen.push(to);
-        bench.settle();
+        bench.assert_same_state();
     }
-    // The first service saw the flows begin, the other one received them in the middle.
+    // The first service received the flows from their start, the other service in the middle.
     assert_eq!(chosen[0], chosen[1]);
 }
 
@@ -445,11 +445,11 @@ fn datagrams_over_the_budget_keep_their_server_when_they_get_an_entry() {
         assert_eq!((entered.counted, entered.frame[5]), (vec![], server));
     }
     assert_eq!(bench.plane.maps().flows.walk().count(), 32);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn over_the_budget_entries_are_still_met() {
+fn existing_entries_are_found_above_the_budget() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -475,11 +475,11 @@ fn over_the_budget_entries_are_still_met() {
         let again = bench.send(frame);
         assert_eq!((again.counted, again.frame[5]), (vec![], server));
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn datagrams_under_nat_make_entries_without_a_budget() {
+fn datagrams_under_nat_create_entries_without_a_budget() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -491,7 +491,7 @@ fn datagrams_under_nat_make_entries_without_a_budget() {
     bench.settings(|settings| settings.syn_budget = 0);
     let outcome = bench.send(&Shape::udp().arriving(at(CLIENT, 1000), at(VIP, 80)));
     assert_eq!((outcome.verdict, outcome.counted), (Xdp::Tx, vec![]));
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -538,7 +538,7 @@ fn nat_over_the_budget_is_dropped() {
             vec![Reason::CountSynBudget, Reason::DropSynBudget]
         )
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -570,9 +570,9 @@ fn active_and_inactive_follow_the_states() {
     assert_eq!(
         (live(others[0]).active, live(300).active, live(300).inactive),
         (1, 1, 1),
-        "the pool's are the sum"
+        "the pool's counts are the sum"
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -590,5 +590,5 @@ fn strict_udp_flows_are_inactive() {
     bench.send_to_server(&frame);
     let live = bench.plane.maps().live(1).unwrap();
     assert_eq!((live.active, live.inactive, live.total), (0, 1, 1));
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,5 +1,5 @@
-//! Single packets through the data plane: {rows, packet in → verdict, packet out, counters}, each compared with the
-//! reference model as well. Needs root.
+//! Tests single packets through the data plane: {rows, packet in → verdict, packet out, counters}. Each is also
+//! compared with the reference model. Needs root.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! Malformed frames, and frames that are not for Weir.
+//! Tests malformed frames, and frames that are not for Weir.
 
 use weir_abi::{Forward, Reason};
 use weir_sched::Kind;
@@ -38,7 +38,7 @@ fn v6() -> weir_wire::Ipv6Builder {
 }
 
 #[test]
-fn lengths_that_contradict_the_packet() {
+fn packets_with_inconsistent_lengths_are_dropped() {
     let Some(mut bench) = bench() else { return };
     let tcp = || v4().tcp(1000, 80).flags(SYN);
     let drops = |name: &str, frame: Vec<u8>| Case::new(name, frame).drops(Reason::DropBadLength);
@@ -80,7 +80,7 @@ fn lengths_that_contradict_the_packet() {
 }
 
 #[test]
-fn frames_cut_short() {
+fn truncated_frames_are_dropped() {
     let Some(mut bench) = bench() else { return };
     let mut cases = Vec::new();
     for (name, whole, headers) in [
@@ -108,7 +108,7 @@ fn frames_cut_short() {
 }
 
 #[test]
-fn headers_that_no_host_would_accept() {
+fn invalid_headers_are_dropped() {
     let Some(mut bench) = bench() else { return };
     let case = |name: &str, reason, frame: Vec<u8>| Case::new(name, frame).drops(reason);
     let malformed = Reason::DropMalformed;
@@ -148,7 +148,7 @@ fn headers_that_no_host_would_accept() {
 }
 
 #[test]
-fn more_headers_than_are_followed() {
+fn packets_with_too_many_headers_are_dropped() {
     let Some(mut bench) = bench() else { return };
     let four = v6().hop_by_hop().dest_opts().routing(0).dest_opts();
     let cases = [
@@ -169,7 +169,7 @@ fn more_headers_than_are_followed() {
 }
 
 #[test]
-fn foreign_packets() {
+fn foreign_packets_pass() {
     let Some(mut bench) = bench() else { return };
     let syn = Shape::tcp(SYN);
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
@@ -234,7 +234,7 @@ fn foreign_packets() {
 }
 
 #[test]
-fn packets_that_start_nothing() {
+fn packets_that_cannot_start_a_flow_are_rejected() {
     let Some(mut bench) = bench() else { return };
     for (name, bits) in [
         ("none", 0u8),
@@ -263,5 +263,5 @@ fn packets_that_start_nothing() {
             Shape::tcp(TcpFlags(bits)).arriving(at(CLIENT4, u16::from(bits) + 100), at(VIP4, 80));
         assert_eq!(bench.send(&frame).counted, [], "{bits:#x} starts a flow");
     }
-    bench.settle();
+    bench.assert_same_state();
 }

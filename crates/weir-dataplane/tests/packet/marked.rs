@@ -1,5 +1,5 @@
-//! Packets on the device to which marked packets are routed: the mark in the frame selects the service, whatever the
-//! address.
+//! Tests packets on the device to which marked packets are routed: the mark in the frame selects the service, whatever
+//! the address.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::route::families;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// The packet as the tc program rewrites it: mark and ingress device replace the source MAC address.
+/// Returns the packet as the tc program rewrites it: mark and ingress device replace the source MAC address.
 fn marked(mut frame: Vec<u8>, mark: u32, origin: u16) -> Vec<u8> {
     frame[..6].copy_from_slice(&MARK_MAC.to_le_bytes()[..6]);
     frame[6..10].copy_from_slice(&mark.to_ne_bytes());
@@ -54,7 +54,7 @@ fn mark_selects_its_service() {
             assert_eq!(outcome.verdict, Xdp::Pass);
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 /// A frame to this MAC address that arrives on another device is not treated as marked.
@@ -79,7 +79,7 @@ fn mark_is_ignored_on_other_devices() {
         [Reason::PassNotOurs],
         "another MAC address"
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 /// The reply leaves through the stack, by the device named in the frame.
@@ -94,8 +94,8 @@ fn reject_leaves_by_the_ingress_device() {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(vip, 80));
         let outcome = bench.send(&marked(frame, 9, 41));
         assert_eq!(outcome.counted, [Reason::PassToTc, Reason::RejectNoServer]);
-        let meta = outcome.meta.expect("for the tc program");
+        let meta = outcome.meta.expect("metadata for the tc program");
         assert_eq!((meta.ifindex, meta.next_hop), (41, None));
     }
-    bench.settle();
+    bench.assert_same_state();
 }

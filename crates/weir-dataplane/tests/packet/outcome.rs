@@ -1,4 +1,4 @@
-//! The data plane's outcome for a packet, and its differences from the model's.
+//! Defines the data plane's outcome for a packet, and compares it with the model's.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub(crate) struct Outcome {
     pub(crate) meta: Option<PacketMeta>,
 }
 
-/// Verdicts of XDP.
+/// A verdict of XDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Xdp {
     Aborted,
@@ -36,7 +36,7 @@ impl Xdp {
     }
 }
 
-/// The metadata in front of a frame that is passed to the tc program.
+/// Reads the metadata in front of a frame that is passed to the tc program.
 pub(crate) fn read_meta(bytes: &[u8]) -> Option<PacketMeta> {
     let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
     if bytes.len() != size_of::<Meta>() || word(0) != META_MAGIC {

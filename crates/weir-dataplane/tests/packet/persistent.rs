@@ -1,4 +1,5 @@
-//! Persistence: which flows of a client go to one server, for how long, and what happens when the server is removed.
+//! Tests persistence: which flows of a client go to one server, for how long, and what happens if the server is
+//! removed.
 
 use std::sync::Barrier;
 
@@ -11,15 +12,15 @@ use weir_flow::model::VipRow;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, tick};
-use crate::census::intact;
+use crate::census::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, FIN, SYN, Shape, VIP, at};
 
 const OTHER_VIP: &str = "192.0.2.11";
 const VIP6: &str = "2001:db8::10";
-/// Ticks of a template that does not expire within a test, and of one that is always expired.
-const LONG: u32 = 1_000_000;
-const OVER: u32 = u32::MAX;
+/// Lifetime in ticks of a template that does not expire within a test, and of a template that is always expired.
+const LONG_TICKS: u32 = 1_000_000;
+const EXPIRED_TICKS: u32 = u32::MAX;
 
 fn server(forward: Forward, last: u8) -> NewServer {
     NewServer::new(forward, &format!("10.0.0.{last}"))
@@ -37,7 +38,7 @@ fn persist(bench: &mut Bench, service: u32, ticks: u32, prefixes: (u8, u8), scop
     });
 }
 
-/// A service under `rr`, which would send each flow to another server, with persistence for single clients.
+/// Adds a service with `rr`, which would send each flow to another server, and with persistence for single clients.
 fn serve(bench: &mut Bench, ticks: u32, servers: &[NewServer]) -> (u32, Vec<u32>) {
     let (service, dests) = bench.serve(Kind::Rr, (VIP, 80), servers);
     persist(bench, service, ticks, (32, 128), TEMPLATE_PORT);
@@ -61,7 +62,7 @@ fn client_keeps_its_server_and_others_are_scheduled() {
         };
         let servers = [1, 2, 3].map(|last| server(forward, last));
         let (service, _) = bench.serve(Kind::Rr, (vip, 80), &servers);
-        persist(&mut bench, service, LONG, (32, 128), TEMPLATE_PORT);
+        persist(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_PORT);
         let mut first = Vec::new();
         for client in ["198.51.100.1", "198.51.100.2", "198.51.100.3"] {
             let syn = |port| Shape::tcp(SYN).arriving(at(client, port), at(vip, 80));
@@ -75,25 +76,25 @@ fn client_keeps_its_server_and_others_are_scheduled() {
         }
         first.sort_unstable();
         first.dedup();
-        assert_eq!(first.len(), 3, "each client another server");
+        assert_eq!(first.len(), 3, "each client gets another server");
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn the_mask_makes_one_client_of_a_network() {
+fn mask_treats_network_as_one_client() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     let (four, _) = bench.serve(Kind::Rr, (VIP, 80), &[direct(1), direct(2), direct(3)]);
-    persist(&mut bench, four, LONG, (26, 64), TEMPLATE_PORT);
+    persist(&mut bench, four, LONG_TICKS, (26, 64), TEMPLATE_PORT);
     let mut go = |client: &str| bench.send_to_server(&tcp(client, 1000, SYN));
     let first = go("198.51.100.1");
     assert_eq!(go("198.51.100.63"), first);
     assert_ne!(go("198.51.100.64"), first);
     let six = [11, 12, 13].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
     let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
-    persist(&mut bench, service, LONG, (32, 60), TEMPLATE_PORT);
+    persist(&mut bench, service, LONG_TICKS, (32, 60), TEMPLATE_PORT);
     let mut go = |client: &str| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, 80));
         bench.send_to_server(&frame)
@@ -101,12 +102,12 @@ fn the_mask_makes_one_client_of_a_network() {
     let first = go("2001:db8:1:10::1");
     assert_eq!(go("2001:db8:1:1f:ffff::9"), first);
     assert_ne!(go("2001:db8:1:20::1"), first);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn the_scope_says_which_ports_and_addresses_share_a_choice() {
-    // Protocols, VIPs and ports of a second flow: whether it follows the first one, tcp/VIP:80, for each scope.
+fn scope_determines_which_ports_and_addresses_share_a_template() {
+    // Protocols, VIPs and ports of a second flow, and whether it follows the first flow, tcp/VIP:80, for each scope.
     let seconds = [
         (false, VIP, 81, [false, true, true]),
         (true, VIP, 80, [false, false, true]),
@@ -128,7 +129,7 @@ fn the_scope_says_which_ports_and_addresses_share_a_choice() {
             };
             bench.vip(VIP, rest.clone());
             bench.vip(OTHER_VIP, rest);
-            persist(&mut bench, service, LONG, (32, 128), scope);
+            persist(&mut bench, service, LONG_TICKS, (32, 128), scope);
             let first = bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
             let shape = if udp { Shape::udp() } else { Shape::tcp(SYN) };
             let second = shape.arriving(at("198.51.100.1", 1001), at(vip, port));
@@ -137,7 +138,7 @@ fn the_scope_says_which_ports_and_addresses_share_a_choice() {
                 follows,
                 "scope {scope}, {vip}:{port} udp {udp}"
             );
-            bench.settle();
+            bench.assert_same_state();
         }
     }
 }
@@ -150,14 +151,14 @@ fn service_wide_template_works_for_ipv6() {
     let six = [11, 12].map(|last| NewServer::new(Forward::Direct, &format!("fd00::{last}")));
     let (service, _) = bench.serve(Kind::Rr, (VIP6, 80), &six);
     bench.listen(service, VIP6, 443);
-    persist(&mut bench, service, LONG, (32, 128), TEMPLATE_SERVICE);
+    persist(&mut bench, service, LONG_TICKS, (32, 128), TEMPLATE_SERVICE);
     let client = "2001:db8:1::7";
     let mut go = |port| {
         let frame = Shape::tcp(SYN).arriving(at(client, 1000), at(VIP6, port));
         bench.send_to_server(&frame)
     };
     assert_eq!(go(80), go(443));
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -166,14 +167,14 @@ fn template_stays_while_its_flows_live() {
         return;
     };
     let client = "198.51.100.1";
-    serve(&mut bench, OVER, &[direct(1), direct(2)]);
+    serve(&mut bench, EXPIRED_TICKS, &[direct(1), direct(2)]);
     let first = bench.send_to_server(&tcp(client, 1000, SYN));
     assert_eq!(
         bench.send_to_server(&tcp(client, 1001, SYN)),
         first,
-        "held by the first flow"
+        "kept by the first flow"
     );
-    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = OVER);
+    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
     for port in [1000, 1001] {
         assert_eq!(
             bench.send(&tcp(client, port, ACK)).counted,
@@ -183,21 +184,21 @@ fn template_stays_while_its_flows_live() {
     assert_ne!(
         bench.send_to_server(&tcp(client, 1002, SYN)),
         first,
-        "nothing holds it"
+        "no flow keeps the template"
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn the_sweep_gives_a_held_choice_a_minute_and_takes_an_idle_one() {
+fn sweep_extends_used_template_by_a_minute_and_removes_idle_one() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    serve(&mut bench, OVER, &[direct(1), direct(2)]);
+    serve(&mut bench, EXPIRED_TICKS, &[direct(1), direct(2)]);
     bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
     bench.send_to_server(&tcp("198.51.100.2", 1000, SYN));
     bench.send_to_server(&tcp("198.51.100.2", 1000, ACK));
-    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = OVER);
+    bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = EXPIRED_TICKS);
     assert_eq!(
         bench.send(&tcp("198.51.100.1", 1000, ACK)).counted,
         [Reason::PassNoFlow]
@@ -223,7 +224,7 @@ fn the_sweep_gives_a_held_choice_a_minute_and_takes_an_idle_one() {
         assert!(std::time::Instant::now() < deadline);
         std::thread::yield_now();
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -231,17 +232,17 @@ fn established_flow_confirms_its_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    serve(&mut bench, LONG, &[direct(1)]);
+    serve(&mut bench, LONG_TICKS, &[direct(1)]);
     bench.send_to_server(&tcp("198.51.100.1", 1000, SYN));
-    bench.settle();
+    bench.assert_same_state();
     bench.send_to_server(&tcp("198.51.100.1", 1000, ACK));
-    let states: Vec<u8> = intact(&bench.plane)
+    let states: Vec<u8> = assert_invariants(&bench.plane)
         .values()
         .filter(|flow| flow.meta().kind == KIND_TEMPLATE)
         .map(|flow| flow.meta().state)
         .collect();
     assert_eq!(states, [State::Established as u8]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -250,10 +251,10 @@ fn server_of_weight_0_keeps_clients_unless_expired() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        let (service, dests) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
+        let (service, dests) = serve(&mut bench, LONG_TICKS, &[direct(1), direct(2)]);
         let client = "198.51.100.1";
         let first = bench.send_to_server(&tcp(client, 1000, SYN));
-        bench.weigh(service, first, 0);
+        bench.set_weight(service, first, 0);
         bench.dest_row(first, |row| row.policy = policy);
         let other = dests.iter().find(|dest| **dest != first).unwrap();
         let expected = if policy == 0 { *other } else { first };
@@ -265,9 +266,9 @@ fn server_of_weight_0_keeps_clients_unless_expired() {
         assert_eq!(
             bench.send_to_server(&tcp(client, 1000, ACK)),
             first,
-            "the flow stays"
+            "the flow keeps its server"
         );
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -276,7 +277,7 @@ fn clients_of_removed_server_move_once() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
+    let (service, _) = serve(&mut bench, LONG_TICKS, &[direct(1), direct(2), direct(3)]);
     let client = "198.51.100.1";
     let first = bench.send_to_server(&tcp(client, 1000, SYN));
     bench.remove(service, first, DEST_LIVE);
@@ -286,13 +287,13 @@ fn clients_of_removed_server_move_once() {
         assert_eq!(bench.send_to_server(&tcp(client, port, SYN)), second);
     }
     assert_eq!(bench.send_to_server(&tcp(client, 1000, ACK)), first);
-    // The first flow belongs to a template that is gone: its end must not reduce the new template's count.
-    bench.settings(|settings| settings.timeouts[State::Established as usize] = OVER);
+    // The first flow belongs to a removed template: its end must not reduce the new template's count.
+    bench.settings(|settings| settings.timeouts[State::Established as usize] = EXPIRED_TICKS);
     assert_eq!(
         bench.send(&tcp(client, 1000, ACK)).counted,
         [Reason::PassNoFlow]
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn reused_row_invalidates_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    serve(&mut bench, LONG, &[direct(1), direct(2)]);
+    serve(&mut bench, LONG_TICKS, &[direct(1), direct(2)]);
     let client = "198.51.100.1";
     let first = bench.send_to_server(&tcp(client, 1000, SYN));
     let mut row = bench.plane.maps().dests.get(first).unwrap();
@@ -317,7 +318,7 @@ fn port_of_a_persistent_flow_is_not_reused() {
     };
     serve(
         &mut bench,
-        LONG,
+        LONG_TICKS,
         &[server(Forward::Nat, 1), server(Forward::Nat, 2)],
     );
     bench.learn_clients();
@@ -328,18 +329,18 @@ fn port_of_a_persistent_flow_is_not_reused() {
     let total = |bench: &Bench| bench.plane.maps().live(first).unwrap().total;
     assert_eq!(bench.send_to_server(&tcp(client, 1000, SYN)), first);
     assert_eq!(total(&bench), 1, "the same entry");
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn without_a_place_a_client_sticks_by_its_hash() {
-    // Two buckets: there is no room for a fifteenth entry.
+fn client_without_template_keeps_server_by_hash() {
+    // Two buckets have no space for a fifteenth entry.
     let Some(mut bench) = Bench::with_flows(14) else {
         return;
     };
     serve(
         &mut bench,
-        LONG,
+        LONG_TICKS,
         &[direct(1), direct(2), direct(3), direct(4)],
     );
     for last in 1..=7 {
@@ -359,11 +360,11 @@ fn without_a_place_a_client_sticks_by_its_hash() {
     }
     let full = bench.plane.maps().reasons().unwrap()[Reason::CountTableFull.number() as usize];
     assert!(full >= 30, "{full}");
-    intact(&bench.plane);
+    assert_invariants(&bench.plane);
 }
 
 #[test]
-fn one_packet_services_choose_for_every_datagram() {
+fn one_packet_services_schedule_every_datagram() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -378,7 +379,7 @@ fn one_packet_services_choose_for_every_datagram() {
         bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
         let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(vip, 53));
         let turns: Vec<u32> = (0..6).map(|_| bench.send_to_server(&frame)).collect();
-        assert_eq!(turns[..3], turns[3..], "each in its turn");
+        assert_eq!(turns[..3], turns[3..], "servers are used in turn");
         assert_eq!(bench.plane.maps().flows.walk().count(), 0);
         for dest in dests {
             let live = bench.plane.maps().live(dest).unwrap();
@@ -386,11 +387,11 @@ fn one_packet_services_choose_for_every_datagram() {
             assert_eq!(bench.plane.maps().traffic(dest).unwrap().packets_in, 2);
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn one_packet_concerns_udp_only_and_needs_no_source_rewriting() {
+fn one_packet_applies_only_to_udp_without_snat() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -403,7 +404,7 @@ fn one_packet_concerns_udp_only_and_needs_no_source_rewriting() {
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let frame = Shape::udp().arriving(at("198.51.100.1", 1000), at(OTHER_VIP, 53));
     assert_eq!(bench.send(&frame).counted, [Reason::DropNoPlace]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -411,26 +412,30 @@ fn persistent_one_packet_service_creates_no_entries() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    let (service, _) = serve(&mut bench, LONG, &[direct(1), direct(2)]);
+    let (service, _) = serve(&mut bench, LONG_TICKS, &[direct(1), direct(2)]);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let frame = |port| Shape::udp().arriving(at("198.51.100.1", port), at(VIP, 80));
     let first = bench.send_to_server(&frame(1000));
     for port in 1000..1005 {
         assert_eq!(bench.send_to_server(&frame(port)), first);
     }
-    assert_eq!(bench.plane.maps().flows.walk().count(), 1, "the choice");
-    bench.settle();
+    assert_eq!(
+        bench.plane.maps().flows.walk().count(),
+        1,
+        "only the template"
+    );
+    bench.assert_same_state();
 }
 
 #[test]
-fn two_cpus_make_one_choice() {
+fn two_cpus_create_one_template() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     if !two_cpus() {
         return;
     }
-    serve(&mut bench, LONG, &[direct(1), direct(2), direct(3)]);
+    serve(&mut bench, LONG_TICKS, &[direct(1), direct(2), direct(3)]);
     let plane = &bench.plane;
     let barrier = Barrier::new(2);
     let stream = |cpu: usize| {
@@ -449,7 +454,7 @@ fn two_cpus_make_one_choice() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    let flows = intact(plane);
+    let flows = assert_invariants(plane);
     let missed =
         plane.maps().reasons().unwrap()[Reason::CountLockMissed.number() as usize] as usize;
     let templates = flows

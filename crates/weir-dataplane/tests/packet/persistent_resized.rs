@@ -1,18 +1,18 @@
-//! Persistent clients while the flow table changes its size: templates move as flows do and remain valid. Their counts
-//! of flows restart at 0, so they are not compared with the model's.
+//! Tests persistent clients while the flow table changes its size: templates move like flows and remain valid. Their
+//! counts of flows restart at 0, so they are not compared with the model's.
 
 use weir_abi::{Forward, KIND_TEMPLATE, TEMPLATE_PORT};
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::intact;
+use crate::census::assert_invariants;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const VIP: &str = "192.0.2.10";
 const SMALL: u32 = 7 * 64;
 const LARGE: u32 = 7 * 1024;
 
-fn went(bench: &mut Bench, client: u8, port: u16, flags: weir_wire::TcpFlags) -> u32 {
+fn server_of(bench: &mut Bench, client: u8, port: u16, flags: weir_wire::TcpFlags) -> u32 {
     let client = format!("198.51.100.{client}");
     let outcome = bench.send(&Shape::tcp(flags).arriving(at(&client, port), at(VIP, 80)));
     assert_eq!(outcome.verdict, Xdp::Tx, "{outcome:?}");
@@ -40,33 +40,37 @@ fn resized(from: u32, to: u32) {
     let clients = 1..=30;
     let chosen: Vec<u32> = clients
         .clone()
-        .map(|client| went(&mut bench, client, 1000, SYN))
+        .map(|client| server_of(&mut bench, client, 1000, SYN))
         .collect();
     bench.reopen(sizes(to));
     bench.plane.activate().unwrap();
     // Both tables are searched: for old flows, and for new flows of clients with a template.
     for (client, server) in clients.clone().zip(&chosen) {
-        assert_eq!(went(&mut bench, client, 1000, ACK), *server);
-        assert_eq!(went(&mut bench, client, 1001, SYN), *server);
+        assert_eq!(server_of(&mut bench, client, 1000, ACK), *server);
+        assert_eq!(server_of(&mut bench, client, 1001, SYN), *server);
     }
     bench.plane.migrate_flows().unwrap();
     assert_eq!(templates(&bench), chosen.len());
-    intact(&bench.plane);
+    assert_invariants(&bench.plane);
     for (client, server) in clients.clone().zip(&chosen) {
-        assert_eq!(went(&mut bench, client, 1000, ACK), *server);
-        assert_eq!(went(&mut bench, client, 1001, ACK), *server);
-        assert_eq!(went(&mut bench, client, 1002, SYN), *server);
+        assert_eq!(server_of(&mut bench, client, 1000, ACK), *server);
+        assert_eq!(server_of(&mut bench, client, 1001, ACK), *server);
+        assert_eq!(server_of(&mut bench, client, 1002, SYN), *server);
     }
-    assert_eq!(templates(&bench), chosen.len(), "none was chosen again");
-    intact(&bench.plane);
+    assert_eq!(
+        templates(&bench),
+        chosen.len(),
+        "no client was scheduled again"
+    );
+    assert_invariants(&bench.plane);
 }
 
 #[test]
-fn choices_move_to_a_bigger_table() {
+fn templates_move_to_a_bigger_table() {
     resized(SMALL, LARGE);
 }
 
 #[test]
-fn choices_move_to_a_smaller_table() {
+fn templates_move_to_a_smaller_table() {
     resized(LARGE, SMALL);
 }

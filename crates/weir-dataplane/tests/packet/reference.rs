@@ -1,4 +1,5 @@
-//! The schedulers of the model: weir-sched's slow forms, which receive every change of a service's servers.
+//! Implements the model's schedulers with weir-sched's reference forms, which receive every change to a service's
+//! servers.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,7 +9,7 @@ use weir_sched::choice::{self, Service};
 use weir_sched::locality::Cache;
 use weir_sched::{Counts, Flags, Kind, Member, Mode, hash, mh, reference};
 
-/// A server as a scheduler knows it.
+/// A server, as a scheduler uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server {
     pub(crate) dest: u32,
@@ -50,17 +51,17 @@ pub(crate) struct Schedule {
     pub(crate) port: bool,
     pub(crate) networks: bool,
     pub(crate) servers: Vec<Server>,
-    /// Percent.
+    /// Maximum load, in percent.
     pub(crate) max_load: Option<u32>,
-    /// The list has no tree, however long it is: too many services share the counts of its pool.
+    /// Whether the list has no tree, however long it is, because too many services share the counts of its pool.
     pub(crate) treeless: bool,
-    /// The list that was published last.
+    /// The last published list.
     pub(crate) spread: Vec<u32>,
     /// Number of random numbers drawn so far.
     draws: u32,
     cache: Cache,
     walk: Option<reference::Service>,
-    /// Numbers of the walk by dest.
+    /// Walk numbers by dest.
     numbers: HashMap<u32, u32>,
 }
 
@@ -93,7 +94,7 @@ impl Schedule {
         }
     }
 
-    /// The configured scheduler.
+    /// Returns the configured scheduler.
     pub(crate) fn scheduler(&self) -> weir_model::Scheduler {
         let mut scheduler = weir_model::Scheduler::new(self.kind);
         scheduler.flags.port = self.port;

@@ -1,4 +1,4 @@
-//! Packets that cannot be sent and are quoted in an ICMP error.
+//! Tests packets that cannot be sent and are quoted in an ICMP error.
 
 use weir_abi::{Forward, Reason, Tunnel};
 use weir_sched::Kind;
@@ -9,7 +9,7 @@ use crate::route::{CLIENT4, SERVER4, SERVER6, VIP4, families};
 use crate::tunnel::tunnelled;
 use crate::wire::{ACK, SYN, Shape, at};
 
-/// The packet is quoted in an ICMP error to its sender.
+/// Asserts that the packet is quoted in an ICMP error to its sender.
 #[track_caller]
 fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
     let outcome = bench.send(frame);
@@ -22,7 +22,7 @@ fn refused(bench: &mut Bench, name: &str, frame: &[u8], reason: Reason) {
     assert!(back.checksums_valid(), "{name}");
     let (sent, back) = (sent.ip().unwrap(), back.ip().unwrap());
     assert_eq!((back.src(), back.dst()), (sent.dst(), sent.src()), "{name}");
-    let quoted = back.quoted().expect("an ICMP error");
+    let quoted = back.quoted().expect("parse the ICMP error");
     assert_eq!(
         (quoted.src(), quoted.ports()),
         (sent.src(), sent.ports()),
@@ -63,7 +63,7 @@ fn expired_ttl_is_rejected() {
             }
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -99,5 +99,5 @@ fn packet_above_path_mtu_is_rejected() {
             refused(&mut bench, name, &frame, Reason::DropTooBig);
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,4 +1,4 @@
-//! What clients receive after their server was removed with `on_remove = "reset"`.
+//! Tests what clients receive after their server was removed with `on_remove = "reset"`.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::wire::{ACK, Case, FIN, RST, SYN, Shape, at};
 
 const DATA: &[u8] = b"three words of data";
 
-/// A segment with given sequence numbers.
+/// Returns a segment with these sequence numbers.
 fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) -> Vec<u8> {
     let link = Packet::ethernet(CLIENT_MAC.into(), DIRECTOR_MAC.into());
     let tcp = link
@@ -23,14 +23,15 @@ fn segment(ends: (SocketAddr, SocketAddr), flags: TcpFlags, seq: u32, ack: u32) 
     tcp.flags(flags).seq(seq).ack_no(ack).payload(DATA).build()
 }
 
-/// A flow of one server, which is then removed and replaced by another; returns the other one's row.
+/// Starts a flow to a server, which is then removed and replaced with another server. Returns the port and the new
+/// server's row.
 fn replaced(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) -> (u16, u32) {
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     for frame in first {
         assert_eq!(bench.send(frame).verdict, Xdp::Tx);
     }
     bench.remove(service, dests[0], DEST_LIVE | DEST_RESET);
-    // Another server for the planner, which packets see at the same address.
+    // For the planner this is another server; for packets it has the same address.
     let other = NewServer {
         address: "10.99.0.1".parse().unwrap(),
         ..server
@@ -39,7 +40,7 @@ fn replaced(bench: &mut Bench, server: NewServer, vip: &str, first: &[&[u8]]) ->
 }
 
 #[track_caller]
-fn is_reset(bench: &mut Bench, name: &str, frame: &[u8], seq: u32, ack: Option<u32>) {
+fn assert_reset(bench: &mut Bench, name: &str, frame: &[u8], seq: u32, ack: Option<u32>) {
     let outcome = bench.send(frame);
     assert_eq!(outcome.counted, [Reason::RejectRemoved], "{name}");
     assert_eq!(outcome.verdict, Xdp::Tx, "{name}");
@@ -78,7 +79,7 @@ fn servers(server: &str) -> [NewServer; 4] {
 }
 
 #[test]
-fn every_segment_is_answered_with_a_reset() {
+fn every_segment_gets_a_reset() {
     for (family, vip, client, server) in families() {
         for server in servers(server) {
             let Some(mut bench) = Bench::open() else {
@@ -99,7 +100,7 @@ fn every_segment_is_answered_with_a_reset() {
                 ("nothing", TcpFlags::NONE, (0, Some(100 + data))),
             ] {
                 let frame = segment(ends, flags, 100, 7777);
-                is_reset(&mut bench, &name(step), &frame, expected.0, expected.1);
+                assert_reset(&mut bench, &name(step), &frame, expected.0, expected.1);
             }
             let frame = segment(ends, RST, 100, 0);
             Case::new(name("a reset is not answered"), frame)
@@ -111,19 +112,19 @@ fn every_segment_is_answered_with_a_reset() {
                 .flows
                 .walk()
                 .find(|flow| flow.meta().kind == 1);
-            let meta = flow.expect("the entry stays").meta();
+            let meta = flow.expect("find the flow entry").meta();
             assert_eq!(meta.state, State::Close as u8, "{}", name("state"));
             assert_eq!(meta.flags & FLOW_ACTIVE, 0, "{}", name("inactive"));
-            bench.settle();
+            bench.assert_same_state();
             assert_eq!(bench.send(&syn).counted, [], "{}", name("a new one"));
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1);
-            bench.settle();
+            bench.assert_same_state();
         }
     }
 }
 
 #[test]
-fn datagrams_are_answered_with_port_unreachable() {
+fn datagrams_get_port_unreachable() {
     for (family, vip, client, server) in families() {
         for server in servers(server) {
             let Some(mut bench) = Bench::open() else {
@@ -138,21 +139,21 @@ fn datagrams_are_answered_with_port_unreachable() {
                 assert_eq!(outcome.verdict, Xdp::Tx, "{name}");
                 let back = Packet::parse(&outcome.frame).unwrap();
                 assert!(back.checksums_valid(), "{name}");
-                let quoted = back.quoted().expect("an ICMP error");
+                let quoted = back.quoted().expect("parse the ICMP error");
                 assert_eq!(quoted.ports(), Some((1000, 80)), "{name}");
             }
-            bench.settle();
+            bench.assert_same_state();
             // After its entry has expired, the client is assigned to another server.
             bench.settings(|settings| settings.timeouts[State::Close as usize] = u32::MAX);
             assert_eq!(bench.send(&frame).counted, [], "{name}");
             assert_eq!(bench.plane.maps().live(other).unwrap().total, 1, "{name}");
-            bench.settle();
+            bench.assert_same_state();
         }
     }
 }
 
 #[test]
-fn resets_are_bounded() {
+fn resets_are_limited() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -164,12 +165,12 @@ fn resets_are_bounded() {
         .drops(Reason::DropRemoved)
         .check(&mut bench);
     bench.settings(|settings| settings.reject_budget = u32::MAX);
-    is_reset(&mut bench, "later", &segment(ends, ACK, 1, 2), 2, None);
-    bench.settle();
+    assert_reset(&mut bench, "later", &segment(ends, ACK, 1, 2), 2, None);
+    bench.assert_same_state();
 }
 
 #[test]
-fn odd_headers_are_left_out_of_the_answer() {
+fn options_are_not_copied_to_the_reply() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -190,5 +191,5 @@ fn odd_headers_are_left_out_of_the_answer() {
         let header = if ends.0.is_ipv4() { 20 } else { 40 };
         assert_eq!(outcome.frame.len(), 18 + header + 20, "{family}");
     }
-    bench.settle();
+    bench.assert_same_state();
 }

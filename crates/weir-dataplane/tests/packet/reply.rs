@@ -1,4 +1,4 @@
-//! Replies of nat servers: back to the client as if from the VIP, with and without source translation.
+//! Tests replies of nat servers, which reach the client with the VIP as source, with and without snat.
 
 use weir_abi::{DEST_SNAT, Forward, HOP_READY, Reason, State};
 use weir_flow::PacketMeta;
@@ -9,7 +9,7 @@ use crate::wire::{ACK, Case, FIN, RST, SYN, SYN_ACK, Shape, at};
 
 const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 9, 9];
 
-/// VIP, client, server and a source address of snat, of each family.
+/// VIP, client, server and a source address of snat, for each family.
 const FAMILIES: [[&str; 4]; 2] = [
     ["192.0.2.10", "198.51.100.7", "10.0.0.5", "10.0.0.1"],
     ["2001:db8::10", "2001:db8:1::7", "fd00::5", "fd00::1"],
@@ -19,7 +19,7 @@ fn from_server(shape: &Shape, from: std::net::SocketAddr, to: std::net::SocketAd
     shape.build((SERVER_MAC, DIRECTOR_MAC), from, to)
 }
 
-/// A packet of a connection: whether the client sends it, its flags, and the resulting state.
+/// Returns the packets of a connection: whether the client sends it, its flags, and the resulting state.
 fn dialogue() -> [(bool, Shape, State); 9] {
     let ack = Shape::tcp(ACK);
     let mut syn_ack = Shape::tcp(SYN_ACK);
@@ -64,11 +64,11 @@ fn replies_come_from_the_vip() {
             assert_eq!(state_of(&bench), state, "step {step} {vip}");
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn replies_over_udp_keep_having_no_checksum() {
+fn udp_replies_without_checksum_stay_without() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -87,10 +87,10 @@ fn replies_over_udp_keep_having_no_checksum() {
             case.check(&mut bench);
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
-/// The state of the TCP flow that changed last.
+/// Returns the state of the TCP flow that changed last.
 fn state_of(bench: &Bench) -> State {
     let flows = bench.plane.maps().flows.walk();
     let latest = flows
@@ -158,7 +158,7 @@ fn snat_hides_the_client() {
                 tuple.sport
             );
         }
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -181,7 +181,7 @@ fn snat_without_free_ports_is_exhausted() {
         exhausted += usize::from(outcome.counted == [Reason::DropSnatExhausted]);
     }
     assert_eq!(exhausted, 18, "two ports, two flows");
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -207,9 +207,9 @@ fn two_services_do_not_share_a_reverse_tuple() {
             .five_tuple()
             .unwrap()
             .dst;
-        assert_eq!(to.to_string(), "10.0.0.6", "the server whose tuple is free");
+        assert_eq!(to.to_string(), "10.0.0.6", "the server with a free tuple");
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -235,8 +235,12 @@ fn reverse_tuple_conflict_selects_another_nat_server() {
         let paired = flow.cold.peer != weir_abi::NO_PLACE;
         assert_eq!(paired, forward(flow.dest()) == Forward::Nat as u8);
     }
-    assert!(flows.len() > 64 * 3, "others were found: {}", flows.len());
-    bench.settle();
+    assert!(
+        flows.len() > 64 * 3,
+        "other reverse tuples were found: {}",
+        flows.len()
+    );
+    bench.assert_same_state();
 }
 
 #[test]
@@ -269,7 +273,7 @@ fn foreign_packets_of_a_server_pass() {
             .passes(Reason::PassNotOurs)
             .check(&mut bench);
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -294,11 +298,11 @@ fn reply_without_known_next_hop_passes() {
         outcome.frame,
         from_server(&reply.hopped(), at(vip, 80), at(client, 1000))
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn replies_are_refused_like_requests() {
+fn replies_are_rejected_like_requests() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -311,7 +315,7 @@ fn replies_are_refused_like_requests() {
     };
     let outcome = bench.send(&from_server(&used_up, at(server, 80), at(client, 1000)));
     assert_eq!(outcome.counted, [Reason::DropTtl]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -336,5 +340,5 @@ fn server_reset_ends_the_flow() {
     let live = bench.plane.maps().live(1).unwrap();
     assert_eq!((live.active, live.inactive), (0, 1));
     assert_eq!(state_of(&bench), State::Close);
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,5 +1,5 @@
-//! Flows of every kind while the flow table changes its size or layout: at every moment packets have the same outcome
-//! as in the model.
+//! Tests flows of every kind while the flow table changes its size or layout: packets always have the same outcome as
+//! in the model.
 
 use weir_abi::{ABI_FLOW_LAYOUT, DEST_SNAT, Forward, Reason};
 use weir_sched::Kind;
@@ -10,7 +10,7 @@ use crate::wire::{ACK, CLIENT, FIN, SYN, SYN_ACK, Shape, VIP, at};
 const VIP6: &str = "2001:db8::10";
 const CLIENT6: &str = "2001:db8:1::7";
 
-/// Ports of existing flows.
+/// Returns the ports of existing flows.
 fn flows() -> std::ops::Range<u16> {
     1000..1040
 }
@@ -60,7 +60,7 @@ fn from_servers(bench: &mut Bench, flows: &[weir_wire::FiveTuple], flags: weir_w
     }
 }
 
-/// From a table of a given layout and size to one of the present layout and another size.
+/// Migrates flows from a table of this layout and size to a table of the current layout and another size.
 fn resized(from: (u32, u32), to: u32) {
     let Some(mut bench) = Bench::with_flows(from.1) else {
         return;
@@ -87,12 +87,12 @@ fn resized(from: (u32, u32), to: u32) {
     let moved = bench.plane.migrate_flows().unwrap();
     assert_eq!((moved.moved, moved.lost), (4 * 40, 0));
     assert_eq!(bench.send(&syn).counted, [Reason::DropNatConflict]);
-    bench.settle();
+    bench.assert_same_state();
     from_servers(&mut bench, &translated, ACK);
     assert_eq!(from_clients(&mut bench, ACK), translated);
     from_clients(&mut bench, FIN);
     from_servers(&mut bench, &translated, FIN);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -106,17 +106,17 @@ fn flows_of_every_kind_move_to_a_smaller_table() {
 }
 
 #[test]
-fn flows_of_every_kind_come_out_of_the_layout_before() {
+fn flows_of_every_kind_move_from_the_previous_layout() {
     resized((ABI_FLOW_LAYOUT - 1, 7 * 1024), 7 * 1024);
 }
 
 #[test]
-fn flows_of_every_kind_come_out_of_a_bigger_table_of_the_layout_before() {
+fn flows_of_every_kind_move_from_a_bigger_table_of_the_previous_layout() {
     resized((ABI_FLOW_LAYOUT - 1, 7 * 4096), 7 * 128);
 }
 
 #[test]
-fn flows_without_an_entry_are_known_by_their_buckets_after_all() {
+fn flows_without_an_entry_are_found_by_their_buckets() {
     let Some(mut bench) = Bench::with_flows(7 * 64) else {
         return;
     };
@@ -138,7 +138,7 @@ fn flows_without_an_entry_are_known_by_their_buckets_after_all() {
     let servers = send(&mut bench, SYN);
     bench.reopen(sizes(7 * 1024));
     bench.plane.activate().unwrap();
-    assert_eq!(send(&mut bench, ACK), servers, "between the tables");
+    assert_eq!(send(&mut bench, ACK), servers, "during the migration");
     bench.plane.migrate_flows().unwrap();
-    assert_eq!(send(&mut bench, ACK), servers, "in the new one");
+    assert_eq!(send(&mut bench, ACK), servers, "in the new table");
 }

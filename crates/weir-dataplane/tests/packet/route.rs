@@ -1,5 +1,5 @@
-//! The packets of a flow from its start to its end through a service of one server; used by the tests of every
-//! forwarding method.
+//! Sends the packets of a flow from its start to its end through a service with one server. The tests of every
+//! forwarding method use it.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,8 @@ pub(crate) const SERVER6: &str = "fd00::5";
 pub(crate) const OUTER4: &str = "10.0.0.1";
 pub(crate) const OUTER6: &str = "fd00::1";
 
-/// TCP from SYN to RST with unusual flags in between, then UDP with and without checksum: step, client port, packet.
+/// Returns TCP packets from SYN to RST with unusual flags in between, then UDP with and without checksum: step, client
+/// port, packet.
 pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
     let (ack, udp) = (Shape::tcp(ACK), Shape::udp());
     let rich = Shape {
@@ -70,14 +71,14 @@ pub(crate) fn life() -> Vec<(&'static str, u16, Shape)> {
     ]
 }
 
-/// The ends of one packet, and the server's row.
+/// Source and destination of one packet, and the server's row.
 pub(crate) struct Ends {
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
     pub(crate) dest: u32,
 }
 
-/// Sends the packets of flows through a service of one server; `expected` builds the packet that must leave.
+/// Sends the packets of flows through a service with one server; `expected` builds the packet that must leave.
 pub(crate) fn run(
     bench: &mut Bench,
     name: &str,

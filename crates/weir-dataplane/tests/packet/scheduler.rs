@@ -1,5 +1,5 @@
-//! Every scheduler's choices for real packets, with changes in between: the model uses weir-sched's reference forms,
-//! and some sequences of the kernel are listed.
+//! Tests every scheduler's choices for real packets, with changes in between. The model uses weir-sched's reference
+//! forms, and some sequences of the kernel are listed.
 
 use weir_abi::{Forward, Reason, State};
 use weir_sched::{Kind, Mode};
@@ -13,16 +13,16 @@ const VIP6: &str = "2001:db8::10";
 /// A step of a script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// That many new flows.
+    /// This number of new flows start.
     Flows(u16),
-    /// The server with this number of addition ends its latest flow.
+    /// The latest flow of the server that was added as this number ends.
     End(u16),
     Add(u32),
     Weigh(usize, u32),
     Remove(usize),
     /// The server reaches its threshold.
     Fill(usize),
-    /// It is below its threshold again.
+    /// The server is below its threshold again.
     Empty(usize),
 }
 use Step::{Add, Empty, End, Fill, Flows, Remove, Weigh};
@@ -57,7 +57,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    pub(crate) fn bound(&mut self, max_load: Option<u32>) {
+    pub(crate) fn set_max_load(&mut self, max_load: Option<u32>) {
         let schedules = &mut self.bench.model.scheduler_mut().schedules;
         schedules.get_mut(&self.service).unwrap().max_load = max_load;
     }
@@ -70,13 +70,13 @@ impl<'a> Script<'a> {
         Shape::tcp(flags).arriving(at(&client, 1000 + flow), at(self.vip, self.port))
     }
 
-    /// Leaves its list without a tree.
-    pub(crate) fn treeless(&mut self) {
+    /// Disables the tree of the service's list.
+    pub(crate) fn disable_tree(&mut self) {
         let schedules = &mut self.bench.model.scheduler_mut().schedules;
         schedules.get_mut(&self.service).unwrap().treeless = true;
     }
 
-    /// Runs the steps; returns the numbers of the servers chosen, 0 for none.
+    /// Runs the steps. Returns the numbers of the chosen servers; 0 = none.
     pub(crate) fn run(&mut self, steps: &[Step]) -> Vec<usize> {
         let mut chosen = Vec::new();
         for step in steps {
@@ -108,21 +108,21 @@ impl<'a> Script<'a> {
                 }
                 Weigh(number, weight) => {
                     self.bench
-                        .weigh(self.service, self.dests[number - 1], weight)
+                        .set_weight(self.service, self.dests[number - 1], weight)
                 }
                 Remove(number) => {
                     self.bench
                         .remove(self.service, self.dests[number - 1], weir_abi::DEST_LIVE)
                 }
-                Fill(number) => self.bench.overload(self.dests[number - 1], true),
-                Empty(number) => self.bench.overload(self.dests[number - 1], false),
+                Fill(number) => self.bench.set_overloaded(self.dests[number - 1], true),
+                Empty(number) => self.bench.set_overloaded(self.dests[number - 1], false),
             }
         }
         chosen
     }
 }
 
-/// Scripts for any scheduler; the model decides what is correct.
+/// Scripts for all schedulers; the model determines the correct result.
 const SCRIPTS: [&[Step]; 7] = [
     &[
         Add(1),
@@ -221,23 +221,23 @@ const SCRIPTS: [&[Step]; 7] = [
     ],
 ];
 
-fn scripts(kind: Kind, mode: Mode, port: bool) {
-    all_scripts(kind, mode, port, None);
+fn run_scripts(kind: Kind, mode: Mode, port: bool) {
+    run_all_scripts(kind, mode, port, None);
 }
 
-fn bounded_scripts(kind: Kind, mode: Mode, max_load: Option<u32>) {
-    all_scripts(kind, mode, false, max_load);
+fn run_bounded_scripts(kind: Kind, mode: Mode, max_load: Option<u32>) {
+    run_all_scripts(kind, mode, false, max_load);
 }
 
-fn all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
+fn run_all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.predictable(4711);
+    bench.seed_random_numbers(4711);
     for vip in [VIP, VIP6] {
         for steps in SCRIPTS {
             let mut script = Script::new(&mut bench, kind, mode, port, vip);
-            script.bound(max_load);
+            script.set_max_load(max_load);
             let chosen = script.run(steps);
             // dh assigns one server to a VIP, which may be the unavailable one.
             assert!(
@@ -246,72 +246,72 @@ fn all_scripts(kind: Kind, mode: Mode, port: bool, max_load: Option<u32>) {
             );
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
 fn rr() {
-    scripts(Kind::Rr, Mode::Repair, false);
+    run_scripts(Kind::Rr, Mode::Repair, false);
 }
 
 #[test]
 fn wrr() {
-    scripts(Kind::Wrr, Mode::Repair, false);
+    run_scripts(Kind::Wrr, Mode::Repair, false);
 }
 
 #[test]
 fn lc() {
-    scripts(Kind::Lc, Mode::Repair, false);
+    run_scripts(Kind::Lc, Mode::Repair, false);
 }
 
 #[test]
 fn wlc() {
-    scripts(Kind::Wlc, Mode::Repair, false);
+    run_scripts(Kind::Wlc, Mode::Repair, false);
 }
 
 #[test]
 fn sed() {
-    scripts(Kind::Sed, Mode::Repair, false);
+    run_scripts(Kind::Sed, Mode::Repair, false);
 }
 
 #[test]
 fn nq() {
-    scripts(Kind::Nq, Mode::Repair, false);
+    run_scripts(Kind::Nq, Mode::Repair, false);
 }
 
 #[test]
 fn fo() {
-    scripts(Kind::Fo, Mode::Repair, false);
+    run_scripts(Kind::Fo, Mode::Repair, false);
 }
 
 #[test]
 fn ovf() {
-    scripts(Kind::Ovf, Mode::Repair, false);
+    run_scripts(Kind::Ovf, Mode::Repair, false);
 }
 
 #[test]
 fn twos() {
-    scripts(Kind::Twos, Mode::Repair, false);
+    run_scripts(Kind::Twos, Mode::Repair, false);
 }
 
 #[test]
 fn p2c() {
-    scripts(Kind::P2c, Mode::Repair, false);
+    run_scripts(Kind::P2c, Mode::Repair, false);
 }
 
 #[test]
 fn maglev() {
-    scripts(Kind::Maglev, Mode::Repair, false);
+    run_scripts(Kind::Maglev, Mode::Repair, false);
 }
 
 #[test]
 fn lblc() {
-    scripts(Kind::Lblc, Mode::Repair, false);
+    run_scripts(Kind::Lblc, Mode::Repair, false);
 }
 
 #[test]
 fn lblcr() {
-    scripts(Kind::Lblcr, Mode::Repair, false);
+    run_scripts(Kind::Lblcr, Mode::Repair, false);
 }
 
 #[test]
@@ -322,14 +322,14 @@ fn bounded_load() {
         (Kind::Mh, Mode::Fallback),
         (Kind::Maglev, Mode::Fallback),
     ] {
-        bounded_scripts(kind, mode, Some(125));
+        run_bounded_scripts(kind, mode, Some(125));
     }
 }
 
 #[test]
 fn dh() {
     for mode in [Mode::Repair, Mode::Strict] {
-        scripts(Kind::Dh, mode, false);
+        run_scripts(Kind::Dh, mode, false);
     }
 }
 
@@ -340,7 +340,7 @@ fn sh() {
         (Mode::Strict, true),
         (Mode::Fallback, true),
     ] {
-        scripts(Kind::Sh, mode, port);
+        run_scripts(Kind::Sh, mode, port);
     }
 }
 
@@ -351,12 +351,12 @@ fn mh() {
         (Mode::Strict, true),
         (Mode::Fallback, true),
     ] {
-        scripts(Kind::Mh, mode, port);
+        run_scripts(Kind::Mh, mode, port);
     }
 }
 
 #[test]
-fn rr_goes_from_the_newest_to_the_oldest() {
+fn rr_walks_from_the_newest_to_the_oldest() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -371,12 +371,12 @@ fn rr_goes_from_the_newest_to_the_oldest() {
 }
 
 #[test]
-fn wrr_goes_by_descending_passes() {
+fn wrr_walks_by_descending_weight() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
     let mut script = Script::new(&mut bench, Kind::Wrr, Mode::Repair, false, VIP);
-    // The first server alone had one pass, of weight 1: the walk begins there and continues with 3, 2, 1.
+    // With only the first server there was one pass, of weight 1: the walk begins there and continues with 3, 2, 1.
     assert_eq!(
         script.run(&[Add(3), Add(1), Flows(8)]),
         [2, 1, 1, 1, 2, 1, 1, 1]
@@ -384,7 +384,7 @@ fn wrr_goes_by_descending_passes() {
 }
 
 #[test]
-fn wlc_fills_by_weight() {
+fn wlc_distributes_flows_by_weight() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -405,7 +405,7 @@ fn lc_returns_to_an_idle_server() {
 }
 
 #[test]
-fn hashing_is_by_the_source() {
+fn hashing_schedulers_use_the_source() {
     for kind in [Kind::Sh, Kind::Mh] {
         let Some(mut bench) = Bench::open() else {
             return;
@@ -429,11 +429,11 @@ fn hashing_is_by_the_source() {
             used.extend(chosen);
         }
         assert_eq!(used.len(), 4, "{kind}: all servers are used");
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
-/// Schedulers with a tree or a table for long lists, and the bound on a server's load.
+/// Schedulers that use a tree or a table for long lists, and the bound on a server's load.
 pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
     (Kind::Rr, None),
     (Kind::Wrr, None),
@@ -451,16 +451,17 @@ pub(crate) const NOT_WALKED: [(Kind, Option<u32>); 14] = [
     (Kind::Maglev, Some(125)),
 ];
 
-/// Lists that are too long to be walked, with counts, changes, removals and thresholds in between; the model walks.
+/// Tests lists that are too long to be walked, with counts, changes, removals and thresholds in between. The model
+/// walks the list.
 #[test]
-fn long_lists() {
+fn long_lists_have_the_models_choices() {
     for (kind, max_load) in NOT_WALKED {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        bench.predictable(4711);
+        bench.seed_random_numbers(4711);
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
-        script.bound(max_load);
+        script.set_max_load(max_load);
         script.run(&[Add(1); 20]);
         let weights = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3];
         let edits: Vec<Step> = (1..=10).map(|at| Weigh(at, weights[at - 1])).collect();
@@ -475,19 +476,19 @@ fn long_lists() {
             script.run(&[Fill(round * 4 + 1), Fill(20 - round), Flows(8)]);
             script.run(&[Empty(20 - round), Flows(4)]);
             let service = script.service;
-            assert!(script.bench.tree_is_right(service), "{kind} has a tree");
+            assert!(script.bench.has_matching_tree(service), "{kind} has a tree");
         }
         // Sixteen servers remain: a short list, then a long one again.
         script.run(&[Remove(2), Remove(3), Remove(4), Remove(6), Flows(6)]);
-        assert!(!script.bench.tree_is_right(script.service), "{kind}");
+        assert!(!script.bench.has_matching_tree(script.service), "{kind}");
         script.run(&[Add(2), Add(3), Flows(20)]);
-        assert!(script.bench.tree_is_right(script.service), "{kind}");
-        bench.settle();
+        assert!(script.bench.has_matching_tree(script.service), "{kind}");
+        bench.assert_same_state();
     }
 }
 
 #[test]
-fn full_servers_leave_the_tree_and_come_back() {
+fn full_servers_are_removed_from_the_tree_and_added_again() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -496,11 +497,11 @@ fn full_servers_leave_the_tree_and_come_back() {
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
         script.run(&[Add(1); 20]);
         for dest in script.dests.clone() {
-            script.bench.limit(dest, 2, 0);
+            script.bench.set_thresholds(dest, 2, 0);
         }
         for _ in 0..40 {
             assert_ne!(script.run(&[Flows(1)]), [0], "{kind}");
-            assert!(script.bench.tree_is_right(script.service), "{kind}");
+            assert!(script.bench.has_matching_tree(script.service), "{kind}");
         }
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: all are full");
         // A flow that a FIN has closed ends with the next packet.
@@ -511,25 +512,25 @@ fn full_servers_leave_the_tree_and_come_back() {
             script.run(&[End(flow)]);
             let after = script.frame(flow, ACK);
             assert_eq!(script.bench.send(&after).counted, [Reason::PassNoFlow]);
-            assert!(script.bench.tree_is_right(script.service), "{kind}");
+            assert!(script.bench.has_matching_tree(script.service), "{kind}");
         }
         let chosen = script.run(&[Flows(3)]);
         assert!(!chosen.contains(&0), "{kind}: {chosen:?}");
         assert_eq!(script.run(&[Flows(1)]), [0], "{kind}: full again");
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 /// A service whose servers share their counts with those of another service, in another order.
 struct Sharing {
     service: u32,
     port: u16,
-    /// By number of the server.
+    /// Rows by number of the server.
     dests: Vec<u32>,
 }
 
 impl Sharing {
-    /// The rows of counts come after those of servers.
+    /// Creates the services. The rows of counts follow the rows of servers.
     fn new(
         bench: &mut Bench,
         kind: Kind,
@@ -565,15 +566,15 @@ impl Sharing {
     }
 }
 
-/// Counts of a pool that several services use are updated in the trees of all of them.
+/// Counts of a pool that several services use are updated in the trees of all these services.
 #[test]
-fn services_that_share_a_pool_follow_each_other() {
+fn counts_of_shared_pool_update_all_services() {
     const SERVERS: u32 = 24;
     for kind in [Kind::Wlc, Kind::Sed, Kind::Nq, Kind::Ovf, Kind::Twos] {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        bench.predictable(4711);
+        bench.seed_random_numbers(4711);
         let first_row = bench.plane.sizes().dests;
         let there = Sharing::new(&mut bench, kind, first_row, 0..SERVERS);
         let back = Sharing::new(&mut bench, kind, first_row, (0..SERVERS).rev());
@@ -584,11 +585,11 @@ fn services_that_share_a_pool_follow_each_other() {
                 .iter()
                 .filter_map(|it| it.dests.get(number).copied())
                 .collect();
-            bench.link(&rows);
+            bench.link_shared_counts(&rows);
         }
         for it in [&there, &back, &short] {
             let last = 1 + (it.dests.len() as u32 - 1) % 3;
-            bench.weigh(it.service, it.dests[it.dests.len() - 1], last);
+            bench.set_weight(it.service, it.dests[it.dests.len() - 1], last);
         }
         for flow in 1..100 {
             let service = [&there, &back, &short][flow as usize % 3];
@@ -598,17 +599,17 @@ fn services_that_share_a_pool_follow_each_other() {
                 let service = [&there, &back, &short][ended as usize % 3];
                 service.send(&mut bench, ended, FIN);
             }
-            assert!(bench.tree_is_right(there.service), "{kind}");
-            assert!(bench.tree_is_right(back.service), "{kind}");
+            assert!(bench.has_matching_tree(there.service), "{kind}");
+            assert!(bench.has_matching_tree(back.service), "{kind}");
         }
-        // A server that was removed from one of them: the other services still count its last flows.
+        // A server was removed from one service: the other services still count its last flows.
         bench.remove(there.service, there.dests[3], weir_abi::DEST_LIVE);
         for flow in (2..99).step_by(5) {
             let service = [&there, &back, &short][flow as usize % 3];
             service.send(&mut bench, flow, FIN);
-            assert!(bench.tree_is_right(back.service), "{kind}");
+            assert!(bench.has_matching_tree(back.service), "{kind}");
         }
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -623,20 +624,20 @@ fn shared_threshold_applies_to_all_services() {
     let one = Sharing::new(&mut bench, Kind::Wlc, first_row, 0..SERVERS);
     let two = Sharing::new(&mut bench, Kind::Rr, first_row, 0..SERVERS);
     for number in 0..SERVERS as usize {
-        bench.link(&[one.dests[number], two.dests[number]]);
-        bench.limit(one.dests[number], 2, 0);
+        bench.link_shared_counts(&[one.dests[number], two.dests[number]]);
+        bench.set_thresholds(one.dests[number], 2, 0);
     }
-    bench.weigh(one.service, one.dests[0], 1);
-    bench.weigh(two.service, two.dests[0], 1);
+    bench.set_weight(one.service, one.dests[0], 1);
+    bench.set_weight(two.service, two.dests[0], 1);
     for flow in 0..2 * SERVERS as u16 {
         let service = if flow % 3 == 0 { &two } else { &one };
         let chosen = service.send(&mut bench, flow, SYN);
         assert!(service.dests.contains(&chosen), "{flow}");
-        assert!(bench.tree_is_right(one.service) && bench.tree_is_right(two.service));
+        assert!(bench.has_matching_tree(one.service) && bench.has_matching_tree(two.service));
     }
     for service in [&one, &two] {
         let chosen = service.send(&mut bench, 900 + service.port, SYN);
-        assert_eq!(chosen, 0, "all are full");
+        assert_eq!(chosen, 0, "all servers are full");
     }
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,10 +1,11 @@
-//! Sequences of choices that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
+//! Tests sequences of choices that follow from the kernel's schedulers, each with its reason: `sequences/NAME.txt`.
 //!
-//! A line is `steps | the servers chosen, - for refused | why`. Servers are numbered from 1 in the order of adding.
-//! Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes it, `!S` puts it at its
-//! upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes 192.0.2.V (2001:db8::V) the
-//! current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F (2001:db8:1::F), port 1000
-//! + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125` (`max_load = 1.25`).
+//! A line is `steps | chosen servers, - for rejected | why`. Servers are numbered from 1 in the order in which they are
+//! added. Steps: `+W` adds a server of weight W, `=S:W` sets the weight of server S to W, `-S` removes it, `!S` puts
+//! server S at its upper threshold, `.S` below it again, `*N` starts N flows to the current VIP, `@V` makes 192.0.2.V
+//! (2001:db8::V) the current one, `~F` ends flow F. Flow F is the Fth of the line; it comes from 198.51.100.F
+//! (2001:db8:1::F), port 1000 + F. Words before the steps: `v6`, `udp`, `strict`, `fallback`, `port`, `load125`
+//! (`max_load = 1.25`).
 //!
 //! Every packet goes through the reference model too, which uses weir-sched's pure forms with the same counts.
 
@@ -94,15 +95,16 @@ impl<'a> Case<'a> {
             "*" => (0..number(rest)).for_each(|_| self.arrive()),
             "@" => self.vip = rest.to_owned(),
             "-" => self.bench.remove(self.service, dest(rest), DEST_LIVE),
-            "!" => self.bench.overload(dest(rest), true),
-            "." => self.bench.overload(dest(rest), false),
+            "!" => self.bench.set_overloaded(dest(rest), true),
+            "." => self.bench.set_overloaded(dest(rest), false),
             "~" => {
                 let frame = self.frame(number(rest) as usize, FIN);
                 self.bench.send(&frame);
             }
             "=" => {
                 let (server, weight) = rest.split_once(':').unwrap();
-                self.bench.weigh(self.service, dest(server), number(weight));
+                self.bench
+                    .set_weight(self.service, dest(server), number(weight));
             }
             _ => panic!("{step} is no step"),
         }
@@ -139,7 +141,7 @@ fn follow(kind: Kind, text: &str) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.predictable(SEED);
+    bench.seed_random_numbers(SEED);
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.len() >= 12, "{kind}: {} sequences", lines.len());
     let mut wrong = Vec::new();
@@ -160,7 +162,7 @@ fn follow(kind: Kind, text: &str) {
             wrong.push(format!("{script} | {chosen} | {why}"));
         }
     }
-    bench.settle();
+    bench.assert_same_state();
     assert!(
         wrong.is_empty(),
         "{kind} chose otherwise:\n{}",

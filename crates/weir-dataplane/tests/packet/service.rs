@@ -1,4 +1,4 @@
-//! Selection of the service for a packet, and services without servers.
+//! Tests the selection of the service for a packet, and services without servers.
 
 use weir_abi::{Reason, SERVICE_DROP_NO_SERVER};
 use weir_flow::model::{PortRange, VipRow};
@@ -8,7 +8,7 @@ use crate::bench::{Bench, NewServer, Xdp, hop_macs};
 use crate::wire::{ACK, CLIENT, Case, SYN, Shape, VIP, at, check_all};
 
 #[test]
-fn exact_then_range_then_any() {
+fn exact_port_precedes_range_and_any() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -63,7 +63,7 @@ fn exact_then_range_then_any() {
             .sends(out)
             .check(&mut bench);
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn service_without_servers_rejects_or_drops() {
         );
         dests
             .iter()
-            .for_each(|dest| bench.weigh(quiesced, *dest, 0));
+            .for_each(|dest| bench.set_weight(quiesced, *dest, 0));
         if drop {
             for service in [never, gone, quiesced] {
                 bench.service_row(service, |row| row.flags |= SERVICE_DROP_NO_SERVER);
@@ -103,12 +103,12 @@ fn service_without_servers_rejects_or_drops() {
                 );
             }
         }
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
 #[test]
-fn errors_are_bounded() {
+fn errors_are_limited() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -149,7 +149,7 @@ fn no_error_is_sent_to_broadcast_or_reserved_sources() {
 }
 
 #[test]
-fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
+fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -163,17 +163,17 @@ fn weight_zero_takes_no_new_flow_and_keeps_the_old() {
     let old: Vec<u32> = (1000..1004)
         .map(|port| went(&mut bench, port, SYN))
         .collect();
-    bench.weigh(service, dests[0], 0);
+    bench.set_weight(service, dests[0], 0);
     for (port, server) in (1000..).zip(&old) {
         assert_eq!(went(&mut bench, port, ACK), *server, "flow {port}");
     }
     for port in 2000..2004 {
         assert_eq!(went(&mut bench, port, SYN), dests[1]);
     }
-    bench.weigh(service, dests[0], 1);
+    bench.set_weight(service, dests[0], 1);
     let back: std::collections::BTreeSet<u32> = (3000..3004)
         .map(|port| went(&mut bench, port, SYN))
         .collect();
-    assert_eq!(back.len(), 2, "both again");
-    bench.settle();
+    assert_eq!(back.len(), 2, "both servers are used again");
+    bench.assert_same_state();
 }

@@ -1,5 +1,5 @@
-//! Shares of four servers under every scheduler, through real packets and the reference model, with 0, 1 and 2 servers
-//! unavailable.
+//! Tests the shares of four servers with every scheduler, with real packets and the reference model, with 0, 1 and 2
+//! servers unavailable.
 //!
 //! Each datagram is scheduled separately and leaves no entry, so no count influences the next choice. The random
 //! numbers are seeded: a test that passes once always passes. With other seeds a correct scheduler would fail in one
@@ -13,7 +13,7 @@ use crate::bench::{Bench, NewServer, Xdp};
 use crate::scheduler::VIP;
 use crate::wire::{Shape, at};
 
-const FALSE_ALARM: f64 = 1e-6;
+const SIGNIFICANCE: f64 = 1e-6;
 const DATAGRAMS: u64 = 720;
 
 /// Why servers are unavailable.
@@ -25,8 +25,14 @@ enum Exclusion {
     Full,
 }
 
-/// Datagrams that each server receives after the first `out` of them became unavailable.
-fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Exclusion) -> Vec<u64> {
+/// Returns the number of datagrams that each server receives after the first `unavailable` servers became unavailable.
+fn shares(
+    bench: &mut Bench,
+    kind: Kind,
+    weights: &[u32],
+    unavailable: usize,
+    exclusion: Exclusion,
+) -> Vec<u64> {
     let service = bench.service_with(kind, Mode::Fallback, false);
     bench.service_row(service, |row| row.flags |= SERVICE_ONE_PACKET);
     let port = bench.next_port();
@@ -38,10 +44,10 @@ fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Exclu
             bench.add(service, server.weight(*weight))
         })
         .collect();
-    for server in &servers[..out] {
-        match way {
-            Exclusion::Quiesced => bench.weigh(service, *server, 0),
-            Exclusion::Full => bench.overload(*server, true),
+    for server in &servers[..unavailable] {
+        match exclusion {
+            Exclusion::Quiesced => bench.set_weight(service, *server, 0),
+            Exclusion::Full => bench.set_overloaded(*server, true),
         }
     }
     let mut count = vec![0; servers.len()];
@@ -62,24 +68,29 @@ fn shares(bench: &mut Bench, kind: Kind, weights: &[u32], out: usize, way: Exclu
     count
 }
 
-/// Runs a scheduler for both reasons and all numbers of unavailable servers, and compares the shares with those that
-/// `expected` computes from the weights in use.
-fn check(kind: Kind, weights: &[u32], outs: &[usize], expected: impl Fn(&[u32]) -> Vec<f64>) {
+/// Runs a scheduler with both kinds of exclusion and all numbers of unavailable servers, and compares the shares with
+/// those that `expected` computes from the usable servers' weights.
+fn check(
+    kind: Kind,
+    weights: &[u32],
+    unavailable_counts: &[usize],
+    expected: impl Fn(&[u32]) -> Vec<f64>,
+) {
     let Some(mut bench) = Bench::open() else {
         return;
     };
-    bench.predictable(2311);
-    for way in [Exclusion::Quiesced, Exclusion::Full] {
-        for out in outs {
+    bench.seed_random_numbers(2311);
+    for exclusion in [Exclusion::Quiesced, Exclusion::Full] {
+        for unavailable in unavailable_counts {
             let mut usable = weights.to_vec();
-            usable[..*out].fill(0);
-            let count = shares(&mut bench, kind, weights, *out, way);
+            usable[..*unavailable].fill(0);
+            let count = shares(&mut bench, kind, weights, *unavailable, exclusion);
             let p = p_value(&count, &expected(&usable));
-            let name = format!("{kind} {weights:?}, {out} out, {way:?}: {count:?}");
-            assert!(p > FALSE_ALARM, "{name}, p = {p:e}");
+            let name = format!("{kind} {weights:?}, {unavailable} out, {exclusion:?}: {count:?}");
+            assert!(p > SIGNIFICANCE, "{name}, p = {p:e}");
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 fn by_weight(weights: &[u32]) -> Vec<f64> {
@@ -87,45 +98,46 @@ fn by_weight(weights: &[u32]) -> Vec<f64> {
 }
 
 #[test]
-fn two_choices() {
+fn random_schedulers_share_by_weight() {
     for weights in [[1; 4], [3, 1, 4, 2]] {
         check(Kind::P2c, &weights, &[0, 1, 2], by_weight);
         check(Kind::Twos, &weights, &[0, 1, 2], |usable| {
             let mut shares = by_weight(usable);
-            // The kernel draws from 0 to the total, inclusive, so the first server of the list has one more part.
+            // The kernel draws from 0 to the total, inclusive, so the first server in the list has one extra unit of
+            // weight.
             shares[3] += 1.0;
             shares
         });
     }
 }
 
-/// Most servers of a list with a tree are unavailable: draws fail, and the tree of sums decides.
+/// Most servers in a list with a tree are unavailable: random choices fail, and the tree of sums decides.
 #[test]
-fn two_choices_of_a_long_list() {
+fn random_schedulers_share_by_weight_in_a_long_list() {
     let weights: Vec<u32> = (0..24).map(|at| 1 + at % 3).collect();
     check(Kind::P2c, &[1; 24], &[21, 22], by_weight);
     check(Kind::P2c, &weights, &[21], by_weight);
 }
 
 #[test]
-fn rounds() {
+fn round_robin_shares_are_exact() {
     let equal = |usable: &[u32]| usable.iter().map(|it| f64::from((*it).min(1))).collect();
     check(Kind::Rr, &[3, 1, 4, 2], &[0, 1, 2], equal);
     check(Kind::Wrr, &[3, 1, 4, 2], &[0, 1, 2], by_weight);
 }
 
 #[test]
-fn hashes() {
+fn hashing_schedulers_share_by_weight() {
     let equal = |usable: &[u32]| usable.iter().map(|it| f64::from((*it).min(1))).collect();
     check(Kind::Sh, &[3, 1, 4, 2], &[0], by_weight);
     check(Kind::Maglev, &[3, 1, 4, 2], &[0, 1], by_weight);
     check(Kind::Mh, &[1; 4], &[0, 1, 2], equal);
 }
 
-/// Nothing is counted, so the order of the list decides: all datagrams go to the newest, or the heaviest, of the usable
-/// servers.
+/// No flows are counted, so the order of the list decides: all datagrams go to the newest, or the heaviest, usable
+/// server.
 #[test]
-fn least_loads_of_idle_servers() {
+fn least_connection_schedulers_use_one_idle_server() {
     let newest = |usable: &[u32]| {
         (0..usable.len())
             .map(|at| f64::from(u8::from(at == 3)))

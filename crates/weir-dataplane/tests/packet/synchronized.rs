@@ -1,5 +1,5 @@
-//! Flows of another director through the data plane and the model: the same result, slot and counts, and packets of
-//! these flows have the same fate.
+//! Tests that flows from another director get the same result, slot and counts in the data plane and the model, and
+//! that their packets have the same outcome.
 
 use weir_abi::{
     Be16, DEST_SNAT, Forward, KIND_FORWARD, KIND_TEMPLATE, PROTO_TEMPLATE, SYNC_CONFLICT,
@@ -15,7 +15,7 @@ const CLIENT: &str = "198.51.100.1";
 const SNAT: &str = "10.9.9.9";
 
 impl Bench {
-    /// Inserts a record into both and demands agreement. Returns `SYNC_*`.
+    /// Inserts a record into both, and asserts that the results are equal. Returns `SYNC_*`.
     #[track_caller]
     pub(crate) fn synchronize(&mut self, record: SyncFlow) -> u8 {
         wait_while_tick_turns();
@@ -43,7 +43,7 @@ impl Bench {
         );
     }
 
-    /// A record of an established TCP flow to a server.
+    /// Returns a record of an established TCP flow to a server.
     pub(crate) fn record(&self, dest: u32, client: (&str, u16), vip: (&str, u16)) -> SyncFlow {
         let row = self.model.config().dests[&dest];
         let (client, vip) = (at(client.0, client.1), at(vip.0, vip.1));
@@ -90,12 +90,12 @@ fn flow_of_a_peer_continues_under_each_forward() {
         assert_eq!(bench.synchronize(record), SYNC_UPDATED);
         let after = bench.send(&ack(1000));
         assert_ne!(before.verdict, after.verdict, "{forward:?}");
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
 #[test]
-fn other_server_and_later_packet_decide() {
+fn record_with_later_packet_takes_precedence() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -103,7 +103,7 @@ fn other_server_and_later_packet_decide() {
     let (_, dests) = bench.serve(Kind::Wlc, (VIP, 80), &servers);
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(record), SYNC_INSERTED);
-    // The flow has moved at the peer: the later record decides.
+    // The flow has moved at the peer: the later record takes precedence.
     let moved = bench.record(dests[1], (CLIENT, 1000), (VIP, 80));
     assert_eq!(bench.synchronize(moved), SYNC_INSERTED);
     let late = SyncFlow { idle: 20, ..record };
@@ -118,7 +118,7 @@ fn other_server_and_later_packet_decide() {
         ..moved
     };
     assert_eq!(bench.synchronize(gone), SYNC_GONE);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     // One port, which the peer's flow has.
     bench.snat(service, &[SNAT], (20_000, 20_000));
     let record = bench.record(dests[0], (CLIENT, 1000), (VIP, 80));
-    assert_eq!(bench.synchronize(record), SYNC_GONE, "no tuple");
+    assert_eq!(bench.synchronize(record), SYNC_GONE, "no free tuple");
     let record = SyncFlow {
         snat: at(SNAT, 0).ip().into(),
         snat_port: Be16::new(20_000),
@@ -147,7 +147,7 @@ fn snat_tuple_of_a_peer_is_not_assigned_again() {
     let shape = Shape::tcp(SYN);
     let refused = bench.send(&shape.arriving(at(CLIENT, 1002), at(VIP, 80)));
     assert_eq!(refused.counted, [weir_abi::Reason::DropSnatExhausted]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -177,12 +177,12 @@ fn template_of_a_peer_selects_the_server() {
         assert_eq!(bench.synchronize(template), expected);
         let shape = Shape::tcp(SYN);
         bench.send(&shape.arriving(at(CLIENT, 1000 + dest as u16), at(VIP, 80)));
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
 #[test]
-fn full_table_refuses_flows_of_a_peer() {
+fn full_table_rejects_flows_of_a_peer() {
     let Some(mut bench) = Bench::with_flows(7 * 4) else {
         return;
     };
@@ -193,5 +193,5 @@ fn full_table_refuses_flows_of_a_peer() {
         .collect();
     let of = |result| results.iter().filter(|it| **it == result).count();
     assert!(of(SYNC_INSERTED) > 0 && of(SYNC_FULL) > 0, "{results:?}");
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,4 +1,4 @@
-//! The effect of the keys of `[ipvs]`, and the upper threshold of a server.
+//! Tests the keys of `[ipvs]`, and the upper threshold of a server.
 
 use weir_abi::{
     DEST_LIVE, DEST_RESCHEDULE, DEST_RESET, POLICY_EXPIRE, POLICY_SILENT, Reason,
@@ -11,7 +11,7 @@ use crate::support::two_cpus;
 use crate::wire::{ACK, CLIENT, FIN, RST, SYN, Shape, VIP, at, client_tcp};
 
 #[test]
-fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
+fn sloppy_tcp_allows_any_packet_except_reset_to_start_a_flow() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -37,10 +37,10 @@ fn sloppy_tcp_lets_any_packet_but_a_reset_begin() {
             .counted,
         [Reason::PassNoFlow]
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
-/// Whether a SYN on a flow in this state starts a new flow.
+/// Returns whether a SYN on a flow in this state starts a new flow.
 fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> bool {
     let Some(mut bench) = Bench::open() else {
         return false;
@@ -56,10 +56,10 @@ fn starts_new_flow(settings: u32, far: &[weir_wire::TcpFlags], weight: u32) -> b
         bench.send_to_server(&client_tcp(1000, *flags));
     }
     if weight == 0 {
-        bench.weigh(service, first, 0);
+        bench.set_weight(service, first, 0);
     }
     let again = bench.send_to_server(&client_tcp(1000, SYN));
-    bench.settle();
+    bench.assert_same_state();
     again != first
 }
 
@@ -70,7 +70,7 @@ fn conn_reuse_mode_decides_when_a_port_is_reused() {
     }
     let fin_wait = SETTINGS_REUSE | SETTINGS_REUSE_FIN_WAIT;
     let nodest = SETTINGS_REUSE | SETTINGS_EXPIRE_NODEST;
-    // Settings, the packets after the SYN, the server's weight then, and whether another server is selected.
+    // Settings, the packets after the SYN, the server's weight after them, and whether another server is selected.
     let cases: [(u32, &[weir_wire::TcpFlags], u32, bool); 11] = [
         (SETTINGS_REUSE, &[ACK], 1, false),
         (SETTINGS_REUSE, &[ACK, RST], 1, true),
@@ -112,7 +112,7 @@ fn expire_nodest_conn_ends_flows_unless_a_packet_starts_a_new_one() {
     assert_eq!(bench.send_to_server(&client_tcp(1001, SYN)), next);
     bench.settings(|settings| settings.flags |= SETTINGS_SLOPPY_TCP);
     assert_eq!(bench.send_to_server(&client_tcp(1002, ACK)), next);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
@@ -134,19 +134,19 @@ fn packets_to_a_server_that_the_kernel_would_miss_are_dropped_until_it_is_back()
     }
     bench.dest_row(dests[0], |row| *row = before);
     assert_eq!(bench.send_to_server(&client_tcp(1000, ACK)), dests[0]);
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
 fn server_is_full_at_upper_and_open_below_lower_threshold() {
     // Upper threshold, lower threshold, and the number of flows below which the server accepts flows again: the lower
-    // one, or three quarters of the upper one.
+    // threshold, or three quarters of the upper one.
     for (upper, lower, opens_below) in [(3, 0, 3), (4, 0, 3), (8, 0, 6), (4, 2, 2), (4, 4, 4)] {
         let Some(mut bench) = Bench::open() else {
             return;
         };
         let (_, dests) = bench.serve(Kind::Sh, (VIP, 80), &[NewServer::direct(1)]);
-        bench.limit(dests[0], upper, lower);
+        bench.set_thresholds(dests[0], upper, lower);
         let overloaded = |bench: &Bench| bench.plane.maps().live(dests[0]).unwrap().overloaded;
         for port in 1..=upper as u16 {
             assert_eq!(overloaded(&bench), 0, "{port} of {upper}");
@@ -171,7 +171,7 @@ fn server_is_full_at_upper_and_open_below_lower_threshold() {
                 "{left} of {upper}, lower {lower}"
             );
         }
-        bench.settle();
+        bench.assert_same_state();
     }
 }
 
@@ -186,7 +186,8 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     let pool = [of_pool(1, shared), of_pool(2, shared + 1)];
     let (_, one) = bench.serve(Kind::Rr, (VIP, 80), &pool);
     let (_, two) = bench.serve(Kind::Wlc, ("192.0.2.11", 80), &pool);
-    one.iter().for_each(|dest| bench.limit(*dest, 2, 0));
+    one.iter()
+        .for_each(|dest| bench.set_thresholds(*dest, 2, 0));
     let other = |port| Shape::tcp(SYN).arriving(at(CLIENT, port), at("192.0.2.11", 80));
     let first = [
         bench.send_to_server(&client_tcp(1, SYN)),
@@ -204,13 +205,13 @@ fn full_server_is_skipped_in_every_service_of_its_pool() {
     assert_eq!(
         bench.send_to_server(&client_tcp(1, ACK)),
         first[0],
-        "its flows go on"
+        "its flows continue"
     );
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn two_cpus_exceed_a_threshold_by_one_at_most() {
+fn two_cpus_exceed_a_threshold_by_at_most_one() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -224,7 +225,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
         &[NewServer::direct(1), NewServer::direct(2)],
     );
     for dest in &dests {
-        bench.limit(*dest, UPPER, 0);
+        bench.set_thresholds(*dest, UPPER, 0);
     }
     let plane = &bench.plane;
     let barrier = std::sync::Barrier::new(2);
@@ -241,7 +242,7 @@ fn two_cpus_exceed_a_threshold_by_one_at_most() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    crate::census::intact(plane);
+    crate::census::assert_invariants(plane);
     for dest in dests {
         let live = plane.maps().live(dest).unwrap();
         let flows = live.active + live.inactive;

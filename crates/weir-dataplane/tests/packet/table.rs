@@ -1,5 +1,5 @@
-//! A full table: flows without a free entry are hashed, and no flow is half inserted. A nearly full table: no flow is
-//! refused while there is a free entry.
+//! Tests a full table, in which flows without a free entry are hashed and no flow is half inserted, and a nearly full
+//! table, which rejects no flow while there is a free entry.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use weir_flow::Geometry;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp, sizes};
-use crate::census::intact;
+use crate::census::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, VIP, client_tcp};
 
@@ -29,7 +29,7 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
         assert_eq!(
             bench.send(&client_tcp(port, SYN)).counted,
             [],
-            "port {port} has a place"
+            "port {port} has an entry"
         );
     }
     for port in 1007..1030 {
@@ -44,7 +44,7 @@ fn flow_without_entry_is_hashed_to_a_stable_server() {
             assert_eq!(continues.frame[5], begin.frame[5], "port {port}");
         }
     }
-    assert_eq!(intact(&bench.plane).len(), 7);
+    assert_eq!(assert_invariants(&bench.plane).len(), 7);
     let stateless: u64 = (1..=3)
         .map(|dest| bench.plane.maps().live(dest).unwrap().stateless)
         .sum();
@@ -59,7 +59,7 @@ fn full_home_bucket_spills_and_reclaims() {
     let placed = (1000..1040)
         .filter(|port| bench.send(&client_tcp(*port, SYN)).counted.is_empty())
         .count();
-    let flows = intact(&bench.plane);
+    let flows = assert_invariants(&bench.plane);
     assert_eq!(flows.len(), placed);
     let second = flows
         .values()
@@ -72,19 +72,19 @@ fn full_home_bucket_spills_and_reclaims() {
         assert_eq!(
             (outcome.counted, u32::from(outcome.frame[5])),
             (vec![], flow.dest()),
-            "found where it lies"
+            "found in its bucket"
         );
     }
-    // All are established. With a lifetime of 0, the next SYN of each frees the entry and uses it again.
+    // All flows are established. With a lifetime of 0, the next SYN of each flow frees the entry and uses it again.
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
     for flow in flows.values() {
         bench.send(&client_tcp(flow.cold.sport.get(), SYN));
-        intact(&bench.plane);
+        assert_invariants(&bench.plane);
     }
 }
 
 #[test]
-fn nat_without_place_leaves_nothing_behind() {
+fn nat_flow_without_free_entry_leaves_no_entry() {
     let Some(mut bench) = bench(7, Forward::Nat) else {
         return;
     };
@@ -98,13 +98,13 @@ fn nat_without_place_leaves_nothing_behind() {
             (outcome.verdict, outcome.counted),
             (Xdp::Drop, vec![Reason::DropNoPlace])
         );
-        assert_eq!(intact(&bench.plane).len(), 6);
+        assert_eq!(assert_invariants(&bench.plane).len(), 6);
     }
 }
 
-/// Entries of a small table with a stash, and how many nat flows fill 90 % of them.
-const SMALL: u32 = BUCKET_SLOTS * 150;
-const NEARLY: u16 = (SMALL * 9 / 20) as u16;
+/// Number of entries of a small table with a stash, and of the nat flows that fill 90 % of them.
+const SMALL_TABLE_FLOWS: u32 = BUCKET_SLOTS * 150;
+const NAT_FLOWS: u16 = (SMALL_TABLE_FLOWS * 9 / 20) as u16;
 
 /// Starts nat flows and asserts that each gets its entries.
 fn begin_all(bench: &mut Bench, ports: Range<u16>) {
@@ -117,7 +117,7 @@ fn begin_all(bench: &mut Bench, ports: Range<u16>) {
     }
 }
 
-/// Ends flows: they expire at once, and no later packet starts another one.
+/// Ends flows, so that they expire at once. No later packet starts another flow.
 fn end_all(bench: &mut Bench, ports: Range<u16>) {
     let after = |bench: &mut Bench, ticks| {
         bench.settings(|settings| settings.timeouts[State::SynRecv as usize] = ticks);
@@ -138,23 +138,26 @@ fn stashed(bench: &Bench) -> usize {
 }
 
 #[test]
-fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
-    let Some(mut bench) = bench(SMALL, Forward::Nat) else {
+fn nat_rejects_no_flow_at_90_percent_through_ten_turnovers() {
+    let Some(mut bench) = bench(SMALL_TABLE_FLOWS, Forward::Nat) else {
         return;
     };
-    begin_all(&mut bench, 1000..1000 + NEARLY);
-    assert_eq!(intact(&bench.plane).len(), 2 * usize::from(NEARLY));
-    let (step, mut oldest, mut most) = (NEARLY / 10, 1000, 0);
+    begin_all(&mut bench, 1000..1000 + NAT_FLOWS);
+    assert_eq!(
+        assert_invariants(&bench.plane).len(),
+        2 * usize::from(NAT_FLOWS)
+    );
+    let (step, mut oldest, mut most) = (NAT_FLOWS / 10, 1000, 0);
     for _ in 0..100 {
         end_all(&mut bench, oldest..oldest + step);
-        begin_all(&mut bench, oldest + NEARLY..oldest + NEARLY + step);
+        begin_all(&mut bench, oldest + NAT_FLOWS..oldest + NAT_FLOWS + step);
         oldest += step;
         most = most.max(stashed(&bench));
     }
     assert!(most > 0, "the stash was never used");
-    bench.settle();
-    // An entry in another bucket is found there, from both directions, and its removal leaves no mark.
-    for port in oldest..oldest + NEARLY {
+    bench.assert_same_state();
+    // An entry in another bucket is found there in both directions, and its removal leaves no mark.
+    for port in oldest..oldest + NAT_FLOWS {
         assert_eq!(
             bench.send(&client_tcp(port, ACK)).verdict,
             Xdp::Tx,
@@ -162,29 +165,29 @@ fn nat_refuses_nothing_at_90_percent_through_ten_turnovers() {
         );
     }
     bench.settings(|settings| settings.timeouts[State::Established as usize] = u32::MAX);
-    for port in oldest..oldest + NEARLY {
+    for port in oldest..oldest + NAT_FLOWS {
         bench.send(&client_tcp(port, ACK));
     }
-    assert_eq!(intact(&bench.plane).len(), 0);
+    assert_eq!(assert_invariants(&bench.plane).len(), 0);
 }
 
 #[test]
-fn nat_refuses_nothing_at_90_percent_across_a_resize() {
-    let Some(mut bench) = bench(SMALL, Forward::Nat) else {
+fn nat_rejects_no_flow_at_90_percent_across_a_resize() {
+    let Some(mut bench) = bench(SMALL_TABLE_FLOWS, Forward::Nat) else {
         return;
     };
     bench.plane.activate().unwrap();
-    begin_all(&mut bench, 1000..1000 + NEARLY - 20);
+    begin_all(&mut bench, 1000..1000 + NAT_FLOWS - 20);
     for (table, buckets) in (0..).zip([300, 150, 200]) {
         bench.reopen(sizes(BUCKET_SLOTS * buckets));
         bench.plane.activate().unwrap();
-        // Between the two tables flows begin in a place that programs of both kinds search.
-        let first = 1000 + NEARLY - 20 + table * 5;
+        // During the migration, flows are inserted into a table that programs of both kinds search.
+        let first = 1000 + NAT_FLOWS - 20 + table * 5;
         begin_all(&mut bench, first..first + 5);
         let moved = bench.plane.migrate_flows().unwrap();
-        let flows = usize::from(NEARLY - 20 + (table + 1) * 5);
+        let flows = usize::from(NAT_FLOWS - 20 + (table + 1) * 5);
         assert_eq!((moved.moved, moved.lost), (flows as u64, 0));
-        assert_eq!(intact(&bench.plane).len(), 2 * flows);
+        assert_eq!(assert_invariants(&bench.plane).len(), 2 * flows);
         for port in 1000..first + 5 {
             assert_eq!(
                 bench.send(&client_tcp(port, ACK)).verdict,
@@ -196,8 +199,8 @@ fn nat_refuses_nothing_at_90_percent_across_a_resize() {
 }
 
 #[test]
-fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
-    let Some(bench) = bench(SMALL, Forward::Nat) else {
+fn nat_rejects_no_flow_at_90_percent_on_two_cpus() {
+    let Some(bench) = bench(SMALL_TABLE_FLOWS, Forward::Nat) else {
         return;
     };
     if !two_cpus() {
@@ -205,12 +208,12 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
     }
     let plane = &bench.plane;
     let barrier = std::sync::Barrier::new(2);
-    let half = NEARLY / 2;
+    let half = NAT_FLOWS / 2;
     let stream = |cpu: u16| {
         weir_sys::pin_thread(cpu.into()).unwrap();
         barrier.wait();
         for port in 1000 + cpu * half..1000 + (cpu + 1) * half {
-            // If a CPU is preempted while it holds a lock, the other one refuses the flow: the client's next SYN must
+            // If a CPU is preempted while it holds a lock, the other CPU rejects the flow: the client's next SYN must
             // get an entry.
             let began = (0..4).any(|_| {
                 let run = plane
@@ -225,7 +228,7 @@ fn nat_refuses_nothing_at_90_percent_on_two_cpus() {
         scope.spawn(|| stream(0));
         scope.spawn(|| stream(1));
     });
-    let flows = intact(plane);
+    let flows = assert_invariants(plane);
     let forwards = flows
         .values()
         .filter(|flow| flow.meta().kind == KIND_FORWARD);

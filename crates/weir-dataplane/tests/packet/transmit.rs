@@ -1,4 +1,4 @@
-//! The last step: VLAN tags, devices, the path to the tc program, servers on the director itself.
+//! Tests the last step of a packet: VLAN tags, devices, the path to the tc program, servers on the director itself.
 
 use std::net::IpAddr;
 
@@ -10,20 +10,20 @@ use crate::bench::{Bench, INGRESS, NewServer, OTHER_DEVICE, Xdp, hop_macs};
 use crate::route::{CLIENT4, SERVER4, VIP4, VIP6};
 use crate::wire::{ACK, Case, FIN, SYN, Shape, at, check_all};
 
-/// A service of one server on port 80 of its family's VIP; returns both.
+/// Adds a service with one server on port 80 of its family's VIP. Returns the service and the server.
 pub(crate) fn single(bench: &mut Bench, server: NewServer) -> (u32, u32) {
     let vip = if server.address.is_ipv4() { VIP4 } else { VIP6 };
     let (service, dests) = bench.serve(Kind::Rr, (vip, 80), &[server]);
     (service, dests[0])
 }
 
-/// A SYN to that port, from the IPv4 client.
+/// Returns a SYN to this port from the IPv4 client.
 pub(crate) fn syn(name: &str, shape: Shape) -> Case {
     Case::new(name, shape.arriving(at(CLIENT4, 2000), at(VIP4, 80)))
 }
 
 #[test]
-fn tags_follow_the_next_hop() {
+fn vlan_tags_follow_the_next_hop() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -59,11 +59,11 @@ fn tags_follow_the_next_hop() {
             }
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn another_device_is_a_redirect() {
+fn packets_to_another_device_are_redirected() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -124,7 +124,7 @@ fn packets_xdp_cannot_send_pass_with_complete_checksums() {
 }
 
 #[test]
-fn without_a_next_hop_nothing_is_sent() {
+fn no_packet_is_sent_without_a_next_hop() {
     for forward in [
         Forward::Direct,
         Forward::Nat,
@@ -200,7 +200,7 @@ fn every_flow_keeps_its_next_hop() {
     assert_eq!(
         used.len(),
         weir_abi::HOPS_PER_DEST as usize,
-        "all of them are used"
+        "all next hops are used"
     );
-    bench.settle();
+    bench.assert_same_state();
 }

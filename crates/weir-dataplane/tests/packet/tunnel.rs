@@ -1,4 +1,4 @@
-//! Packets to servers through tunnels: every kind, every checksum, all pairs of families.
+//! Tests packets to servers through tunnels: every kind, every checksum, all pairs of families.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,9 +10,9 @@ use crate::bench::{Bench, NewServer, hop_macs};
 use crate::route::{CLIENT4, Ends, OUTER4, OUTER6, SERVER4, SERVER6, VIP4, families, run};
 use crate::support::SECRET;
 use crate::transmit::{single, syn};
-use crate::wire::{SPOILT_BY, SYN, Shape, at};
+use crate::wire::{SYN, Shape, WRONG_CHECKSUM_DIFFERENCE, at};
 
-/// The hash that selects outer ports and flow labels.
+/// Returns the hash that selects outer ports and flow labels.
 fn hash(shape: &Shape, from: SocketAddr, to: SocketAddr) -> u64 {
     FlowKey::new(SECRET).hash(&Tuple {
         src: from.ip().into(),
@@ -36,7 +36,7 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
         padding: 0,
         ..shape.hopped()
     });
-    // The outer checksum is computed from the inner one, which is assumed to be correct.
+    // The outer checksum is computed from the inner checksum, which is assumed to be correct.
     let inner = inside(Shape {
         padding: 0,
         bad_checksum: false,
@@ -87,7 +87,8 @@ fn tunnel_out(shape: &Shape, ends: &Ends, server: &str, encapsulation: Encapsula
     link.padding(shape.padding).ip_packet(&packet)
 }
 
-/// The outer checksum with a deferred one: wrong by the same amount as the inner one that it is computed from.
+/// Fills in the outer checksum. If the inner checksum is wrong, the outer checksum, which is computed from it, is wrong
+/// by the same amount.
 fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
     let at = if src.is_ipv4() { 20 } else { 40 };
     packet[at + 6..at + 8].fill(0);
@@ -96,11 +97,12 @@ fn fill_udp(packet: &mut [u8], src: IpAddr, dst: IpAddr, spoilt: bool) {
         weir_wire::checksum::pseudo_header(src, dst, weir_wire::IpProtocol::UDP, datagram.len());
     let right = pseudo.bytes(datagram).checksum();
     let sum = if spoilt {
-        weir_wire::checksum::update_u16(right, 0, SPOILT_BY)
+        weir_wire::checksum::update_u16(right, 0, WRONG_CHECKSUM_DIFFERENCE)
     } else {
         right
     };
-    packet[at + 6..at + 8].copy_from_slice(&weir_wire::checksum::udp_checksum_field(sum).to_be_bytes());
+    packet[at + 6..at + 8]
+        .copy_from_slice(&weir_wire::checksum::udp_checksum_field(sum).to_be_bytes());
 }
 
 pub(crate) fn tunnelled(server: &str, tunnel: Tunnel) -> NewServer {
@@ -130,16 +132,16 @@ fn tunnel(name: &str, tunnel: (Tunnel, u8), encapsulation: Encapsulation) {
             );
         }
     }
-    bench.settle();
+    bench.assert_same_state();
 }
 
 #[test]
-fn ipip_wraps_all_pairs_of_families() {
+fn ipip_encapsulates_all_pairs_of_families() {
     tunnel("ipip", (Tunnel::Ipip, 0), Encapsulation::Ipip);
 }
 
 #[test]
-fn gre_wraps_all_pairs_of_families() {
+fn gre_encapsulates_all_pairs_of_families() {
     for (name, flags) in [("gre", 0), ("gre with checksum", TUNNEL_CSUM)] {
         tunnel(
             name,
@@ -152,7 +154,7 @@ fn gre_wraps_all_pairs_of_families() {
 }
 
 #[test]
-fn gue_wraps_all_pairs_of_families() {
+fn gue_encapsulates_all_pairs_of_families() {
     for (name, flags, checksum) in [
         ("gue", 0, GueChecksum::None),
         ("gue with checksum", TUNNEL_CSUM, GueChecksum::Full),

@@ -1,4 +1,4 @@
-//! Two CPUs that receive the same new flows at the same time create one entry for each.
+//! Tests that two CPUs that receive the same new flows at the same time create one entry for each flow.
 
 use std::sync::Barrier;
 
@@ -7,12 +7,12 @@ use weir_dataplane::TestInput;
 use weir_sched::Kind;
 
 use crate::bench::{Bench, NewServer, Xdp};
-use crate::census::intact;
+use crate::census::assert_invariants;
 use crate::support::two_cpus;
 use crate::wire::{ACK, SYN, Shape, at};
 
 const FLOWS: u16 = 4000;
-/// Flows that may have no entry, because a CPU was preempted while it held a bucket's lock.
+/// Maximum number of flows without an entry, because a CPU was preempted while it held a bucket's lock.
 const MISSED_MAX: u64 = FLOWS as u64 / 20;
 
 fn race(forward: Forward) {
@@ -44,13 +44,13 @@ fn race(forward: Forward) {
         let cpus = [0, 1].map(|cpu| scope.spawn(move || stream(cpu)));
         cpus.map(|cpu| cpu.join().unwrap()).iter().sum()
     });
-    let flows = intact(plane);
+    let flows = assert_invariants(plane);
     let forwards = flows
         .values()
         .filter(|flow| flow.meta().kind == KIND_FORWARD)
         .count() as u64;
     let count = |reason: Reason| plane.maps().reasons().unwrap()[reason.number() as usize];
-    // If a CPU is preempted while it holds a lock, the other one selects by hash; this is rare and counted.
+    // If a CPU is preempted while it holds a lock, the other CPU selects by hash; this is rare and counted.
     let missed = count(Reason::CountLockMissed) + count(Reason::DropNoPlace);
     assert!(missed <= MISSED_MAX, "{missed} missed");
     let expected = u64::from(FLOWS) - missed..=u64::from(FLOWS);
@@ -68,11 +68,11 @@ fn race(forward: Forward) {
 }
 
 #[test]
-fn direct() {
+fn direct_flows_get_one_entry_on_two_cpus() {
     race(Forward::Direct);
 }
 
 #[test]
-fn nat() {
+fn nat_flows_get_one_entry_on_two_cpus() {
     race(Forward::Nat);
 }

@@ -1,5 +1,5 @@
-//! Long lists that are walked: those of pools shared by more services than a change of counts updates trees of, and the
-//! search of `lblc` and `lblcr` when a cached server is full. The model walks as well, by the kernel's rules.
+//! Tests long lists that are walked: lists of pools that more services share than a change to a count updates trees of,
+//! and the search of `lblc` and `lblcr` if a cached server is full. The model also walks, by the kernel's rules.
 
 use weir_sched::{Kind, Mode};
 
@@ -9,7 +9,7 @@ use crate::scheduler::{NOT_WALKED, Script, VIP};
 
 const SERVERS: usize = 100;
 
-/// Every scheduler over a hundred servers, with counts, edits, removals and thresholds in between.
+/// Tests every scheduler with a hundred servers, with counts, edits, removals and thresholds in between.
 #[test]
 fn hundred_servers_without_a_tree() {
     let others = [(Kind::Lblc, None), (Kind::Dh, None)];
@@ -17,10 +17,10 @@ fn hundred_servers_without_a_tree() {
         let Some(mut bench) = Bench::open() else {
             return;
         };
-        bench.predictable(4711);
+        bench.seed_random_numbers(4711);
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
-        script.treeless();
-        script.bound(max_load);
+        script.disable_tree();
+        script.set_max_load(max_load);
         script.run(&[Add(1); SERVERS]);
         let edits: Vec<Step> = (1..=SERVERS)
             .step_by(7)
@@ -50,17 +50,17 @@ fn hundred_servers_without_a_tree() {
             Add(3),
             Flows(20),
         ]);
-        assert!(!script.bench.tree_is_right(script.service), "{kind}");
-        bench.settle();
+        assert!(!script.bench.has_matching_tree(script.service), "{kind}");
+        bench.assert_same_state();
     }
 }
 
-/// With and without a tree: while a server has room the address moves, then it stays. Only `lblc` still uses a cached
-/// server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of ip_vs_lblcr.c also the
-/// threshold).
+/// Tests with and without a tree: while a server accepts flows the address moves, afterwards it stays. Only `lblc`
+/// still uses a cached server at its threshold (ip_vs_lblc.c checks its weight and load, ip_vs_dest_set_min() of
+/// ip_vs_lblcr.c also the threshold).
 #[test]
 fn address_with_all_servers_full() {
-    const FEW: usize = 24;
+    const FEW_SERVERS: usize = 24;
     for (kind, treeless) in [
         (Kind::Lblc, false),
         (Kind::Lblc, true),
@@ -72,29 +72,29 @@ fn address_with_all_servers_full() {
         };
         let mut script = Script::new(&mut bench, kind, Mode::Repair, false, VIP);
         if treeless {
-            script.treeless();
+            script.disable_tree();
         }
-        script.run(&[Add(1); FEW]);
-        let spread = script.run(&[Flows(3 * FEW as u16)]);
-        for server in 1..=FEW {
+        script.run(&[Add(1); FEW_SERVERS]);
+        let spread = script.run(&[Flows(3 * FEW_SERVERS as u16)]);
+        for server in 1..=FEW_SERVERS {
             assert!(spread.contains(&server), "{kind}: {server} of {spread:?}");
         }
-        // No server is below half of its weight now.
-        let stays = script.run(&[Flows(2 * FEW as u16)]);
+        // No server is below half of its weight any more.
+        let stays = script.run(&[Flows(2 * FEW_SERVERS as u16)]);
         if kind == Kind::Lblc {
             assert!(stays.iter().all(|server| *server == stays[0]), "{stays:?}");
         }
-        let full: Vec<Step> = (1..=FEW).map(Fill).collect();
+        let full: Vec<Step> = (1..=FEW_SERVERS).map(Fill).collect();
         script.run(&full);
         let chosen = script.run(&[Flows(5)]);
         let kept = if kind == Kind::Lblc { stays[0] } else { 0 };
         assert_eq!(chosen, [kept; 5], "{kind}");
-        // One has room again: it is in the set, or the walk finds it.
+        // One server accepts flows again: it is in the set, or the walk finds it.
         assert_eq!(
             script.run(&[Empty(9), Weigh(9, 1000), Flows(1)]),
             [9],
             "{kind}"
         );
-        bench.settle();
+        bench.assert_same_state();
     }
 }

@@ -1,5 +1,5 @@
-//! Packets of the tests. One description is built for any pair of ends, so that the expected packet is built in the
-//! same way as the sent one.
+//! Builds the packets of the tests. One description is built for any source and destination, so that the expected
+//! packet is built in the same way as the sent packet.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,10 +14,10 @@ pub(crate) const FIN: TcpFlags = TcpFlags(0x11);
 pub(crate) const RST: TcpFlags = TcpFlags::RST;
 pub(crate) const SYN_ACK: TcpFlags = TcpFlags(0x12);
 
-/// By how much a wrong checksum differs from the correct one.
-pub(crate) const SPOILT_BY: u16 = 0x1234;
+/// Difference between a wrong checksum and the correct checksum.
+pub(crate) const WRONG_CHECKSUM_DIFFERENCE: u16 = 0x1234;
 
-/// A packet without its ends.
+/// A packet without source and destination.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) udp: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Shape {
     pub(crate) tcp_options: &'static [u8],
     pub(crate) bad_checksum: bool,
     pub(crate) no_checksum: bool,
-    /// Bytes after the IP packet.
+    /// Number of bytes after the IP packet.
     pub(crate) padding: usize,
 }
 
@@ -60,7 +60,7 @@ impl Shape {
         }
     }
 
-    /// The packet as it leaves the director.
+    /// Returns the packet as it leaves the director.
     pub(crate) const fn hopped(self) -> Self {
         Self {
             ttl: self.ttl - 1,
@@ -68,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// The frame, with MAC address, IP address and port of source and destination.
+    /// Builds the frame, with MAC address, IP address and port of source and destination.
     pub(crate) fn build(
         &self,
         macs: ([u8; 6], [u8; 6]),
@@ -128,11 +128,11 @@ impl Shape {
         let l4 = weir_flow::parse(frame).unwrap().l4;
         let at = l4 + if self.udp { 6 } else { 16 };
         let right = u16::from_be_bytes([frame[at], frame[at + 1]]);
-        let wrong = weir_wire::checksum::update_u16(right, 0, SPOILT_BY);
+        let wrong = weir_wire::checksum::update_u16(right, 0, WRONG_CHECKSUM_DIFFERENCE);
         frame[at..at + 2].copy_from_slice(&wrong.to_be_bytes());
     }
 
-    /// The frame as a client sends it.
+    /// Returns the frame as a client sends it.
     pub(crate) fn arriving(&self, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
         self.build((CLIENT_MAC, DIRECTOR_MAC), from, to)
     }
@@ -142,7 +142,7 @@ impl Shape {
 pub(crate) const VIP: &str = "192.0.2.10";
 pub(crate) const CLIENT: &str = "198.51.100.7";
 
-/// A packet of [`CLIENT`] to port 80 of [`VIP`].
+/// Returns a packet from [`CLIENT`] to port 80 of [`VIP`].
 pub(crate) fn client_tcp(port: u16, flags: TcpFlags) -> Vec<u8> {
     Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80))
 }
@@ -156,7 +156,7 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) frame: Vec<u8>,
     pub(crate) verdict: Xdp,
-    /// `None` = unchanged.
+    /// The expected frame; `None` = unchanged.
     pub(crate) out: Option<Vec<u8>>,
     pub(crate) counted: Vec<Reason>,
 }
@@ -172,7 +172,7 @@ impl Case {
         }
     }
 
-    /// It leaves as this frame.
+    /// Sets the expected result: the packet leaves as this frame.
     pub(crate) fn sends(self, out: Vec<u8>) -> Self {
         Self {
             out: Some(out),
@@ -214,5 +214,5 @@ pub(crate) fn check_all(bench: &mut Bench, cases: &[Case]) {
     for case in cases {
         case.check(bench);
     }
-    bench.settle();
+    bench.assert_same_state();
 }

@@ -1,4 +1,4 @@
-//! Reads the parts of an object's BTF (Documentation/bpf/btf.rst) that the layout of structs needs.
+//! Reads the layout of structs from an object's BTF (Documentation/bpf/btf.rst).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(crate) struct Struct {
     pub(crate) fields: Vec<(String, usize)>,
 }
 
-/// Every named struct of an object.
+/// Returns every named struct of an object.
 pub(crate) fn structs(elf: &[u8]) -> BTreeMap<String, Struct> {
     let btf = Elf::new(elf).section(".BTF");
     assert_eq!(short(btf, 0), 0xeb9f, "BTF's magic");

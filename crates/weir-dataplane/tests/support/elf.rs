@@ -1,11 +1,10 @@
-//! Reads the parts of a 64-bit little-endian ELF file (System V gABI, "Object Files") that tests of a compiled object
-//! need.
+//! Reads sections, symbols and relocations of a 64-bit little-endian ELF file (System V gABI, "Object Files").
 
 /// The entry size of a symbol table.
-const SYMBOL: usize = 24;
+const SYMBOL_BYTES: usize = 24;
 /// The entry size of a relocation table without addends.
-const RELOCATION: usize = 16;
-/// `sh_type` of such a table.
+const RELOCATION_BYTES: usize = 16;
+/// `sh_type` of a relocation table without addends.
 const SHT_REL: usize = 9;
 /// The type, in the low bits of `st_info`, of a symbol that names a function.
 const STT_FUNC: u8 = 2;
@@ -16,7 +15,7 @@ pub(crate) struct Elf<'a> {
     headers: Vec<&'a [u8]>,
 }
 
-/// A symbol: its section and its offset there.
+/// A symbol: its section and its offset in the section.
 #[derive(Clone, Debug)]
 pub(crate) struct Symbol {
     pub(crate) name: String,
@@ -57,7 +56,7 @@ impl<'a> Elf<'a> {
         Self { bytes, headers }
     }
 
-    /// The contents of a section.
+    /// Returns the contents of a section.
     pub(crate) fn body(&self, section: usize) -> &'a [u8] {
         let header = self.headers[section];
         &self.bytes[long(header, 24)..][..long(header, 32)]
@@ -68,17 +67,17 @@ impl<'a> Elf<'a> {
         text(names, number(self.headers[section], 0))
     }
 
-    /// The contents of the section of that name.
+    /// Returns the contents of the section with this name.
     pub(crate) fn section(&self, name: &str) -> &'a [u8] {
         let found = (0..self.headers.len()).find(|section| self.name(*section) == name);
         self.body(found.unwrap_or_else(|| panic!("no section {name}")))
     }
 
-    /// Every symbol, at its index.
+    /// Returns all symbols, in the order of their indexes.
     pub(crate) fn symbols(&self) -> Vec<Symbol> {
         let names = self.section(".strtab");
         self.section(".symtab")
-            .chunks_exact(SYMBOL)
+            .chunks_exact(SYMBOL_BYTES)
             .map(|entry| Symbol {
                 name: text(names, number(entry, 0)),
                 is_function: entry[4] & 0xf == STT_FUNC,
@@ -89,14 +88,14 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// The relocations of a section: offset in it, index of the symbol.
+    /// Returns the relocations of a section: offset in the section, and index of the symbol.
     pub(crate) fn relocations(&self, section: usize) -> Vec<(usize, usize)> {
         let tables = (0..self.headers.len()).filter(|table| {
             let header = self.headers[*table];
             number(header, 4) == SHT_REL && number(header, 44) == section
         });
         tables
-            .flat_map(|table| self.body(table).chunks_exact(RELOCATION))
+            .flat_map(|table| self.body(table).chunks_exact(RELOCATION_BYTES))
             .map(|entry| (long(entry, 0), number(entry, 12)))
             .collect()
     }

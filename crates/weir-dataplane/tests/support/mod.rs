@@ -1,5 +1,4 @@
-//! A sandbox for each test: new mount and network namespaces for the calling thread, and a pin directory in
-//! them.
+//! Creates a sandbox for each test: new mount and network namespaces for the calling thread, and a pin directory.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(unsafe_code, reason = "unshare(2) and mount(2)")]
@@ -20,12 +19,12 @@ use weir_model::{
 
 use planned::Planned;
 
-/// As [`weir_testing::require_root`].
+/// See [`weir_testing::require_root`].
 pub(crate) fn privileged() -> bool {
     weir_testing::require_root()
 }
 
-/// Whether the test can run on CPUs 0 and 1; moves the calling thread to CPU 1.
+/// Returns whether the test can run on CPUs 0 and 1. Moves the calling thread to CPU 1.
 pub(crate) fn two_cpus() -> bool {
     weir_testing::require("two CPUs", weir_sys::pin_thread(1).is_ok())
 }
@@ -57,7 +56,7 @@ impl Sandbox {
             )
         };
         assert_eq!(private, 0, "private mounts");
-        // The rows of next hops stay as the test writes them: with forwarding off the kernel returns no routes.
+        // With forwarding off, the kernel returns no routes, so that the programs do not change the test's next hops.
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap();
         Self { directory }
     }
@@ -68,7 +67,7 @@ impl Sandbox {
 
     pub(crate) fn options(&self) -> OpenOptions {
         OpenOptions {
-            sizes: small(),
+            sizes: small_sizes(),
             secret: Some(SECRET),
             ..OpenOptions::new(self.pin_dir())
         }
@@ -88,8 +87,8 @@ impl Drop for Sandbox {
 
 pub(crate) const SECRET: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// Sizes with which opening is fast.
-pub(crate) fn small() -> Sizes {
+/// Returns sizes for a fast opening.
+pub(crate) fn small_sizes() -> Sizes {
     Sizes {
         services: 16,
         dests: 64,
@@ -113,7 +112,7 @@ pub(crate) fn run(command: &str) {
     assert!(status.success(), "{command}: {status}");
 }
 
-/// A veth pair, both ends up; returns the ifindex of `a`.
+/// Creates a veth pair and brings both ends up. Returns the ifindex of `a`.
 pub(crate) fn veth(a: &str, b: &str) -> u32 {
     run(&format!("ip link add name {a} type veth peer name {b}"));
     run(&format!("ip link set {a} up"));
@@ -123,7 +122,7 @@ pub(crate) fn veth(a: &str, b: &str) -> u32 {
     unsafe { libc::if_nametoindex(name.as_ptr()) }
 }
 
-/// Waits until the sweep has left this many flows, for at most ten seconds.
+/// Waits at most ten seconds until only this number of flows remains.
 pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while dataplane.maps().flows.walk().count() != count {
@@ -139,8 +138,8 @@ pub(crate) fn wait_for_flows(dataplane: &Dataplane, count: usize) {
 pub(crate) const VIP: [u8; 4] = [192, 0, 2, 10];
 pub(crate) const SERVER: [u8; 4] = [10, 0, 0, 5];
 
-/// Service 1 on 192.0.2.10:80, direct, with one server as dest 1. Another service on port 81 has the same pool, so the
-/// server's counts are in the first row of shared ones.
+/// Writes service 1 on 192.0.2.10:80, direct, with one server as dest 1. Another service on port 81 has the same pool,
+/// so the server's counts are in the first row of shared counts.
 pub(crate) fn fill(dataplane: &Dataplane) {
     let maps = dataplane.maps();
     let service = |name: &str, port| {
@@ -160,7 +159,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
         timeouts: [600; 16],
         syn_budget: 1_000_000,
         reject_budget: 1_000,
-        // Longer than a busy machine needs to verify the programs.
+        // Longer than verification of the programs takes on a busy machine.
         untracked_ticks: 600,
         ..Settings::default()
     };
@@ -178,7 +177,7 @@ pub(crate) fn fill(dataplane: &Dataplane) {
     (0..weir_abi::HOPS_PER_DEST).for_each(|slot| maps.set_hop(1, slot, &hop.into()).unwrap());
 }
 
-/// Listeners on TCP and UDP.
+/// Returns listeners for TCP and UDP.
 pub(crate) fn listeners(address: IpAddr, port: u16) -> Vec<Listener> {
     [Protocol::Tcp, Protocol::Udp]
         .map(|protocol| Listener {
@@ -189,7 +188,7 @@ pub(crate) fn listeners(address: IpAddr, port: u16) -> Vec<Listener> {
         .to_vec()
 }
 
-/// A TCP packet from 198.51.100.`client` to the VIP, without checksums.
+/// Returns a TCP packet from 198.51.100.`client` to the VIP, without checksums.
 pub(crate) fn tcp(client: u8, port: u16, flags: u8) -> Vec<u8> {
     let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let mut ip = vec![

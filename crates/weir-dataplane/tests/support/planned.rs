@@ -1,7 +1,7 @@
-//! A configuration in the maps of a data plane, as rows and tables that weir-planner computes.
+//! Writes a configuration into the maps of a data plane, as rows and tables that weir-planner computes.
 //!
-//! weir-engine writes the same rows in an order that is safe under traffic. Here no packets arrive meanwhile, so the
-//! order does not matter and replaced tables are free at once.
+//! weir-engine writes the same rows in an order that is safe under traffic. In the tests no packets arrive meanwhile,
+//! so the order does not matter, and replaced tables are free at once.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -17,7 +17,7 @@ use weir_planner::row_set::{self, RowSet};
 use weir_planner::rows::{self, Surroundings};
 use weir_sched::{Counts, Cursor};
 
-/// A configuration, the rows allocated to it, and what is published.
+/// A configuration, its allocated rows, and the published tables.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) desired: Desired,
@@ -25,7 +25,7 @@ pub(crate) struct Planned {
     allocation: Allocation,
     sizes: Sizes,
     elements: ExtentAllocator,
-    /// By service row.
+    /// Published tables by service row.
     published: HashMap<u32, Published>,
 }
 
@@ -43,7 +43,7 @@ impl Published {
 }
 
 impl Planned {
-    /// No service is configured, and all elements are free.
+    /// Creates a configuration without services, with all elements free.
     pub(crate) fn new(sizes: Sizes) -> Self {
         Self {
             desired: Desired::default(),
@@ -74,13 +74,13 @@ impl Planned {
         self.allocation.reconcile(&desired, names, &facts).unwrap();
     }
 
-    /// Sets the number of elements before anything is published.
+    /// Sets the number of elements, before any tables are published.
     pub(crate) fn resize(&mut self, sizes: Sizes) {
         assert!(self.published.is_empty());
         (self.sizes, self.elements) = (sizes, ExtentAllocator::new(sizes.elements));
     }
 
-    /// The rows of the whole configuration, allocated in the order of its services.
+    /// Returns the rows of the whole configuration, allocated in the order of its services.
     pub(crate) fn rows(&mut self) -> RowSet {
         let services: Vec<String> = self
             .desired
@@ -95,7 +95,8 @@ impl Planned {
         rows.unwrap().0
     }
 
-    /// The tables of one service, for a slot that [`Self::reconcile`] returned, changed or not.
+    /// Returns the tables of one service, for a slot that [`Self::reconcile`] returned, which the caller may have
+    /// changed.
     pub(crate) fn tables(&self, service: &str, slot: &ServiceSlot, crowded: bool) -> Tables {
         let desired = Indexed::from(self.desired.clone());
         let rule = extent::Rule {
@@ -135,7 +136,7 @@ impl Planned {
         }
     }
 
-    /// Writes values that do not change. Returns the first element, 0 for no value.
+    /// Writes values that do not change. Returns the first element; 0 if there are no values.
     pub(crate) fn write_values<T: Pod>(&mut self, plane: &Dataplane, values: &[T]) -> u32 {
         if values.is_empty() {
             return 0;
@@ -146,7 +147,7 @@ impl Planned {
         run.at
     }
 
-    /// Writes a service's tables and points its row to them.
+    /// Writes a service's tables, and then their position into the service's row.
     pub(crate) fn publish(&mut self, plane: &Dataplane, service: u32, tables: Tables) {
         let run = self.allocate(tables.elements());
         let maps = plane.maps();
@@ -160,14 +161,15 @@ impl Planned {
         }
     }
 
-    /// Computes a service's tree from the counts in the maps, as weir-engine does after a threshold changed.
+    /// Computes and writes a service's tree from the counts in the maps, as weir-engine does after a change to a
+    /// threshold.
     pub(crate) fn renew_tree(&self, plane: &Dataplane, service: u32) {
         if let Some(published) = self.published.get(&service) {
             write_tree(plane, published);
         }
     }
 
-    /// A service's tree as packets have updated it, and as computed from the counts in the maps.
+    /// Returns a service's tree as updated by packets, and as computed from the counts in the maps.
     pub(crate) fn trees(&self, plane: &Dataplane, service: u32) -> (Vec<u32>, Vec<u32>) {
         let published = &self.published[&service];
         let expected = tree(plane, &published.tables);
@@ -179,7 +181,7 @@ impl Planned {
 
     fn allocate(&mut self, elements: u32) -> Extent {
         let run = self.elements.allocate(elements);
-        run.expect("the map has elements for all tables")
+        run.expect("allocate elements")
     }
 }
 

@@ -1,5 +1,4 @@
-//! One service with one server, loaded into the kernel, and packets of its client, its server and a router between
-//! them.
+//! Loads one service with one server into the kernel, and builds packets of its client, its server and a router.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -11,7 +10,7 @@ use weir_model::{NoServer, Pool, Server, Service, Snat};
 use weir_wire::{Datagram, EthernetBuilder, MacAddr, Packet, Parsed, TcpFlags};
 
 use crate::support::planned::Planned;
-use crate::support::{Sandbox, listeners, privileged, small};
+use crate::support::{Sandbox, listeners, privileged, small_sizes};
 
 pub(crate) const XDP_DROP: u32 = 1;
 pub(crate) const XDP_PASS: u32 = 2;
@@ -27,7 +26,7 @@ pub(crate) const PORT: u16 = 80;
 pub(crate) const SERVER_PORT: u16 = 8080;
 /// The loopback device of the test's namespace: the ingress device of test packets.
 const IFINDEX: u32 = 1;
-/// The row of the server.
+/// Row of the server.
 const DEST: u32 = 1;
 
 /// The addresses of one family.
@@ -122,14 +121,14 @@ impl Setup {
         if self.servers {
             pool.servers.push(Server::new("server", net.server, port));
         }
-        let mut planned = Planned::new(small());
+        let mut planned = Planned::new(small_sizes());
         planned.desired.services.push(service);
         planned.desired.pools.push(pool);
         planned.around.sources = [(net.server, net.director)].into();
         planned
     }
 
-    /// `None` without root.
+    /// Loads the data plane; `None` without root.
     pub(crate) fn open(self) -> Option<World> {
         if !privileged() {
             return None;
@@ -202,7 +201,8 @@ impl Out {
         self.parsed.ip().unwrap()
     }
 
-    /// The sent packet, with all checksums correct, also in the IP header of a quoted packet.
+    /// Returns the sent packet. Asserts that all checksums are correct, including the one in the IP header of a quoted
+    /// packet.
     pub(crate) fn sent(&self) -> &Datagram {
         assert_eq!(self.verdict, XDP_TX, "not sent");
         let ip = self.ip();
@@ -211,12 +211,12 @@ impl Out {
             assert_ne!(
                 quoted.header_checksum,
                 weir_wire::ChecksumState::Invalid,
-                "the quoted header's checksum"
+                "checksum of the quoted header"
             );
             assert_ne!(
                 quoted.transport_checksum,
                 weir_wire::ChecksumState::Invalid,
-                "the quoted checksum"
+                "quoted checksum"
             );
         }
         ip
@@ -274,7 +274,7 @@ pub(crate) fn tcp(src: IpAddr, dst: IpAddr, sport: u16, dport: u16, flags: TcpFl
     frame().ip(src, dst).tcp(sport, dport).flags(flags).build()
 }
 
-/// An IP packet of a flow, with payload of a given length.
+/// Returns an IP packet of a flow, with a payload of this length in bytes.
 pub(crate) fn tcp_packet(
     src: IpAddr,
     dst: IpAddr,

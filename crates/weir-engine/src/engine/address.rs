@@ -1,7 +1,8 @@
-//! VIPs on the director's own interface: added if missing, announced, and removed when unneeded.
+//! Adds missing VIPs to the director's interface, announces them, and removes unneeded ones.
 //!
-//! An address that was already present is never changed. An added one stays while the configuration, a live flow or an
-//! open proxy connection needs it. Without an engine, [`crate::vip`] does the same for the addresses of proxy services.
+//! An address that was already present is never changed. An added address stays while the configuration, a live flow or
+//! an open proxy connection needs it. Without an engine, [`crate::vip`] does the same for the addresses of proxy
+//! services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,11 +12,11 @@ use super::Engine;
 use crate::error::Result;
 use crate::vip;
 
-/// A search for flows of an address walks the flow table, so it does not run every second.
+/// Minimum interval between searches for addresses without flows: each search walks the flow table.
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Adds missing VIPs, if configured.
+    /// Adds missing VIPs to `[node] vip_interface`, if it is configured.
     pub(super) async fn add_vips(&mut self) -> Result<()> {
         let (Some(name), Some(ifindex)) = (
             self.desired.node.vip_interface.clone(),
@@ -36,8 +37,8 @@ impl Engine {
         let before: BTreeSet<(String, IpAddr)> = known.iter().cloned().collect();
         let new = missing.iter().map(|vip| (name.clone(), *vip));
         known.extend(new.filter(|entry| !before.contains(entry)));
-        // Persisted first: after a crash, the record may name an address that was not added, but no address is
-        // unrecorded.
+        // Persist first: after a crash, the record may name an address that was not added, but every added address is
+        // recorded.
         self.persist_undo()?;
         for vip in missing {
             let entry = (name.clone(), vip);
@@ -54,33 +55,34 @@ impl Engine {
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();
         let elsewhere = |name: &String| interface.as_ref() != Some(name);
-        let mut lost: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut unwanted: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
             let is_vrrp = self.desired.is_vrrp_address(*address);
             if elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
-                lost.insert(*address);
+                unwanted.insert(*address);
             }
         }
-        if lost.is_empty() {
+        if unwanted.is_empty() {
             return Ok(());
         }
-        let unneeded = self.without_flows(&lost)?;
+        let unneeded = self.without_flows(&unwanted)?;
         self.last_withdrawal = Instant::now();
-        let gone: Vec<(String, IpAddr)> = self
+        let removable: Vec<(String, IpAddr)> = self
             .memory
             .undo
             .addresses
             .iter()
             .filter(|(name, address)| {
                 let is_vrrp = self.desired.is_vrrp_address(*address);
-                lost.contains(address) && (elsewhere(name) || is_vrrp || unneeded.contains(address))
+                unwanted.contains(address)
+                    && (elsewhere(name) || is_vrrp || unneeded.contains(address))
             })
             .cloned()
             .collect();
-        if gone.is_empty() {
+        if removable.is_empty() {
             return Ok(());
         }
-        for (name, address) in &gone {
+        for (name, address) in &removable {
             if let Some(ifindex) = self.network.index_of(name) {
                 self.network.remove_address(ifindex, *address).await?;
             }
@@ -102,6 +104,7 @@ impl Engine {
         self.withdraw_vips().await
     }
 
+    /// Returns those of the addresses that no flow and no connected socket uses.
     fn without_flows(&self, addresses: &BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let mut idle = addresses.clone();
         vip::remove_connected(self.network.netlink(), &mut idle)?;
@@ -121,7 +124,7 @@ impl Engine {
         Ok(self.announcements.send(network.netlink(), mac_of)?)
     }
 
-    /// Addresses that Weir added, by interface.
+    /// Returns the addresses that Weir added, with their interfaces.
     pub fn added_vips(&self) -> &[(String, IpAddr)] {
         &self.memory.undo.addresses
     }

@@ -1,4 +1,4 @@
-//! Changes to the host's network: managed neighbours, attached programs, disabled offloads.
+//! Attaches programs to interfaces, has the kernel keep neighbours resolved, and disables offloads.
 //!
 //! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the former
 //! setting.
@@ -13,13 +13,14 @@ use super::Engine;
 use crate::error::Result;
 use crate::network::Plan;
 
-/// How long a start waits for neighbours to be resolved: longer than an ARP exchange, too short for an operator to
-/// notice.
+/// Maximum time for which a start waits for neighbour resolution: longer than an ARP exchange, too short for an
+/// operator to notice.
 pub(super) const RESOLVE_TIMEOUT: Duration = Duration::from_millis(300);
 const RESOLVE_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Engine {
-    /// Asks the kernel to keep the servers' neighbours resolved and records which. Returns whether there are new ones.
+    /// Asks the kernel to keep the servers' neighbours resolved, and records them. Returns whether there are new
+    /// neighbours.
     pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
         let (added, new_ones) = self.network.manage_neighbours().await;
         let named = added
@@ -35,7 +36,7 @@ impl Engine {
         Ok(new_ones)
     }
 
-    /// Waits for neighbour resolution, so that the first packets have a next hop.
+    /// Waits at most `resolve_timeout` for neighbour resolution, so that the first packets have a next hop.
     pub(super) async fn wait_for_neighbours(&mut self) -> Result<()> {
         let deadline = Instant::now() + self.resolve_timeout;
         while !self.network.refresh_neighbours().await? && Instant::now() < deadline {
@@ -44,7 +45,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether packets from any interface reach the data plane.
+    /// Returns whether the packet path is attached to an interface that is up.
     pub fn is_attached(&self) -> bool {
         self.network
             .attached
@@ -52,7 +53,7 @@ impl Engine {
             .any(|ifindex| self.network.is_up(*ifindex))
     }
 
-    /// Attaches to the configured interfaces and detaches from all others.
+    /// Attaches the programs to the configured interfaces and detaches them from all others.
     pub(super) async fn attach(&mut self) -> Result<()> {
         let wanted = self.network.interfaces(&self.desired)?;
         for ifindex in self
@@ -101,7 +102,7 @@ impl Engine {
                 // Generic XDP remains from an earlier configuration or version.
                 Ok(Mode::Generic) => self.plane.attach_at_tc(ifindex)?,
                 Err(error) if !matches!(error, weir_dataplane::Error::Busy { .. }) => {
-                    tracing::debug!(ifindex, %error, "tc in place of XDP");
+                    tracing::debug!(ifindex, %error, "attaching to tc instead of XDP");
                     self.plane.attach_at_tc(ifindex)?
                 }
                 attached => attached?,
@@ -112,7 +113,7 @@ impl Engine {
 
     /// Warns of a limitation of generic XDP if the operator has selected XDP.
     fn warn_about_generic_xdp(&self, ifindex: u32) {
-        if let Some(device) = self.network.unfinished(ifindex) {
+        if let Some(device) = self.network.partial_checksum_reason(ifindex) {
             let interface = self.network.name_of(ifindex).unwrap_or("?");
             tracing::warn!(
                 interface,
@@ -129,19 +130,19 @@ impl Engine {
             .iter()
             .filter_map(|ifindex| self.network.name_of(*ifindex))
             .collect();
-        let (kept, over): (Vec<_>, Vec<_>) = std::mem::take(&mut self.memory.undo.offloads)
+        let (kept, obsolete): (Vec<_>, Vec<_>) = std::mem::take(&mut self.memory.undo.offloads)
             .into_iter()
             .partition(|(name, _)| needed.contains(name.as_str()));
         self.memory.undo.offloads = kept;
-        if over.is_empty() {
+        if obsolete.is_empty() {
             return Ok(());
         }
-        for (name, former) in over {
-            let given = self
+        for (name, former) in obsolete {
+            let restored = self
                 .network
                 .netlink()
                 .inside(|| Features::read(&name).and_then(|features| features.set(&former)))?;
-            if let Err(error) = given {
+            if let Err(error) = restored {
                 // The device may be gone, and its settings with it.
                 tracing::warn!(interface = name, %error, "failed to restore the offloads");
             }
@@ -158,13 +159,13 @@ impl Engine {
         let former = self
             .network
             .netlink()
-            .inside(|| ethtool::stop_merging(&name))?;
+            .inside(|| ethtool::disable_merging(&name))?;
         match former {
             Ok(former) if former.is_empty() => Ok(()),
             Ok(former) => {
                 let offloads = &mut self.memory.undo.offloads;
                 match offloads.iter_mut().find(|(known, _)| *known == name) {
-                    // Another program has turned it on again; the first recorded setting is the one to restore.
+                    // Another program has enabled merging again. The first recorded setting is the one to restore.
                     Some((_, first)) => {
                         let new = |feature: &(String, bool)| {
                             !first.iter().any(|(known, _)| *known == feature.0)
@@ -178,17 +179,17 @@ impl Engine {
             }
             Err(error) => {
                 // The loopback and some tunnels lack these features.
-                tracing::warn!(interface = name, %error, "receive offloads (GRO, LRO) were not changed");
+                tracing::warn!(interface = name, %error, "failed to disable receive offloads (GRO, LRO)");
                 Ok(())
             }
         }
     }
 }
 
-/// Returns where the packet path is attached, and in which mode.
+/// Returns the interfaces to which the packet path is attached, with the modes.
 pub(super) fn attached(plane: &Dataplane) -> Result<BTreeMap<u32, Mode>> {
-    let there = plane.attachments()?;
-    Ok(there
+    let attachments = plane.attachments()?;
+    Ok(attachments
         .into_iter()
         .filter_map(|attachment| Some((attachment.ifindex, Mode::of(attachment.hook)?)))
         .collect())

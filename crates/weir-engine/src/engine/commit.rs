@@ -16,7 +16,7 @@ use crate::journal::Record;
 use crate::network::Hops;
 
 impl Engine {
-    /// Persists the undo record. Callers do this before the change itself.
+    /// Persists the undo record. Callers persist a change before they make it.
     pub(super) fn persist_undo(&mut self) -> Result<()> {
         self.file.append(&Record {
             undo: Some(self.memory.undo.clone()),
@@ -24,7 +24,7 @@ impl Engine {
         })
     }
 
-    /// Persists the changes of a reconciliation.
+    /// Persists the changes that an allocation made since `former`.
     pub(super) fn persist_changes(&mut self, former: &Former) -> Result<()> {
         let changed = former.changed(&self.memory.allocation);
         let record = Record::of(&self.memory, changed, former.sharing_changed());
@@ -38,11 +38,11 @@ impl Engine {
         if self.manage_neighbours_of_servers().await? {
             self.wait_for_neighbours().await?;
         }
-        let left = self.network.leaves_unfinished();
+        let left_before = self.network.leaves_unfinished();
         let wanted = self.network.interfaces(&self.desired)?;
         self.network
             .expect_attached(&wanted, self.desired.node.attach);
-        if self.network.leaves_unfinished() != left {
+        if self.network.leaves_unfinished() != left_before {
             self.replan(&[])?;
         }
         self.prepare_local_clients()?;
@@ -122,6 +122,7 @@ impl Engine {
         Ok(())
     }
 
+    /// Writes the rows of devices that differ, and the addresses of accepted frames.
     pub(super) fn write_devices(&self, maps: &Maps) -> Result<()> {
         maps.set_frame_addresses(&self.network.frame_addresses())?;
         let wanted = self.network.devices();
@@ -144,7 +145,7 @@ impl Engine {
         let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
             let hops = hops.to(address);
-            for id in self.memory.allocation.at(address) {
+            for id in self.memory.allocation.rows_at(address) {
                 write_hops(self.plane.maps(), *id, &hops)?;
             }
         }
@@ -159,7 +160,7 @@ impl Engine {
     /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
     pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
         let (hops, mut moved) = (self.network.hops(address), false);
-        for id in self.memory.allocation.at(address) {
+        for id in self.memory.allocation.rows_at(address) {
             moved |= write_hops(self.plane.maps(), *id, &hops)?;
         }
         Ok(moved)

@@ -1,8 +1,8 @@
-//! Drift: changes that other programs make to Weir's kernel objects. Checks twice per second; repairs, logs and counts
-//! what it finds.
+//! Repairs, logs and counts drift: changes that other programs make to Weir's kernel objects.
 //!
-//! Covers programs that were detached or replaced, map elements, VIPs that Weir adds, and the routing of marked
-//! packets. A server whose neighbour gets another MAC address is followed by a kernel event and only counted here.
+//! The caller checks twice per second. Covers programs that were detached or replaced, map elements, VIPs that Weir
+//! adds, and the routing of marked packets. If a server's neighbour gets another MAC address, a kernel event updates
+//! the rows, and only the counter is here.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use weir_dataplane::Hook;
 use super::Engine;
 use crate::error::{Error, Result};
 
-/// Hooks of which an interface has one each.
+/// Groups of hooks: on an attached interface, one hook of each group has a program.
 const HOOKS: [&[Hook]; 3] = [
     &[
         Hook::XdpNative,
@@ -24,7 +24,7 @@ const HOOKS: [&[Hook]; 3] = [
 ];
 
 impl Engine {
-    /// Checks for drift and repairs it. A failure is logged once and retried each time.
+    /// Checks for drift and repairs it. A failure is logged once, and the repair is retried at each call.
     pub async fn repair_drift(&mut self) {
         match self.try_repair_drift().await {
             Ok(()) => self.repair_failed = false,
@@ -58,9 +58,9 @@ impl Engine {
         let present = wanted
             .into_iter()
             .filter(|ifindex| self.network.name_of(*ifindex).is_some());
-        let (mut lost, mut whole) = (Vec::new(), true);
+        let (mut lost, mut tc_complete) = (Vec::new(), true);
         for ifindex in present {
-            whole &= HOOKS[1..].iter().all(|hooks| has(ifindex, hooks));
+            tc_complete &= HOOKS[1..].iter().all(|hooks| has(ifindex, hooks));
             if !has(ifindex, HOOKS[0]) {
                 lost.push(ifindex);
             }
@@ -82,10 +82,10 @@ impl Engine {
             self.log_program_repair(*ifindex, cause);
         }
         // Also attaches tc programs, and updates what depends on the mode.
-        if !lost.is_empty() || !whole {
+        if !lost.is_empty() || !tc_complete {
             self.attach().await?;
         }
-        if lost.is_empty() && !whole {
+        if lost.is_empty() && !tc_complete {
             self.drift.programs += 1;
             tracing::warn!("restored a tc program");
         }

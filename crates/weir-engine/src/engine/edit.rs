@@ -1,4 +1,4 @@
-//! Edits of ipvsadm.
+//! Applies ipvsadm's edits to the running engine.
 //!
 //! Edits are executed on a copy of ipvsadm's table in order; the copy is activated as a whole, or not at all. Services
 //! of the file are listed and counted too, but not changed: edits of them are rejected with their position in the file,
@@ -18,18 +18,19 @@ use crate::journal::Record;
 use crate::listener_conflict::ListenerConflict;
 use crate::origin::Origin;
 
-/// An order that `ipvsadm -e … -w N` gives for a server of the file: the same as `weir server POOL/ADDRESS weight N`.
+/// A change of weight that `ipvsadm -e … -w N` requests for a server in the file: the same as `weir server POOL/ADDRESS
+/// weight N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightOrder {
-    /// Its pool.
+    /// Name of the server's pool.
     pub pool: String,
-    /// Its address as in the file.
+    /// The server's address, as in the file.
     pub server: String,
-    /// The override; `None` = the weight is the configured one.
+    /// The new override; `None` = no override, because the weight is the configured one.
     pub wanted: Option<Override>,
 }
 
-/// The service of the file that an edit is about.
+/// Returns the service in the file to which an edit refers.
 fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
     let marked = |mark: &Mark| key_of_mark(mark) == *key;
@@ -40,16 +41,17 @@ fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_mod
     services.next()
 }
 
-/// Whether an edit of a service of the file is allowed. [`Engine::weight_order`] has handled those of weights.
+/// Checks whether an edit of a service in the file is allowed. [`Engine::weight_order`] has already handled changes of
+/// weights.
 fn check_edit_of_file(service: &weir_model::Service, edit: &Edit) -> Result<(), Refusal> {
     match edit {
         Edit::AddService(_) => Err(Errno::Exists.into()),
         Edit::Zero(_) | Edit::EditServer(..) => Ok(()),
-        _ => Err(belongs(service, ": change it there")),
+        _ => Err(belongs_to_file(service, ": change it there")),
     }
 }
 
-fn belongs(service: &weir_model::Service, but: &str) -> Refusal {
+fn belongs_to_file(service: &weir_model::Service, but: &str) -> Refusal {
     let name = &service.name;
     Refusal::File {
         line: service.source.line,
@@ -85,16 +87,19 @@ fn weight(
         .find(is)
         .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
     let thresholds = (edit.server.upper, edit.server.lower);
-    let others = edit.forward && forward(server.forward_in(service)) != edit.server.forward
+    let changes_more = edit.forward && forward(server.forward_in(service)) != edit.server.forward
         || edit.thresholds && thresholds != (server.max_connections, server.min_connections)
         || edit.tunnel;
-    if others {
-        return Err(belongs(service, ": only a server's weight is changed here"));
+    if changes_more {
+        return Err(belongs_to_file(
+            service,
+            ": only a server's weight is changed here",
+        ));
     }
     let weight = edit.server.weight;
     if weight > weir_model::MAX_WEIGHT {
         let most = weir_model::MAX_WEIGHT;
-        return Err(belongs(
+        return Err(belongs_to_file(
             service,
             &format!(": weights of its servers are at most {most}"),
         ));
@@ -106,8 +111,8 @@ fn weight(
     })
 }
 
-/// The order that an edit gives for a server of the file in the active configuration, ipvsadm's part included; `None` =
-/// the edit is of another kind.
+/// Returns the weight that an edit requests for a server of the file. `active` is the active configuration, including
+/// ipvsadm's part. `None` = another kind of edit.
 pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
     let Edit::EditServer(key, edit) = edit else {
         return None;
@@ -117,53 +122,54 @@ pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder,
 }
 
 impl Engine {
-    /// The first listener of a file that ipvsadm already uses.
+    /// Returns the first listener of a file that ipvsadm already uses.
     pub fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict> {
         self.memory.origin.listener_conflict(desired)
     }
 
-    /// The order that an edit gives for a server of the file; `None` = the edit is of another kind.
+    /// Returns the weight that an edit requests for a server of the file; `None` = another kind of edit.
     pub fn weight_order(&self, edit: &Edit) -> Option<Result<WeightOrder, Refusal>> {
         weight_order(&self.desired, edit)
     }
 
-    /// What ipvsadm has changed.
+    /// Returns the changes that were made with ipvsadm.
     pub const fn origin(&self) -> &Origin {
         &self.memory.origin
     }
 
-    /// Executes ipvsadm's edits in order, except for those that are a [`WeightOrder`]; each is active or changed
-    /// nothing. If they cannot be applied together, they are tried one at a time.
+    /// Executes ipvsadm's edits in order, except for those that are a [`WeightOrder`], and returns a result for each:
+    /// the edit is active, or it changed nothing. If the edits cannot be applied together, they are tried one at a
+    /// time.
     pub async fn edit_table(
         &mut self,
         edits: &[Edit],
         states: &ServerStates,
     ) -> Vec<Result<(), Refusal>> {
         let mut origin = self.memory.origin.clone();
-        let (mut answers, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
+        let (mut results, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
-            let answer = self.try_edit(&mut origin, edit);
-            if answer == Ok(true) {
+            let result = self.try_edit(&mut origin, edit);
+            if result == Ok(true) {
                 done.push(edit.clone());
             }
-            answers.push(answer.map(drop));
+            results.push(result.map(drop));
         }
         if origin == self.memory.origin {
-            return answers;
+            return results;
         }
         match self.apply_table(origin, done, states).await {
-            Ok(()) => answers,
+            Ok(()) => results,
             Err(error) if edits.len() == 1 => {
-                tracing::warn!(%error, "an edit of ipvsadm was rejected");
+                tracing::warn!(%error, "rejected an edit by ipvsadm");
                 vec![Err(Refusal::Message(error.to_string()))]
             }
             Err(_) => {
-                let mut answers = Vec::with_capacity(edits.len());
+                let mut results = Vec::with_capacity(edits.len());
                 for edit in edits {
-                    let one = std::slice::from_ref(edit);
-                    answers.extend(Box::pin(self.edit_table(one, states)).await);
+                    let single = std::slice::from_ref(edit);
+                    results.extend(Box::pin(self.edit_table(single, states)).await);
                 }
-                answers
+                results
             }
         }
     }
@@ -176,7 +182,7 @@ impl Engine {
             (Some(service), _) => Some(service.name.clone()),
             (None, key) => key.map(|key| name_of(&key)),
         };
-        let made = of_file.is_none();
+        let is_ipvsadms = of_file.is_none();
         if let Some(service) = of_file {
             check_edit_of_file(service, edit)?;
         } else {
@@ -195,11 +201,11 @@ impl Engine {
             }
             _ => {}
         }
-        Ok(made && !matches!(edit, Edit::Zero(_)))
+        Ok(is_ipvsadms && !matches!(edit, Edit::Zero(_)))
     }
 
-    /// The active configuration without ipvsadm's services.
-    fn of_file(&self) -> Desired {
+    /// Returns the active configuration without ipvsadm's services.
+    fn file_configuration(&self) -> Desired {
         let mut desired = Desired::clone(&self.desired);
         desired
             .services
@@ -215,7 +221,7 @@ impl Engine {
         edits: Vec<Edit>,
         states: &ServerStates,
     ) -> Result<(), Error> {
-        let desired = origin.merged(self.of_file())?;
+        let desired = origin.merged(self.file_configuration())?;
         // Otherwise only listings change: SCTP, zeroed counters, flags without effect.
         if desired != *self.desired {
             self.resolve_timeout = Duration::ZERO;

@@ -1,7 +1,7 @@
-//! Ends sockets whose server is removed or down, so that their programs connect again and get another server.
+//! Ends sockets whose server is removed or down, so that programs reconnect to another server.
 //!
 //! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
-//! same as `reset`. A connected UDP socket would send to a dead server for ever, without noticing: it always ends.
+//! same as `reset`. A connected UDP socket always ends, because it would send to a dead server for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use weir_sys::NetNs;
 use super::Engine;
 use crate::error::Result;
 
-/// What happens to the connected sockets of a server.
+/// Which connected sockets of a server are ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// Only datagram sockets end.
+    /// Only datagram sockets.
     Datagrams,
-    /// All end.
+    /// All sockets.
     All,
 }
 
 /// Cookies of sockets by protocol.
-type Doomed = BTreeMap<Protocol, BTreeSet<u64>>;
+type Cookies = BTreeMap<Protocol, BTreeSet<u64>>;
 
 impl Engine {
     /// Ends the sockets of removed and failed servers.
@@ -38,12 +38,12 @@ impl Engine {
             self.local_clients.ended.clear();
             return Ok(());
         }
-        let doomed = self.doomed(&endings)?;
-        if doomed.is_empty() {
+        let cookies_to_end = self.sockets_to_end(&endings)?;
+        if cookies_to_end.is_empty() {
             return Ok(());
         }
         let mut ended = 0;
-        for (protocol, cookies) in doomed {
+        for (protocol, cookies) in cookies_to_end {
             self.local_clients.ended.extend(&cookies);
             ended += end_everywhere(protocol, cookies)?;
         }
@@ -53,7 +53,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The server rows whose sockets end.
+    /// Returns the server rows whose sockets must be ended.
     fn endings(&self) -> BTreeMap<u32, Ending> {
         if self.local_clients.maps.is_none() {
             return BTreeMap::new();
@@ -74,10 +74,10 @@ impl Engine {
         removed.chain(failed).collect()
     }
 
-    fn doomed(&self, endings: &BTreeMap<u32, Ending>) -> Result<Doomed> {
-        let mut doomed = Doomed::new();
+    fn sockets_to_end(&self, endings: &BTreeMap<u32, Ending>) -> Result<Cookies> {
+        let mut cookies_to_end = Cookies::new();
         let Some(maps) = &self.local_clients.maps else {
-            return Ok(doomed);
+            return Ok(cookies_to_end);
         };
         let ended = &self.local_clients.ended;
         maps.sockets.each(|key, record| {
@@ -90,14 +90,18 @@ impl Engine {
             };
             let ends = *ending == Ending::All || protocol == Protocol::Udp;
             if ends && record.state & connected == connected && !ended.contains(&key.cookie) {
-                doomed.entry(protocol).or_default().insert(key.cookie);
+                cookies_to_end
+                    .entry(protocol)
+                    .or_default()
+                    .insert(key.cookie);
             }
         })?;
-        Ok(doomed)
+        Ok(cookies_to_end)
     }
 }
 
-/// Ends sockets in this network namespace, then the remaining ones in those of other processes.
+/// Ends sockets in this network namespace, and the remaining ones in the namespaces of other processes. Returns the
+/// number of ended sockets.
 fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
     let before = cookies.len();
     end_sockets(protocol.number(), &mut cookies)?;

@@ -1,4 +1,4 @@
-//! Explains how a packet would be handled, from the same rows that packets use. Changes no cursor.
+//! Explains how a packet would be handled, from the rows that packets use. Advances no cursor.
 
 use weir_abi::{Addr, FlowCold};
 use weir_health::State;
@@ -14,7 +14,7 @@ use super::explain_choice::Choice;
 use crate::error::Result;
 use crate::packet::{Explanation, Packet};
 
-/// The clients that a socket service balances.
+/// Describes which clients a socket service balances.
 fn local_clients_of(service: &Service) -> String {
     let cgroup = match &service.cgroup {
         Some(path) => format!("in cgroup {path}"),
@@ -32,70 +32,72 @@ impl Engine {
     /// # Errors
     /// A map cannot be read.
     pub fn explain_packet(&self, packet: &Packet, states: &ServerStates) -> Result<Explanation> {
-        let mut answer = Explanation {
+        let mut explanation = Explanation {
             packet: packet.to_string(),
             ..Explanation::default()
         };
         let Some((service, listener)) = self.service_of(packet) else {
-            answer.steps.push(format!(
-                "no service listens at {}/{}",
+            explanation.steps.push(format!(
+                "no service listens on {}/{}",
                 packet.protocol, packet.destination
             ));
-            return Ok(answer);
+            return Ok(explanation);
         };
-        answer.service = Some(service.name.clone());
-        answer.pool = Some(service.pool.clone());
-        answer.steps.push(format!(
+        explanation.service = Some(service.name.clone());
+        explanation.pool = Some(service.pool.clone());
+        explanation.steps.push(format!(
             "listener {listener} of service {}, pool {}",
             service.name, service.pool
         ));
         let Some(slot) = self.memory.allocation.services.get(&service.name) else {
-            return Ok(answer);
+            return Ok(explanation);
         };
         if is_socket(service) {
-            answer.steps.push(local_clients_of(service));
+            explanation.steps.push(local_clients_of(service));
         } else {
-            answer.steps.extend(self.after_failover(packet, service));
+            explanation
+                .steps
+                .extend(self.after_failover(packet, service));
         }
         if let Some(dest) = self.flow_of(packet, slot) {
-            answer.steps.push(format!(
-                "it belongs to a tracked flow, which is bound to {}",
+            explanation.steps.push(format!(
+                "the packet belongs to a tracked flow, which is bound to {}",
                 dest.name
             ));
-            answer.server = Some(dest.name.clone());
-            return Ok(answer);
+            explanation.server = Some(dest.name.clone());
+            return Ok(explanation);
         }
         let rule = rule(&self.desired, service, self.plane.sizes().dests);
-        let usable = self.candidates(service, slot, states, &mut answer)?;
+        let usable = self.candidates(service, slot, states, &mut explanation)?;
         let scheduler = rule.scheduler;
-        let at_random = (usable > 0).then(|| {
+        let random_outcome = (usable > 0).then(|| {
             let pool = &service.pool;
             format!("scheduler {scheduler} chooses one of {usable} servers of pool {pool}")
         });
         if is_socket(service) && scheduler.kind.hashes() {
-            answer.steps.push(format!(
+            explanation.steps.push(format!(
                 "a new socket: {scheduler} chooses among the candidates, by the client's cgroup or the socket"
             ));
-            answer.outcome = at_random;
-            return Ok(answer);
+            explanation.outcome = random_outcome;
+            return Ok(explanation);
         }
         let reason = criterion(scheduler);
-        answer
+        explanation
             .steps
             .push(match self.explain_choice(slot, &rule, packet)? {
                 Choice::Server(id) => {
                     let found = slot.dests.iter().find(|dest| dest.id == id);
-                    answer.server = found.map(|dest| dest.name.clone());
-                    let server = answer.server.as_deref().unwrap_or("a server unknown here");
+                    explanation.server = found.map(|dest| dest.name.clone());
+                    let server = explanation.server.as_deref().unwrap_or("an unknown server");
                     format!("a new flow: {scheduler} chooses {server} ({reason})")
                 }
                 Choice::Random => {
-                    answer.outcome = at_random;
+                    explanation.outcome = random_outcome;
                     format!("a new flow: {scheduler} chooses among the candidates ({reason})")
                 }
                 Choice::None => format!("a new flow: {scheduler} finds no usable server"),
             });
-        Ok(answer)
+        Ok(explanation)
     }
 
     /// Describes what happens to a connection if another director with this file takes over the VIP.
@@ -106,14 +108,14 @@ impl Engine {
         let vip = packet.destination.ip();
         Some(match self.desired.ends_at_failover(service) {
             None if self.desired.sync.is_some() => format!(
-                "the connection continues with the same server if another director takes {vip} over: [sync] sends \
-                     it there once it is established"
+                "the connection continues with the same server if another director takes over {vip}: [sync] sends \
+                     the flow to it once the connection is established"
             ),
             None => format!(
-                "the connection continues with the same server if another director with this file takes {vip} over"
+                "the connection continues with the same server if another director with this file takes over {vip}"
             ),
             Some(why) => {
-                format!("the connection ends if another director takes {vip} over: {why}")
+                format!("the connection ends if another director takes over {vip}: {why}")
             }
         })
     }
@@ -133,7 +135,7 @@ impl Engine {
         .max_by_key(|(_, at)| at.ports.specificity())
     }
 
-    /// The server that a tracked flow of the packet's tuple is bound to.
+    /// Returns the server to which the tracked flow with the packet's tuple is bound.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
         let same = |cold: &FlowCold| {
@@ -150,13 +152,13 @@ impl Engine {
         slot.dests.iter().find(|dest| dest.id == flow.dest())
     }
 
-    /// Adds a step for each server; returns how many of them take new flows.
+    /// Adds a step for each server. Returns the number of servers that accept new flows.
     fn candidates(
         &self,
         service: &Service,
         slot: &ServiceSlot,
         states: &ServerStates,
-        answer: &mut Explanation,
+        explanation: &mut Explanation,
     ) -> Result<usize> {
         let mut usable = 0;
         for member in slot.members() {
@@ -165,14 +167,14 @@ impl Engine {
             };
             let live = self.plane.maps().live(self.counts_of(dest))?;
             let (weight, active, inactive) = (dest.effective, live.active, live.inactive);
-            let own = self.plane.maps().live(dest.id)?;
-            let out = match (weight, own.overloaded) {
+            let own_counts = self.plane.maps().live(dest.id)?;
+            let out = match (weight, own_counts.overloaded) {
                 (0, _) => {
                     let standing = states.standing_in(&service.pool, &dest.name, &service.name);
                     let down =
                         standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
                     let why = down.map_or_else(String::new, |it| format!(": {}", it.reason));
-                    format!(", takes no new flow{why}")
+                    format!(", accepts no new flows{why}")
                 }
                 (_, 0) => {
                     usable += 1;
@@ -181,7 +183,7 @@ impl Engine {
                 _ => ", at its threshold".to_owned(),
             };
             let measured = self.explain_latency(dest, active)?;
-            answer.steps.push(format!(
+            explanation.steps.push(format!(
                 "candidate {}: weight {weight}, {active} active, {inactive} inactive{measured}{out}",
                 dest.name
             ));
@@ -189,6 +191,7 @@ impl Engine {
         Ok(usable)
     }
 
+    /// Returns the row with the server's flow counts: its own or a shared one.
     pub(super) fn counts_of(&self, dest: &DestSlot) -> u32 {
         dest.shared
             .map_or(dest.id, |row| self.plane.sizes().dests + row)

@@ -1,5 +1,4 @@
-//! Predicts the server that a scheduler would choose now, from the counters and cursors that packets use. Changes none
-//! of them.
+//! Predicts the server that a scheduler would choose now, from the counters and cursors of packets.
 
 use weir_abi::{LocalityKey, TICK_SHIFT};
 use weir_model::{Protocol, SchedulerKind};
@@ -15,7 +14,7 @@ use crate::packet::Packet;
 
 /// The result of a scheduler.
 pub(super) enum Choice {
-    /// This server row.
+    /// The server with this row.
     Server(u32),
     /// Two servers would be drawn at random, and the less loaded one used.
     Random,

@@ -1,4 +1,4 @@
-//! Describes a foreign program that blocks an interface: another XDP program, or another director's program at tc.
+//! Describes a foreign program that blocks an interface: XDP, or another director's program at tc.
 
 use std::fs;
 
@@ -7,8 +7,11 @@ use weir_dataplane::{program_name, programs_at_tc};
 use super::Engine;
 use crate::error::{Error, Result};
 
-/// The names of a director's packet path programs.
-const PATHS: [&str; 2] = ["weir_xdp", "weir_skb"];
+/// Names of the packet path programs of a director.
+const PACKET_PATH_PROGRAMS: [&str; 2] = ["weir_xdp", "weir_skb"];
+
+/// Number of processes that an error message names.
+const SHOWN: usize = 3;
 
 /// Known program name prefixes and their owners.
 const KNOWN: [(&str, &str); 7] = [
@@ -40,8 +43,9 @@ impl Engine {
         let xdp = xdp.into_iter().map(|id| ("XDP", id));
         let at_tc = programs_at_tc(ifindex)?.into_iter().map(|id| ("tc", id));
         let mut others = xdp.chain(at_tc).filter(|(_, id)| !own(id));
-        let found = others
-            .find(|(_, id)| program_name(*id).is_some_and(|name| PATHS.contains(&name.as_str())));
+        let found = others.find(|(_, id)| {
+            program_name(*id).is_some_and(|name| PACKET_PATH_PROGRAMS.contains(&name.as_str()))
+        });
         found.map_or(Ok(()), |(hook, id)| {
             Err(self.foreign_program_error(ifindex, hook, Some(id)))
         })
@@ -81,7 +85,7 @@ fn known(title: &str) -> Option<(bool, &'static str)> {
     Some((*prefix == "weir_", owner))
 }
 
-/// `weir_xdp (program 57), of another Weir, held by weir (process 1234)`.
+/// Describes a program: `weir_xdp (program 57), of another Weir, held by weir (process 1234)`.
 fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> String {
     let Some(id) = program else {
         return "the kernel does not report which one".to_owned();
@@ -100,9 +104,8 @@ fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> S
     text
 }
 
-/// Processes that hold the program or its link.
+/// Returns the processes that hold the program or its link, at most [`SHOWN`].
 fn holders(id: u32) -> Vec<String> {
-    const SHOWN: usize = 3;
     let line = format!("prog_id:\t{id}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -111,7 +114,7 @@ fn holders(id: u32) -> Vec<String> {
         let mut files = files.into_iter().flatten().flatten();
         files.any(|file| {
             let text = fs::read_to_string(file.path()).unwrap_or_default();
-            text.lines().any(|one| one == line)
+            text.lines().any(|text_line| text_line == line)
         })
     };
     let found = numbers

@@ -1,9 +1,8 @@
-//! Samples for passive checks: several times per second, the data plane's counters of clients' handshakes are read.
-//! weir-state decides which servers are ejected.
+//! Reads the data plane's counters of clients' handshakes, as samples for passive checks.
 //!
-//! Servers that are alive although their replies do not return through the director ([`no_reply`](super::no_reply)) are
-//! left out: they have a warning. So are services that behave as the kernel does (`strict_ipvs`, ipvsadm's): IPVS has
-//! no passive checks.
+//! Runs several times per second. weir-state decides which servers are ejected. Servers that are alive although their
+//! replies do not return through the director ([`no_reply`](super::no_reply)) are excluded: they get a warning instead.
+//! Services that behave as in the kernel (`strict_ipvs`, ipvsadm's) are excluded too: IPVS has no passive checks.
 
 use std::time::Duration;
 
@@ -18,26 +17,26 @@ use crate::ipvsadm_term::is_from_ipvsadm;
 /// Handshake counters of one service.
 #[derive(Debug)]
 pub struct Handshakes<'a> {
-    /// The counters of its servers.
+    /// The counters of the service's servers.
     watched: Watched<'a>,
-    /// Servers that send no reply through the director, by their index in the samples.
+    /// Servers that send no reply through the director: index in the samples, and since when (since the Unix epoch).
     silent: Vec<(usize, Duration)>,
 }
 
 impl<'a> Handshakes<'a> {
-    /// Counters that another process has read, with the servers that send no reply: their indexes in the samples, and
-    /// since when.
+    /// Creates the value from counters that another process has read, and the servers that send no reply: their indexes
+    /// in the samples, and since when.
     pub const fn new(watched: Watched<'a>, silent: Vec<(usize, Duration)>) -> Self {
         Self { watched, silent }
     }
 
-    /// The arguments of [`Self::new`].
+    /// Returns the arguments of [`Self::new`].
     pub fn into_parts(self) -> (Watched<'a>, Vec<(usize, Duration)>) {
         (self.watched, self.silent)
     }
 
-    /// Leaves out the servers that are alive although they send no reply through the director. `passed` returns when a
-    /// probe that was sent directly to a server of a pool last passed, since the Unix epoch.
+    /// Removes the servers that are alive although they send no reply through the director. `passed` returns the time,
+    /// since the Unix epoch, of the last successful probe that was sent directly to a server of a pool.
     pub fn without_alive(self, passed: impl Fn(&str, &str) -> Option<Duration>) -> Watched<'a> {
         let mut watched = self.watched;
         for (index, since) in self.silent.into_iter().rev() {
@@ -72,7 +71,7 @@ impl Engine {
         Ok(services)
     }
 
-    /// The counters of a service's servers that passive checks apply to.
+    /// Returns the counters of those servers of a service to which passive checks apply.
     fn handshakes<'a>(&'a self, pool: &'a Pool, service: &'a Service) -> Result<Handshakes<'a>> {
         let (mut samples, mut silent) = (Vec::new(), Vec::new());
         let slot = self.memory.allocation.services.get(&service.name);

@@ -1,8 +1,8 @@
-//! Latency of layer 4 servers: reads the data plane's samples, publishes the shares for `least-time`.
+//! Reads the data plane's latency samples and publishes servers' shares for `least-time`.
 //!
-//! Runs every few milliseconds. Costs are confirmed each time; if the daemon ends, the data plane notices their age and
-//! `least-time` behaves as `lc`. The share of sampled flows adapts to the traffic: all of them while packets are few,
-//! at least one of 64.
+//! Runs every few milliseconds and renews the time stamp of the costs. If the daemon stops, the costs become too old
+//! for the data plane, and `least-time` behaves as `lc`. The fraction of sampled flows adapts to the traffic: all flows
+//! at low packet rates, and always at least one in 64.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -21,24 +21,25 @@ use weir_planner::allocation::{DestSlot, ServiceSlot};
 use super::Engine;
 use crate::error::Result;
 
-/// Interval of publications while a service uses `least-time`.
+/// Interval between publications while a service uses `least-time`.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(10);
-/// Interval of reading otherwise.
+/// Interval between reads while no service uses `least-time`.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
-/// Ratio of pause to work, for very large configurations.
-const CPU_SHARE: u32 = 20;
-/// A server without any sample for so long gets only the floor.
-const NEW_NS: u64 = 2_000_000_000;
-/// How often the share of sampled flows is adapted.
-const ADAPT_NS: u64 = 100_000_000;
-/// Sampled packets per second that are few, and that are too many: 60 ns each.
-const FEW_PACKETS: u64 = 20_000;
-const MANY_PACKETS: u64 = 100_000;
-/// Of 65536 flows: all, and one of 64.
+/// Minimum ratio of pause to work. It limits the CPU time with very large configurations.
+const PAUSE_FACTOR: u32 = 20;
+/// Time after which a new server without samples gets only the minimum share.
+const NEW_SERVER_NS: u64 = 2_000_000_000;
+/// Interval between adaptations of the fraction of sampled flows.
+const ADAPT_INTERVAL_NS: u64 = 100_000_000;
+/// Sampled packets per second: below the first, more flows are sampled; from the second on, fewer. A sample costs 60
+/// ns.
+const LOW_PACKET_RATE: u64 = 20_000;
+const HIGH_PACKET_RATE: u64 = 100_000;
+/// Sampled flows out of 65536: all, and one in 64.
 const ALL_FLOWS: u32 = 65_536;
 const FEWEST_FLOWS: u32 = 1_024;
 
-/// Samples of one server in one service.
+/// Latency statistics of one server in one service.
 #[derive(Debug)]
 struct Measured {
     generation: u32,
@@ -46,7 +47,7 @@ struct Measured {
     by_gaps: Statistics,
     by_connect: Statistics,
     /// Answers within and beyond `max_latency`.
-    judged: (u64, u64),
+    limit_counts: (u64, u64),
 }
 
 impl Measured {
@@ -56,7 +57,7 @@ impl Measured {
             by_clock: Statistics::new(Method::Timestamps),
             by_gaps: Statistics::new(Method::Gaps),
             by_connect: Statistics::new(Method::Connect),
-            judged: (0, 0),
+            limit_counts: (0, 0),
         }
     }
 
@@ -68,8 +69,9 @@ impl Measured {
         }
     }
 
-    /// The statistics with the more recent samples; those by timestamps if both are recent. Times of local clients'
-    /// connections belong to services that have no packets of clients, unless `balance_own` adds to these.
+    /// Returns the statistics with the more recent samples, those by timestamps if both are recent. Connection times of
+    /// local clients are used if there are no others: such services have no client packets, unless `balance_own` is
+    /// enabled.
     fn preferred(&self, now_ns: u64) -> &Statistics {
         if self.by_clock.total() == 0 && self.by_gaps.total() == 0 {
             return &self.by_connect;
@@ -97,14 +99,14 @@ pub(super) struct LatencyMonitor {
     positions: Option<RingPositions>,
     samples: Vec<LatencySample>,
     servers: HashMap<u32, Measured>,
-    /// Servers of `least-time` services, and since when.
+    /// Servers of `least-time` services, and when they were first seen, in nanoseconds.
     listed: HashMap<u32, u64>,
     /// Limits of `max_latency` by server row, in nanoseconds.
     limits: BTreeMap<u32, i64>,
-    /// Of services whose weights follow the latency, and when they were adjusted.
+    /// State of the services whose weights follow the latency, and time of the last adjustment.
     pub(super) adaptations: HashMap<String, Adaptation>,
     pub(super) adjusted_ns: u64,
-    /// Time, and number of sampled packets, of the last adaptation.
+    /// Time in nanoseconds and number of sampled packets at the last adaptation.
     adapted: (u64, u64),
 }
 
@@ -136,21 +138,21 @@ impl LatencyMonitor {
             statistics.add(&ns, now_ns);
             if let Some(limit) = self.limits.get(&dest) {
                 let beyond = ns.iter().filter(|ns| *ns > limit).count() as u64;
-                server.judged.0 += ns.len() as u64 - beyond;
-                server.judged.1 += beyond;
+                server.limit_counts.0 += ns.len() as u64 - beyond;
+                server.limit_counts.1 += beyond;
             }
         }
         Ok(())
     }
 
-    /// Answers of a server within and beyond `max_latency`.
-    pub(super) fn judged(&self, dest: u32, generation: u32) -> (u64, u64) {
+    /// Returns the numbers of responses of a server within and beyond `max_latency`.
+    pub(super) fn limit_counts(&self, dest: u32, generation: u32) -> (u64, u64) {
         let server = self.servers.get(&dest);
         let server = server.filter(|server| server.generation == generation);
-        server.map_or((0, 0), |server| server.judged)
+        server.map_or((0, 0), |server| server.limit_counts)
     }
 
-    /// A server's latency in microseconds, if there are recent samples.
+    /// Returns a server's latency in microseconds; `None` without recent samples.
     pub(super) fn average_us(&self, dest: u32, generation: u32, now_ns: u64) -> Option<f64> {
         let server = self.servers.get(&dest);
         let server = server.filter(|server| server.generation == generation)?;
@@ -162,7 +164,7 @@ impl LatencyMonitor {
             Some(server) if server.generation == generation => server.known(now_ns),
             _ => {
                 let since = self.listed.get(&dest).copied().unwrap_or(now_ns);
-                if now_ns.saturating_sub(since) < NEW_NS {
+                if now_ns.saturating_sub(since) < NEW_SERVER_NS {
                     Known::New
                 } else {
                     Known::Stale
@@ -192,11 +194,11 @@ impl LatencyMonitor {
         Ok(())
     }
 
-    /// The number of flows out of 65536 to sample, after `now` flows were.
+    /// Returns the number of flows out of 65536 to sample. `now` is the current number.
     fn adapt(&mut self, maps: &Maps, now: u32, now_ns: u64) -> Result<u32> {
         let (then_ns, before) = self.adapted;
         let elapsed = now_ns.saturating_sub(then_ns);
-        if elapsed < ADAPT_NS {
+        if elapsed < ADAPT_INTERVAL_NS {
             return Ok(now);
         }
         let packets = maps.latency_reasons()?[LatencyReason::Packets as usize];
@@ -206,8 +208,8 @@ impl LatencyMonitor {
         }
         let rate = packets.saturating_sub(before) * 1_000_000_000 / elapsed;
         Ok(match rate {
-            ..FEW_PACKETS => (now * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
-            FEW_PACKETS..MANY_PACKETS => now,
+            ..LOW_PACKET_RATE => (now * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
+            LOW_PACKET_RATE..HIGH_PACKET_RATE => now,
             _ => (now / 2).max(FEWEST_FLOWS),
         })
     }
@@ -230,7 +232,7 @@ impl Engine {
         let published = self.publish_with(&mut monitor);
         self.latency = monitor;
         let interval = published?;
-        Ok(interval.max(started.elapsed() * CPU_SHARE))
+        Ok(interval.max(started.elapsed() * PAUSE_FACTOR))
     }
 
     fn publish_with(&mut self, monitor: &mut LatencyMonitor) -> Result<Duration> {
@@ -279,7 +281,7 @@ impl Engine {
         self.latency.retain(&present.collect());
     }
 
-    /// The latency of a server in a service, if samples exist.
+    /// Returns the latency of a server in a service; `None` without samples.
     pub(super) fn latency_of(&self, dest: u32, generation: u32) -> Option<Summary> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
         let server = self.latency.servers.get(&dest);
@@ -287,7 +289,7 @@ impl Engine {
         server.preferred(now_ns).summary()
     }
 
-    /// What `least-time` compares, for output; empty for a server without a published cost.
+    /// Formats the values that `least-time` compares; empty for a server without a published cost.
     pub(super) fn explain_latency(&self, dest: &DestSlot, active: u64) -> Result<String> {
         let cost = self.plane.maps().costs.get(dest.id)?;
         if cost.latency_us == 0 {
@@ -302,7 +304,7 @@ impl Engine {
         ))
     }
 
-    /// The estimator's counters: label, description and count.
+    /// Returns the estimator's counters: label, description and count.
     pub(super) fn latency_counters(&self) -> Result<Vec<(&'static str, &'static str, u64)>> {
         let counts = self.plane.maps().latency_reasons()?;
         let known = LATENCY_REASONS.iter().zip(counts);

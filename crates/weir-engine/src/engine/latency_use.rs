@@ -1,5 +1,4 @@
-//! Uses of servers' latency other than `least-time`: weights of pools with `adapt`, and ejection by
-//! `max_latency`.
+//! Computes weights (`adapt`) and samples for ejection (`max_latency`) from the servers' latency.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +9,8 @@ use weir_state::Watched;
 use super::Engine;
 use crate::ipvsadm_term::is_from_ipvsadm;
 
-/// Interval of adjusting weights.
-const ADJUST_NS: u64 = 1_000_000_000;
+/// Minimum interval between weight adjustments.
+const ADJUST_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// New weights of the servers of a service.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,19 +19,19 @@ pub struct Adjusted {
     pub pool: String,
     /// The service.
     pub service: String,
-    /// Percentages of the weights by server; servers that are not listed keep all of their weight.
+    /// Percentage of its weight for each server; a server that is not listed keeps its full weight.
     pub percent: BTreeMap<String, u32>,
 }
 
 impl Engine {
-    /// Answers within and beyond `max_latency`, of the services whose pool has it.
+    /// Returns the numbers of responses within and beyond `max_latency`, for the services whose pool sets it.
     #[must_use]
     pub fn watch_latencies(&self) -> Vec<Watched<'_>> {
         let with_limit = |pool: &Pool| pool.health.max_latency.is_some();
         let watched = self.services_where(with_limit).map(|(service, pool)| {
             let dests = self.dests(service);
             let sample = |dest: &weir_planner::allocation::DestSlot| {
-                let (within, beyond) = self.latency.judged(dest.id, dest.generation);
+                let (within, beyond) = self.latency.limit_counts(dest.id, dest.generation);
                 let sample = Sample {
                     syns: within + beyond,
                     answered: within,
@@ -48,10 +47,10 @@ impl Engine {
         watched.collect()
     }
 
-    /// Servers' weights that changed with the latency, at most once per second.
+    /// Returns the servers' weights that follow the latency and have changed. Computes them at most once per second.
     pub fn adjust_weights(&mut self) -> Vec<Adjusted> {
         let now_ns = weir_sys::now_ns(weir_sys::Clock::Monotonic);
-        if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_NS {
+        if now_ns.saturating_sub(self.latency.adjusted_ns) < ADJUST_INTERVAL_NS {
             return Vec::new();
         }
         let mut adaptations = std::mem::take(&mut self.latency.adaptations);
@@ -83,7 +82,7 @@ impl Engine {
         adjusted
     }
 
-    /// The limits of `max_latency` by server row, in nanoseconds.
+    /// Returns the limits of `max_latency` by server row, in nanoseconds.
     pub(super) fn latency_limits(&self) -> BTreeMap<u32, i64> {
         let limits = self.services_where(|pool| pool.health.max_latency.is_some());
         let rows = limits.flat_map(|(service, pool)| {

@@ -1,4 +1,4 @@
-//! The engine's data for `ipvsadm -L`.
+//! Passes the engine's state to [`crate::listing`], which builds the data for `ipvsadm -L`.
 
 use weir_ipvsadm::{Connection, Listing, Timeouts};
 
@@ -16,7 +16,7 @@ impl Engine {
         }
     }
 
-    /// Services of both origins as ipvsadm lists them.
+    /// Returns the services of both origins, as ipvsadm lists them.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -24,7 +24,7 @@ impl Engine {
         self.view().listing()
     }
 
-    /// Every flow.
+    /// Returns all flows.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -32,7 +32,7 @@ impl Engine {
         self.view().connections()
     }
 
-    /// The active timeouts.
+    /// Returns the active timeouts.
     pub fn timeouts(&self) -> Timeouts {
         self.view().timeouts()
     }

@@ -1,8 +1,8 @@
-//! Balancing of the clients on this machine: which cgroups the programs are attached to, and their listeners.
+//! Attaches programs to cgroups and writes their listeners, to balance clients on this machine.
 //!
 //! A new cgroup gets its programs before its listeners are written, and a cgroup that is no longer used keeps its
 //! programs until its listeners are removed: a connection finds either the old or the new listener. The hooks that
-//! translate addresses back and count stay as long as sockets are open.
+//! translate addresses back and count flows stay attached while sockets are open.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,21 +19,21 @@ use crate::error::{Error, Result};
 #[derive(Debug, Default)]
 pub(super) struct LocalClients {
     pub(super) maps: Option<Sockets>,
-    /// Sockets that were already ended.
+    /// Cookies of the sockets that were already ended.
     pub(super) ended: BTreeSet<u64>,
     written: BTreeMap<Key, u32>,
     wanted: BTreeMap<Key, u32>,
     /// Scopes that services use, and their cgroups.
     used: BTreeMap<u32, Cgroup>,
-    /// Scopes whose programs are those of this process and data plane.
+    /// Scopes whose programs were attached by this process for the current data plane.
     current: BTreeSet<u32>,
-    /// Scopes that are attached for open sockets only.
+    /// Whether unused scopes are still attached, because they have open sockets.
     lingering: bool,
 }
 
 impl LocalClients {
-    /// The programs refer to maps of a replaced data plane.
-    pub(super) fn replace_programs(&mut self) {
+    /// Marks the programs as outdated: they refer to maps of a replaced data plane.
+    pub(super) fn mark_programs_outdated(&mut self) {
         self.current.clear();
     }
 
@@ -62,10 +62,10 @@ impl LocalClients {
     }
 }
 
-/// Scopes by path of the cgroup.
+/// Scopes by cgroup path.
 type Paths = BTreeMap<Option<String>, u32>;
 
-/// Gives every cgroup of the configuration a scope: the one that it has, else a free one.
+/// Assigns a scope to every cgroup in the configuration: its current scope, else a free one.
 fn assign(
     desired: &Desired,
     attached: &BTreeMap<u32, Scope>,
@@ -105,11 +105,10 @@ fn open(path: Option<&str>) -> Result<Cgroup> {
 }
 
 impl Engine {
-    /// Attaches the programs again where another program has detached them, or where the cgroup was removed and made
-    /// again.
+    /// Attaches programs again if another program has detached them, or if the cgroup was removed and created again.
     ///
     /// # Errors
-    /// A cgroup cannot be opened, or the kernel refuses.
+    /// A cgroup cannot be opened, or the kernel rejects the change.
     pub(super) fn repair_local_clients(&mut self) -> Result<()> {
         let local = &self.local_clients;
         if local.used.is_empty() {
@@ -135,7 +134,7 @@ impl Engine {
     /// Attaches the programs to new cgroups and plans the listeners, which [`Self::write_pending`] writes.
     ///
     /// # Errors
-    /// A cgroup cannot be opened, or the kernel refuses.
+    /// A cgroup cannot be opened, or the kernel rejects the change.
     pub(super) fn prepare_local_clients(&mut self) -> Result<()> {
         let attached = socket::scopes(self.plane.pins())?;
         let local = &mut self.local_clients;
@@ -170,7 +169,7 @@ impl Engine {
     /// Replaces programs of an earlier process or data plane, and detaches those that no service uses.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the change.
     pub(super) fn finish_local_clients(&mut self) -> Result<()> {
         let local = &mut self.local_clients;
         if local.maps.is_none() {
@@ -193,10 +192,10 @@ impl Engine {
         self.release_local_clients()
     }
 
-    /// Detaches what remains of unused scopes without open sockets.
+    /// Detaches the remaining programs of unused scopes without open sockets.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the change.
     pub(super) fn release_local_clients(&mut self) -> Result<()> {
         let local = &mut self.local_clients;
         let Some(maps) = local.maps.as_ref().filter(|_| local.lingering) else {

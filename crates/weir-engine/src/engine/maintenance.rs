@@ -1,4 +1,4 @@
-//! Work between reloads: network events and the tick of each second.
+//! Handles network events and the one-second tick.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,19 @@ use crate::error::Result;
 use crate::journal::Record;
 use crate::totals::totals;
 
-/// Shortest interval between refreshes in a burst of route changes: a refresh costs a route lookup per server.
+/// Minimum interval between refreshes in a burst of route changes: a refresh looks up the route to every server.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// Handles a change of links, addresses, routes or neighbours.
+    /// Handles a change to links, addresses, routes or neighbours.
     ///
     /// # Errors
     /// The network cannot be read, or rows cannot be written; the next tick tries again.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
         let moved = self.network.handle_event(event);
         if let Event::Link { .. } = event {
-            // Not after the refresh: a macvlan with the virtual MAC address of VRRP receives packets as soon as it has
-            // its address, and the stack would answer those of balanced connections with a reset.
+            // Do not wait for the refresh: a macvlan with the virtual MAC address of VRRP receives packets as soon as
+            // it has its address, and the stack would reset balanced connections.
             let addresses = self.network.frame_addresses();
             self.plane.maps().set_frame_addresses(&addresses)?;
         }
@@ -123,7 +123,7 @@ impl Engine {
         let maps = self.plane.maps();
         let ended = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
-            // A persistence entry that leads here becomes usable again if the server returns.
+            // A persistence entry that refers to this row becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| totals(maps, dest.id).ok())?
         };
@@ -133,7 +133,7 @@ impl Engine {
             return Ok(());
         }
         let left = released.addresses.iter().copied();
-        let left = left.filter(|address| allocation.at(*address).is_empty());
+        let left = left.filter(|address| allocation.rows_at(*address).is_empty());
         self.network.forget(left);
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
@@ -145,7 +145,7 @@ impl Engine {
     }
 }
 
-/// Free memory and buffers, in pages.
+/// Returns the free memory, including buffers, in pages.
 fn free_pages() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = |name: &str| -> Option<u64> {

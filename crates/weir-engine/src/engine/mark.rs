@@ -1,4 +1,4 @@
-//! Routing of packets with a firewall mark: to a veth device of Weir's, and balanced by XDP at its peer.
+//! Routes packets with a firewall mark through a veth pair, where XDP balances them.
 //!
 //! The stack's firewall sets marks after XDP. So policy routing rules send marked packets to one end of a veth pair,
 //! where the tc program writes the mark into the frame; XDP at the other end reads it (`bpf/lib/firewall_mark.h`).
@@ -15,12 +15,12 @@ use super::Engine;
 use crate::error::{Error, Result};
 use crate::mark_routing::{MarkRouting, mac};
 
-/// Larger than that of any Ethernet device, so every packet fits.
+/// MTU of the veth pair: larger than that of any Ethernet device, so that every packet fits.
 const MTU: u32 = 9216;
-/// Routing table number: this and the device index. "We".
+/// Base of the routing table number, to which the device index is added: "We" in ASCII.
 const TABLE: u32 = 0x5765_0000;
 /// Number of name pairs that are tried.
-const NAMES: u32 = 64;
+const NAME_PAIRS: u32 = 64;
 
 impl Engine {
     /// Updates devices, programs and rules for the marks of services that exist or still have flows.
@@ -66,7 +66,7 @@ impl Engine {
         let new = wanted.difference(&routing.rules).copied();
         rules.extend(new.map(|mark| routing.rule(mark)));
         routing.rules = wanted;
-        // Persisted first: after a crash, the record may name rules that do not exist, but no rule is unrecorded.
+        // Persisted first: after a crash, the record may name rules that do not exist, but every rule is recorded.
         self.memory.undo.marks = Some(routing);
         self.persist_undo()?;
         self.network.netlink().add_rules(&rules).await?;
@@ -135,7 +135,7 @@ impl Engine {
         if !missing.is_empty() {
             netlink.add_rules(&missing).await?;
         }
-        // Routes vanish with a device that goes down: that counts as one repair.
+        // The routes of a device are removed when it goes down: this counts as one repair.
         if !works {
             self.log_mark_repair("its devices and programs were restored");
         } else if routes + missing.len() > 0 {
@@ -144,7 +144,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether both devices are up and have their programs.
+    /// Returns whether both devices are up and have their programs.
     async fn pair_works(&self, pair: Pair) -> Result<bool> {
         let there = self.plane.attachments()?;
         let has = |ifindex, hooks: &[Hook]| {
@@ -161,7 +161,7 @@ impl Engine {
         if self.network.is_up(pair.entry) && self.network.is_up(pair.exit) {
             return Ok(true);
         }
-        // The view of the network follows events, and the event may still be on its way.
+        // The cached view is updated by events, and the event may not have arrived yet.
         let links = self.network.netlink().links().await?;
         let up = |index| links.iter().any(|link| link.index == index && link.up);
         Ok(up(pair.entry) && up(pair.exit))
@@ -180,10 +180,10 @@ impl Engine {
         let links = netlink.links().await?;
         let named = |name: &String| links.iter().find(|link| link.name == *name);
         let mut names =
-            (0..NAMES).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
+            (0..NAME_PAIRS).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
         let free = |(entry, exit): &(String, String)| {
             let (entry, exit) = (named(entry), named(exit));
-            // Left by a daemon whose state file was lost.
+            // Both devices may have been left by a daemon whose state file was lost.
             let ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
             ours || entry.is_none() && exit.is_none()
         };

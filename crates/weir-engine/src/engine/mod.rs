@@ -1,8 +1,8 @@
-//! The layer 4 director: applies a configuration to the data plane and the network, and keeps them in that state.
+//! Defines [`Engine`], the state of a layer 4 director; the submodules implement its requests.
 //!
 //! [`Engine::apply`] plans with weir-planner before it writes anything (`write`), so a configuration that cannot be
-//! applied changes nothing. Everything that packets use is in pinned maps. They remain when the engine ends, and the
-//! next engine adopts them ([`crate::adopt`], [`crate::state`]).
+//! applied changes nothing. Everything that packets use is in pinned maps. The maps remain when the engine ends, and
+//! the next engine adopts them ([`crate::adopt`], [`crate::state`]).
 
 mod address;
 mod attach;
@@ -67,7 +67,7 @@ pub struct Applied {
     pub revision: u64,
 }
 
-/// The director.
+/// The layer 4 engine of a director.
 #[derive(Debug)]
 pub struct Engine {
     file: StateFile,
@@ -85,16 +85,16 @@ pub struct Engine {
     local_clients: LocalClients,
     /// Planned rows that are not written yet.
     pending: Changes,
-    /// All next hops must be compared with the maps.
+    /// Whether all next hops must be compared with the maps.
     hops_due: bool,
-    /// Routes have changed since the last refresh; when that was, and how long it took.
+    /// Whether routes have changed since the last refresh, and the time and duration of that refresh.
     network_stale: bool,
     refreshed_at: Instant,
     refresh_duration: Duration,
     /// Differences of shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
     announcements: Announcements,
-    /// When unneeded added addresses were last searched for.
+    /// Time of the last search for added addresses that are not needed any more.
     last_withdrawal: Instant,
     rate_estimates: RateEstimates,
     /// Detects servers whose replies bypass the director.
@@ -105,13 +105,13 @@ pub struct Engine {
     sync: Synchronizer,
     /// Counters of repairs.
     drift: Drift,
-    /// The last repair failed, and the failure has been logged.
+    /// Whether the last repair failed. The failure has been logged.
     repair_failed: bool,
     /// How long to wait for the neighbours of new servers before the servers receive packets.
     resolve_timeout: Duration,
 }
 
-/// Addresses of the servers of some services.
+/// Returns the addresses of the servers of these services.
 fn addresses<'a>(
     memory: &'a Memory,
     touched: &'a [&'a str],

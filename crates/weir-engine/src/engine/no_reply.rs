@@ -1,5 +1,6 @@
-//! Detects servers under `nat` without `snat` whose replies bypass the director, from the data plane's counters of SYNs
-//! and replies. They are reported as warnings. Weights do not change.
+//! Warns about `nat` servers whose replies bypass the director, from counters of SYNs and replies.
+//!
+//! Only services without `snat` are watched. Weights do not change. weir-health's `ReplyWatch` evaluates the counters.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -27,7 +28,7 @@ struct WatchedServer<'a> {
     server: &'a str,
     dest: u32,
     generation: u32,
-    counted: ReplyCounters,
+    counters: ReplyCounters,
 }
 
 const fn key(dest: u32, generation: u32) -> Key {
@@ -47,9 +48,9 @@ impl Engine {
     /// A map cannot be read.
     pub(super) fn watch_replies(&mut self, states: &ServerStates) -> Result<()> {
         let mut reply_monitor = std::mem::take(&mut self.reply_monitor);
-        let done = self.check_replies(&mut reply_monitor, states);
+        let result = self.check_replies(&mut reply_monitor, states);
         self.reply_monitor = reply_monitor;
-        done
+        result
     }
 
     fn check_replies(&self, reply_monitor: &mut ReplyMonitor, states: &ServerStates) -> Result<()> {
@@ -57,17 +58,17 @@ impl Engine {
         let now = now.unwrap_or_default();
         let (mut present, mut suspects) = (HashSet::new(), Vec::new());
         for watched in self.watched(states)? {
-            let (key, mut counted) = (watched.key(), watched.counted);
+            let (key, mut counters) = (watched.key(), watched.counters);
             present.insert(key);
-            if reply_monitor.servers.needs_replies(key, counted) {
-                counted.replies = Some(self.plane.maps().traffic(watched.dest)?.packets_out);
+            if reply_monitor.servers.needs_replies(key, counters) {
+                counters.replies = Some(self.plane.maps().traffic(watched.dest)?.packets_out);
             }
-            match reply_monitor.servers.observe(key, counted, now) {
+            match reply_monitor.servers.observe(key, counters, now) {
                 Finding::Suspect => suspects.push(watched),
                 Finding::Replied => tracing::info!(
                     service = watched.service,
                     server = watched.server,
-                    "replies of a server come through the director again"
+                    "replies of a server pass through the director again"
                 ),
                 Finding::Same => {}
             }
@@ -98,7 +99,7 @@ impl Engine {
                     server: &dest.name,
                     dest: dest.id,
                     generation: dest.generation,
-                    counted: ReplyCounters {
+                    counters: ReplyCounters {
                         syns: live.syns,
                         answered: live.answered,
                         replies: None,
@@ -109,7 +110,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Finds the clients that wait for a reply of the suspects in the flow table.
+    /// Finds the clients in the flow table that wait for a reply from a suspect.
     fn read_waiting_clients(
         &self,
         reply_monitor: &mut ReplyMonitor,
@@ -132,7 +133,7 @@ impl Engine {
             Instant::now() + (started.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();
-            let (key, syns) = (watched.key(), watched.counted.syns);
+            let (key, syns) = (watched.key(), watched.counters.syns);
             if let Some(found) = reply_monitor.servers.add_clients(key, syns, clients, now) {
                 tracing::warn!(
                     service = watched.service,
@@ -144,13 +145,13 @@ impl Engine {
         }
     }
 
-    /// Whether clients wait for a reply of a server.
+    /// Returns the server's silence if clients wait for its replies.
     pub(super) fn silence(&self, dest: &DestSlot) -> Option<Silence> {
         let key = key(dest.id, dest.generation);
         self.reply_monitor.servers.silence(key)
     }
 
-    /// The warning of a server that still receives clients.
+    /// Returns the warning about a server that still receives clients.
     pub(super) fn warning(&self, dest: &DestSlot) -> Option<Warning> {
         let found = self
             .reply_monitor
@@ -174,8 +175,9 @@ fn reason(found: &NoReplyWarning) -> String {
         many => format!("{many} clients"),
     };
     format!(
-        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's replies \
-         take another way (under nat without snat the director must be its default gateway), or it drops clients' SYNs",
+        "{} SYNs of {clients} got no reply through the director, although the check passes: the server's \
+         replies take another path (under nat without snat the director must be its default gateway), or it drops \
+         clients' SYNs",
         found.syns
     )
 }

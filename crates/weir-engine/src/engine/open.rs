@@ -1,6 +1,6 @@
 //! Opens the engine: adopts the pinned data plane, or creates it.
 //!
-//! Program verification takes as long as everything else together, so it runs on its own thread.
+//! Program verification takes as long as all other steps together, so it runs on its own thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,15 +33,15 @@ use crate::state::StateFile;
 use crate::vip::{Announcements, read_record, remove_record};
 use crate::write::Writer;
 
-/// State that is known without the data plane.
+/// State that can be read without the data plane.
 #[derive(Debug)]
 struct SavedState {
     file: StateFile,
     memory: Memory,
     servers: SavedServers,
-    /// There was no state file.
+    /// Whether there was no state file.
     lost: bool,
-    /// The configuration with ipvsadm's services, unless they conflict.
+    /// The configuration with ipvsadm's services, or the error if they conflict.
     desired: Result<Indexed>,
     network: Network,
 }
@@ -49,12 +49,12 @@ struct SavedState {
 impl SavedState {
     async fn read(paths: &Paths, configured: &Desired) -> Result<Self> {
         let file = StateFile::new(&paths.runtime_dir);
-        let known = file.read()?;
-        let lost = known.is_none();
+        let saved = file.read()?;
+        let lost = saved.is_none();
         let Saved {
             mut memory,
             servers,
-        } = known.unwrap_or_default();
+        } = saved.unwrap_or_default();
         // Addresses that were added for proxy services before there was an engine.
         for entry in read_record(&paths.runtime_dir) {
             if !memory.undo.addresses.contains(&entry) {
@@ -92,7 +92,7 @@ impl SavedState {
         }
         let desired = std::mem::replace(&mut self.desired, Ok(Indexed::default()))?;
         if opened != Opened::Fresh && self.lost {
-            tracing::warn!("the state file is gone: recovering rows from the pinned maps");
+            tracing::warn!("the state file is missing: recovering rows from the pinned maps");
             memory.allocation =
                 adopt::recover_allocation(plane.maps(), &desired, plane.sizes().dests, now_ms())?;
         }
@@ -134,22 +134,22 @@ impl SavedState {
     }
 }
 
-/// An engine whose data plane is open, but does not have the configuration yet.
+/// An engine that is being opened: the data plane is open, but does not have the configuration yet.
 #[derive(Debug)]
 pub struct Opening<'a> {
     paths: &'a Paths,
     configured: &'a Desired,
-    known: SavedState,
+    saved: SavedState,
     plane: Dataplane,
     opened: Opened,
-    /// What a failure reverts.
+    /// How to revert the start if it fails.
     undo: UndoStart,
 }
 
 /// Removes the data plane of a start that failed, unless it was there before.
 #[derive(Debug)]
 struct UndoStart {
-    /// Nothing was pinned before.
+    /// Whether nothing was pinned before.
     first: bool,
     /// Addresses that were added before.
     added: BTreeSet<(String, IpAddr)>,
@@ -167,11 +167,12 @@ impl UndoStart {
 
 impl<'a> Opening<'a> {
     /// Opens the pinned data plane, or creates it, and reads the state file. Returns the servers' part of the file: the
-    /// caller must persist what it needs of it before [`Self::finish`], which replaces the file. Must be called inside
-    /// a tokio runtime, in the director's network namespace.
+    /// caller must persist what it needs from it before [`Self::finish`], which replaces the file. Must be called
+    /// inside a tokio runtime, in the director's network namespace.
     ///
     /// # Errors
-    /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is.
+    /// The data plane cannot be opened, or a newer version wrote the state file. If none was pinned before, none is
+    /// pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let undo = UndoStart {
             first: !is_pinned(paths),
@@ -183,22 +184,22 @@ impl<'a> Opening<'a> {
         let pin_dir = paths.pin_dir.clone();
         // A thread inherits the namespaces of its creator.
         let opening = std::thread::spawn(move || open_plane(pin_dir, wanted));
-        let known = SavedState::read(paths, configured).await;
+        let saved = SavedState::read(paths, configured).await;
         let opened = opening.join();
         let opened = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let both = known.and_then(|known| Ok((known, opened?)));
-        let (mut known, (plane, opened)) = match both {
+        let both = saved.and_then(|saved| Ok((saved, opened?)));
+        let (mut saved, (plane, opened)) = match both {
             Ok(both) => both,
             Err(error) => {
                 undo.run(paths).await;
                 return Err(error);
             }
         };
-        let servers = std::mem::take(&mut known.servers);
+        let servers = std::mem::take(&mut saved.servers);
         let opening = Self {
             paths,
             configured,
-            known,
+            saved,
             plane,
             opened,
             undo,
@@ -210,29 +211,29 @@ impl<'a> Opening<'a> {
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change. A data plane that was running continues; if
-    /// none was pinned before, none is.
+    /// none was pinned before, none is pinned afterwards.
     pub async fn finish(self, states: &ServerStates) -> Result<Engine> {
         let Self {
             paths,
             configured,
-            mut known,
+            mut saved,
             plane,
             opened,
             undo,
         } = self;
         let activated = async {
-            let desired = known.reconcile(&plane, opened, configured, states).await?;
+            let desired = saved.reconcile(&plane, opened, configured, states).await?;
             let writer = Writer::adopting(plane.maps())?;
-            let (rows, pending) = known.plan(&desired, plane.sizes().dests, states)?;
-            // The state file contains it now.
+            let (rows, pending) = saved.plan(&desired, plane.sizes().dests, states)?;
+            // The state file contains these addresses now.
             remove_record(&paths.runtime_dir)?;
             let mut engine = Engine {
-                file: known.file,
+                file: saved.file,
                 pin_dir: paths.pin_dir.clone(),
-                memory: known.memory,
+                memory: saved.memory,
                 desired,
                 file_timeouts: configured.timeouts,
-                network: known.network,
+                network: saved.network,
                 plane,
                 writer,
                 rows,
@@ -269,17 +270,17 @@ impl<'a> Opening<'a> {
             paths,
             undo,
             plane,
-            known,
+            saved,
             ..
         } = self;
-        drop((plane, known));
+        drop((plane, saved));
         undo.run(paths).await;
     }
 }
 
 impl Engine {
-    /// Whether the pinned maps and the state file are still this engine's. If not, another program has begun to take
-    /// over, and the engine must be opened again.
+    /// Returns whether the pinned maps and the state file are still this engine's. If not, another program has begun to
+    /// take over, and the engine must be opened again.
     pub fn is_current(&self) -> bool {
         self.file.is_own() && self.plane.is_current().unwrap_or(false)
     }
@@ -288,7 +289,7 @@ impl Engine {
     pub fn transfer_counts(&self) {
         match self.plane.transfer_counts() {
             Ok(true) => tracing::info!(
-                "the other program started without counters; they were handed over now"
+                "handed the counters over to the other program, which had started without them"
             ),
             Ok(false) => {}
             Err(error) => {
@@ -297,7 +298,7 @@ impl Engine {
         }
     }
 
-    /// Detaches the tc path where the successor runs XDP and does not know of it.
+    /// Detaches the tc path from interfaces where the successor runs XDP and does not detach it itself.
     pub fn detach_tc(&self) {
         if let Err(error) = self.plane.detach_tc() {
             tracing::warn!(%error, "failed to detach a program from tc: `weir clean` removes it");
@@ -309,7 +310,7 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
     origin.merged(configured.clone()).map(Indexed::from)
 }
 
-/// Addresses of servers that have rows or will get them.
+/// Returns the addresses of the servers that have rows or will get them.
 fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
     let there = memory.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
@@ -333,9 +334,9 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
     Ok(opened)
 }
 
-/// Map sizes for the limits of the configuration, but at least the current ones, whose rows may be in use. The header
-/// and spread table of a service need 67 elements, and a server up to ten more. During a replacement, old and new ones
-/// exist at the same time.
+/// Returns the map sizes for the limits in the configuration, but at least the current sizes, because their rows may be
+/// in use. The header and spread table of a service need 67 elements, and a server up to ten more. During a
+/// replacement, old and new elements exist at the same time.
 pub(super) fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();
     let (least_services, least_dests) = now.map_or((0, 0), |now| (now.services, now.dests));

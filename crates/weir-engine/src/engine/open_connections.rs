@@ -2,7 +2,7 @@
 //!
 //! A server's counters separate established flows from all others. Whether one of the others is still open depends on
 //! its TCP state and on whether replies pass through the director. With `nat`, the director sees the FINs of both sides
-//! and recognises a half-closed connection. With the other methods it sees only the client's FIN, so such a flow counts
+//! and recognizes a half-closed connection. With the other methods it sees only the client's FIN, so such a flow counts
 //! as open while packets arrive.
 
 use std::collections::HashMap;
@@ -16,7 +16,8 @@ use crate::error::Result;
 use crate::network::tick;
 
 impl Engine {
-    /// Returns the flows of a server in all services of its pool: open ones, and closed ones that have not expired.
+    /// Returns the numbers of flows of a server in all services of its pool: open flows, and closed flows that have not
+    /// expired.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -56,7 +57,7 @@ impl Engine {
     }
 }
 
-/// Whether a flow may still carry data; `is_recent`: a packet arrived in the current tick.
+/// Returns whether a flow may still carry data. `is_recent`: a packet arrived in the current tick.
 fn is_open(state: u8, sees_replies: bool, is_recent: bool) -> bool {
     let state = State::ALL.iter().find(|known| **known as u8 == state);
     match state {

@@ -1,4 +1,6 @@
-//! Rates of services and servers. The tick updates the estimates every two seconds, as the kernel does.
+//! Updates the rate estimates of services and servers from the totals in the maps.
+//!
+//! The tick does this every two seconds, as the kernel does. [`crate::rate_estimate`] stores the estimates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -60,7 +62,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The totals of every used row.
+    /// Returns the totals of every used row.
     fn totals(&self) -> Result<HashMap<u32, Totals>> {
         let maps = self.plane.maps();
         let ids: Vec<u32> = self
@@ -76,7 +78,7 @@ impl Engine {
                 .collect();
         }
         let traffic = maps.all_traffic()?;
-        let of = |id: u32| {
+        let row_totals = |id: u32| {
             let live = maps.live(id)?;
             let traffic = traffic.get(id as usize).copied().unwrap_or_default();
             Ok((
@@ -91,10 +93,10 @@ impl Engine {
                 },
             ))
         };
-        ids.into_iter().map(of).collect()
+        ids.into_iter().map(row_totals).collect()
     }
 
-    /// The current totals of the chosen services, as a base for their counters.
+    /// Returns the current totals of the chosen services, which their counters are then relative to.
     pub(super) fn zeroed(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();

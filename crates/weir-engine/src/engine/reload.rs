@@ -1,6 +1,6 @@
-//! Replaces the active configuration: plans it completely, then writes it, and rolls back if writing fails.
+//! Replaces the active configuration: plans it, then writes it, and rolls back if writing fails.
 //!
-//! The cost depends on the changes alone. Services whose configuration, pool and servers are unchanged are not
+//! The cost depends only on the changes. Services whose configuration, pool and servers are unchanged are not
 //! replanned: none of their rows is compared, and no route to their servers is looked up.
 
 use std::collections::BTreeSet;
@@ -28,8 +28,9 @@ impl Engine {
     ///
     /// # Errors
     /// The configuration cannot be applied, or the kernel rejects a change: the former configuration is active again,
-    /// except that a server that the rejected configuration removed comes last in its pool's order. [`Error::Halfway`]:
-    /// the rollback failed too; each service then has one of the two configurations, and applying again continues.
+    /// except that a server that the rejected configuration removed comes last in its pool's order.
+    /// [`Error::RollbackFailed`]: each service then has one of the two configurations, and applying one of them again
+    /// completes the change.
     pub async fn apply(&mut self, desired: &Desired, states: &ServerStates) -> Result<Applied> {
         let merged = self.memory.origin.merged(desired.clone())?;
         let applied = self.apply_merged(merged, states).await?;
@@ -37,7 +38,7 @@ impl Engine {
         Ok(applied)
     }
 
-    /// Number of configurations that have been applied.
+    /// Returns the number of configurations that have been applied.
     pub const fn revision(&self) -> u64 {
         self.memory.revision
     }
@@ -67,8 +68,8 @@ impl Engine {
         let plane = replaced.as_ref().map_or(&self.plane, |it| &it.plane);
         let dest_rows = plane.sizes().dests;
         let former = allocate(&mut self.memory, &desired, plane, &touched, states)?;
-        let whole = replaced.is_some().then_some(dest_rows);
-        match self.plan(&desired, &touched, whole).await {
+        let new_dest_rows = replaced.is_some().then_some(dest_rows);
+        match self.plan(&desired, &touched, new_dest_rows).await {
             Ok(None) => {}
             Ok(Some((rows, changes))) => (self.rows, self.pending) = (rows, changes),
             Err(error) => {
@@ -79,7 +80,7 @@ impl Engine {
         if let Some(replaced) = replaced {
             self.writer = replaced.writer;
             self.plane = replaced.plane;
-            self.local_clients.replace_programs();
+            self.local_clients.mark_programs_outdated();
             self.hops_due = true;
         }
         let before = std::mem::replace(&mut self.desired, desired);
@@ -94,9 +95,9 @@ impl Engine {
             (self.memory.revision, self.memory.fingerprint) = revision;
             return Err(match self.roll_back(before, states).await {
                 Ok(()) => cause,
-                Err(back) => Error::Halfway {
+                Err(rollback) => Error::RollbackFailed {
                     cause: Box::new(cause),
-                    back: Box::new(back),
+                    rollback: Box::new(rollback),
                 },
             });
         }
@@ -107,18 +108,19 @@ impl Engine {
         })
     }
 
-    /// Looks up routes to new servers and plans rows. With `whole`, plans all rows for a data plane with that many
-    /// server rows; otherwise updates the rows of the touched services in place. On an error, nothing has changed.
+    /// Looks up routes to new servers and plans rows. With `new_dest_rows`, plans all rows for a new data plane with
+    /// this number of server rows; otherwise updates the rows of the touched services in place. On an error, nothing
+    /// has changed.
     async fn plan(
         &mut self,
         desired: &Indexed,
         touched: &[&str],
-        whole: Option<u32>,
+        new_dest_rows: Option<u32>,
     ) -> Result<Option<(RowSet, Changes)>> {
         let moved = self.add_servers(touched).await?;
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;
-        if let Some(dest_rows) = whole {
+        if let Some(dest_rows) = new_dest_rows {
             let allocation = &self.memory.allocation;
             let around = self.network.surroundings(allocation.addresses());
             return Ok(Some(rows(desired, allocation, &around, dest_rows)?));
@@ -140,11 +142,11 @@ impl Engine {
         Ok(None)
     }
 
-    /// Looks up routes to the servers of some services. Returns other services whose routes changed.
+    /// Looks up routes to the servers of some services. Returns the other services whose routes changed.
     async fn add_servers(&mut self, touched: &[&str]) -> Result<Vec<String>> {
         let servers = addresses(&self.memory, touched);
         let update = self.network.update(servers).await?;
-        if !update.whole {
+        if !update.is_full_refresh {
             return Ok(Vec::new());
         }
         self.hops_due = true;
@@ -156,7 +158,7 @@ impl Engine {
             .collect())
     }
 
-    /// Services that have a server at one of these addresses.
+    /// Returns the names of the services that have a server at one of these addresses.
     pub(super) fn services_at(&self, addresses: &BTreeSet<IpAddr>) -> Vec<String> {
         if addresses.is_empty() {
             return Vec::new();

@@ -32,11 +32,11 @@ impl Engine {
         self.snapshot_in_parts(states, usize::MAX, |_| ())
     }
 
-    /// As [`Self::snapshot`]; services that have `part` servers or more are handed over as soon as they are read, and
-    /// the returned snapshot has only the last ones.
+    /// Like [`Self::snapshot`], but passes services to `hand_over` whenever `part` servers or more have been read. The
+    /// returned snapshot contains only the remaining services.
     ///
     /// # Errors
-    /// As [`Self::snapshot`].
+    /// The same as for [`Self::snapshot`].
     pub fn snapshot_in_parts(
         &self,
         states: &ServerStates,
@@ -70,7 +70,7 @@ impl Engine {
         })
     }
 
-    /// Returns the services of [`Self::snapshot`] alone: its other parts include a walk over the flow table.
+    /// Returns only the services of [`Self::snapshot`]: its other parts require a walk over the flow table.
     ///
     /// # Errors
     /// A map cannot be read.
@@ -112,7 +112,7 @@ impl Engine {
                 .name_of(*ifindex)
                 .map_or_else(|| ifindex.to_string(), str::to_owned),
             mode: mode.as_str(),
-            reason: self.network.why(*ifindex, *mode, attach),
+            reason: self.network.mode_reason(*ifindex, *mode, attach),
         };
         self.network.attached.iter().map(named).collect()
     }
@@ -129,13 +129,13 @@ impl Engine {
         let pool = self.desired.pool(&service.pool);
         let known = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
         let known = known.iter().map(|server| (server.address, server.port));
-        let places: HashMap<_, usize> = known.zip(0..).collect();
-        let place = |dest: &DestSlot| places.get(&(dest.address, dest.port)).copied();
+        let positions: HashMap<_, usize> = known.zip(0..).collect();
+        let position = |dest: &DestSlot| positions.get(&(dest.address, dest.port)).copied();
         order.sort_by_key(|dest| {
             (
                 dest.removed.is_some(),
                 dest.sorry,
-                place(dest).unwrap_or(usize::MAX),
+                position(dest).unwrap_or(usize::MAX),
             )
         });
         let mut sum = slot.retired;
@@ -213,7 +213,7 @@ impl Engine {
             port: dest.port,
             forward: match forward {
                 Some(forward) => forward,
-                // A removed server's row holds the method.
+                // A removed server's row contains the method.
                 None => model_forward(maps.dests.get(dest.id)?.forward).unwrap_or(service.forward),
             },
             weight: dest.weight,
@@ -254,7 +254,7 @@ impl Engine {
         Ok(maps.live(row)?.overloaded != 0)
     }
 
-    /// Returns the current flows of a service, or of one of its servers by its name in the file.
+    /// Returns the number of current flows of a service, or of one of its servers, named as in the file.
     pub fn live_flows(&self, service: &str, server: Option<&str>) -> u64 {
         let Some(slot) = self.memory.allocation.services.get(service) else {
             return 0;
@@ -269,7 +269,8 @@ impl Engine {
     }
 }
 
-/// `first` = the state before the first result of its checks; `None` = it has none.
+/// Returns a server's state and the reason for it. `first` is the state before the first result of its checks; `None` =
+/// it has no checks.
 fn state(
     dest: &DestSlot,
     active: Option<Override>,
@@ -283,7 +284,7 @@ fn state(
             reason(match dest.removed {
                 Some(Removal::Reset) => "removed from the configuration; its flows are reset",
                 Some(Removal::Reschedule) => {
-                    "removed from the configuration; its flows choose another server"
+                    "removed from the configuration; its flows are rescheduled"
                 }
                 Some(Removal::Keep) | None => "removed from the configuration; its flows continue",
             }),

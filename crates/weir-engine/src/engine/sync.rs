@@ -1,8 +1,8 @@
-//! Flow synchronization: which flows are sent to other directors, and how theirs are inserted here.
+//! Selects the flows that are sent to other directors, and inserts the flows that they send.
 //!
-//! The data plane notes flows that change state. A slow walk over the table finds what it does not note: flows whose
-//! last packet is a third of their timeout later than the peers know, UDP flows, and changes that were overwritten
-//! before they were read.
+//! The data plane records flows that change state. A slow walk over the table finds the others: flows whose last packet
+//! is a third of their timeout later than the one that was last sent to the peers, UDP flows, and changes that were
+//! overwritten before they were read.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -21,15 +21,16 @@ use super::sync_index::{PREPARED, ServiceNames, SyncCounts, SyncIndex, Synchroni
 use crate::error::Result;
 use crate::network::tick;
 
-/// Time of one walk over the table.
-const WALK: Duration = Duration::from_secs(4);
-/// Calls of [`Engine::sync_changes`] in which a walk visits the table after tables of `maglev` have changed.
+/// Duration of one walk over the table.
+const WALK_DURATION: Duration = Duration::from_secs(4);
+/// Number of calls of [`Engine::sync_changes`] in which a walk visits the whole table after `maglev` tables have
+/// changed.
 const RECHECK_CALLS: u32 = 16;
-/// Such a walk goes on for this time in each call: a table with few flows is visited at once.
+/// Time for which each call continues such a walk, so that a table with few flows is visited in one call.
 const RECHECK_TIME: Duration = Duration::from_millis(4);
-/// Buckets between two looks at the clock.
+/// Number of buckets between two checks of the clock.
 const RECHECK_BUCKETS: u32 = 256;
-/// Buckets that [`Source::scan`] visits.
+/// Number of buckets that one call of [`Source::scan`] visits.
 const SCAN_BUCKETS: u32 = 256;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -37,7 +38,7 @@ const UDP: u8 = 17;
 /// Selects a counter.
 type Counter = fn(&mut SyncCounts) -> &mut u64;
 
-/// Whether a tick is later than another.
+/// Returns whether `tick` is later than `other`.
 fn is_after(tick: u32, other: u32) -> bool {
     (tick.wrapping_sub(other) as i32) > 0
 }
@@ -50,7 +51,7 @@ fn ticks_of_ms(milliseconds: u32) -> u32 {
     ticks_from(Duration::from_millis(milliseconds.into()))
 }
 
-/// Whether a TCP flow has left the handshake.
+/// Returns whether a TCP flow's handshake has ended.
 fn has_begun(meta: EntryMeta) -> bool {
     meta.kind == KIND_FORWARD
         && meta.state != State::SynRecv as u8
@@ -58,7 +59,7 @@ fn has_begun(meta: EntryMeta) -> bool {
 }
 
 impl Engine {
-    /// Starts or stops noting changed flows. What is in the table is sent when a peer joins.
+    /// Starts or stops recording changed flows. Flows that are already in the table are sent when a peer joins.
     ///
     /// # Errors
     /// A map cannot be written.
@@ -79,37 +80,38 @@ impl Engine {
         Ok(())
     }
 
-    /// What [`Self::set_sync`] was last called with; `None` = not yet.
+    /// Returns the last argument of [`Self::set_sync`]; `None` = it was not called yet.
     pub fn is_synchronizing(&self) -> Option<bool> {
         self.sync.on
     }
 
-    /// Results of processing the records of peers.
+    /// Returns the numbers of records from peers, by result.
     pub fn sync_counts(&self) -> SyncCounts {
         self.sync.counts
     }
 
-    /// Whether a change of tables of `maglev` has moved flows that were not visited yet: peers cannot compute their
-    /// servers any more.
+    /// Returns whether a change to `maglev` tables has moved flows that were not visited yet. Peers cannot compute the
+    /// servers of such flows any more.
     pub fn has_moved_flows(&self) -> bool {
         self.sync.on == Some(true) && self.sync.recheck > 0
     }
 
-    /// Appends entries to send: changed ones, and those that a part of the walk finds. `now` is the time since any
-    /// fixed point.
+    /// Appends the entries to send: changed entries, and entries that the next part of the walk finds. `now` is the
+    /// time since any fixed point.
     ///
     /// # Errors
     /// A map cannot be read.
     pub fn sync_changes(&mut self, now: Duration, entries: &mut Vec<u32>) -> Result<()> {
-        self.renew_names()?;
+        self.update_index()?;
         let maps = self.plane.maps();
         let Some(positions) = &mut self.sync.positions else {
             return Ok(());
         };
         self.sync.counts.overwritten += maps.sync_changes(positions, entries)?;
         let buckets = maps.flows.buckets();
-        let elapsed = now.saturating_sub(self.sync.walked).min(WALK);
-        let share = u64::from(buckets) * elapsed.as_millis() as u64 / WALK.as_millis() as u64;
+        let elapsed = now.saturating_sub(self.sync.walked).min(WALK_DURATION);
+        let share =
+            u64::from(buckets) * elapsed.as_millis() as u64 / WALK_DURATION.as_millis() as u64;
         let recheck = self.sync.recheck.min(buckets.div_ceil(RECHECK_CALLS));
         let share = share.max(recheck.into());
         if share == 0 {
@@ -137,21 +139,21 @@ impl Engine {
         Ok(())
     }
 
-    fn renew_names(&mut self) -> Result<()> {
-        let of = (self.memory.revision, self.memory.allocation.last_generation);
+    fn update_index(&mut self) -> Result<()> {
+        let version = (self.memory.revision, self.memory.allocation.last_generation);
         let capacity = self.plane.maps().flows.capacity() as usize;
         if self.sync.known.len() != capacity {
             self.sync.known = vec![0; capacity];
         }
-        if self.sync.built != Some(of) {
+        if self.sync.built != Some(version) {
             self.sync.index = SyncIndex::new(&self.desired, &self.memory);
-            self.sync.built = Some(of);
+            self.sync.built = Some(version);
         }
         self.sync.settings = self.plane.maps().settings()?;
         Ok(())
     }
 
-    /// Appends the entries of a bucket of which the peers know too little.
+    /// Appends the entries of a bucket that were not sent to the peers, or too long ago.
     fn find_due(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
@@ -160,7 +162,8 @@ impl Engine {
                 continue;
             }
             let index = bucket * BUCKET_SLOTS + slot;
-            if self.is_due(index, meta) || (self.sync.recheck > 0 && self.has_left_table(index)) {
+            if self.is_due(index, meta) || (self.sync.recheck > 0 && self.has_moved_in_table(index))
+            {
                 entries.push(index);
             }
         }
@@ -180,14 +183,14 @@ impl Engine {
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
             return false;
         };
-        // Of another flow that had the entry before, or of none.
+        // The tick is that of an earlier flow with this entry, or nothing was sent.
         let unknown = known == 0 || is_after(cold.created, known);
-        // A UDP flow is sent when it has lasted for some time: a flood creates no traffic.
+        // A UDP flow is sent only after it has lasted for some time, so that a flood causes no synchronization traffic.
         unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
     }
 
-    /// Whether a flow is not sent as long as the tables select its server, and they do not any more.
-    fn has_left_table(&self, index: u32) -> bool {
+    /// Returns whether a flow was not sent because the tables selected its server, and they select another server now.
+    fn has_moved_in_table(&self, index: u32) -> bool {
         let Some(flow) = self.plane.maps().flows.at(index) else {
             return false;
         };
@@ -197,7 +200,7 @@ impl Engine {
             && !self.is_computed(&flow)
     }
 
-    /// Inserts records of a peer.
+    /// Inserts records from a peer.
     ///
     /// # Errors
     /// The kernel returns an error.
@@ -205,7 +208,7 @@ impl Engine {
         if records.is_empty() {
             return Ok(());
         }
-        self.renew_names()?;
+        self.update_index()?;
         let mut flows = Vec::with_capacity(records.len());
         for record in records {
             match self.rows_of(record) {
@@ -226,7 +229,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A record with this director's rows, or the counter of what is wrong with it.
+    /// Converts a record to this director's rows. The error selects the counter for the problem.
     fn rows_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
         if !is_valid(record) {
             return Err(|counts| &mut counts.invalid);
@@ -272,8 +275,8 @@ impl Engine {
         Ok(flow)
     }
 
-    /// The device towards the client of a `nat` server, where the kernel does not forward: then it returns no
-    /// routes to the data plane, and no packet of the client was seen here.
+    /// Returns the device towards the client of a `nat` server if the kernel does not forward packets: in this case the
+    /// kernel returns no routes to the data plane, and this director has not seen a packet from the client.
     fn device_to(&mut self, record: &Record, dest: u32) -> Option<u32> {
         let learns = self.sync.settings.flags & SETTINGS_LEARN_CLIENTS != 0;
         if !learns || record.kind == Kind::Template {
@@ -287,7 +290,7 @@ impl Engine {
         self.network.holder(source)
     }
 
-    /// The record of an entry that is to be sent.
+    /// Returns the record of an entry to send; `None` = the peers do not need it.
     fn record_of(&self, flow: &Flow) -> Option<Record> {
         let meta = flow.meta();
         let index = &self.sync.index;
@@ -344,7 +347,7 @@ impl Engine {
         }
     }
 
-    /// The tuple towards the server if it is not the client's; `None` = the flow has just ended.
+    /// Returns the source towards the server if it is not the client's; `None` = the flow has just ended.
     fn snat_of(&self, flow: &Flow) -> Option<Option<(IpAddr, u16)>> {
         let reverse = self.plane.maps().flows.at(flow.cold.peer)?;
         let tuple = (reverse.cold.dst, reverse.cold.dport);
@@ -352,7 +355,7 @@ impl Engine {
         Some(translated.then(|| (tuple.0.to_ip(), tuple.1.get())))
     }
 
-    /// Whether a peer with the same servers computes the flow's server.
+    /// Returns whether a peer with the same servers computes the flow's server.
     fn is_computed(&self, flow: &Flow) -> bool {
         let cold = &flow.cold;
         let hash = steer_hash(&Tuple {
@@ -377,7 +380,7 @@ impl Engine {
     }
 }
 
-/// Whether the values can be those of a flow of this data plane.
+/// Returns whether a flow of this data plane can have these values.
 fn is_valid(record: &Record) -> bool {
     let template = record.kind == Kind::Template;
     let state = match (record.proto, template) {
@@ -393,7 +396,7 @@ fn is_valid(record: &Record) -> bool {
     state && snat && client.is_ipv4() == vip.is_ipv4() && template == record.timeout_ms.is_some()
 }
 
-/// The destination in a template for all listeners of a service: the row as an address (bpf/lib/template.h).
+/// Returns the destination in a template for all listeners of a service: the row as an address (bpf/lib/template.h).
 fn whole_service(row: u32, family: u8) -> Addr {
     let address = Ipv4Addr::from(row);
     if family == 4 {
@@ -430,11 +433,11 @@ impl Source for Engine {
         }
         if meta.kind == KIND_FORWARD && meta.flags & FLOW_TEMPLATE != 0 {
             let template = flows.at(flow.cold.template);
-            let own = template.filter(|it| {
+            let current = template.filter(|it| {
                 it.meta().kind == KIND_TEMPLATE
                     && it.meta().generation == flow.cold.template_generation
             });
-            records.extend(own.and_then(|template| self.record_of(&template)));
+            records.extend(current.and_then(|template| self.record_of(&template)));
         }
         if let Some(record) = self.record_of(&flow) {
             records.push(record);

@@ -1,4 +1,4 @@
-//! Names of services and servers for other directors, and back to this director's rows.
+//! Converts rows of services and servers to names for other directors, and names back to rows.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,29 +16,30 @@ use weir_sync::ServiceId;
 use super::sync_source::SourceAddresses;
 use crate::memory::Memory;
 
-/// Lookups for every flow are part of the cost of `[sync]`; the keys are those of the configuration and of directors.
+/// A hash map with a fast hasher, because every synchronized flow needs lookups. The keys come from the configuration
+/// and from other directors.
 pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
-/// Number of entries between the preparation of an entry and its use. In this time its record is loaded into the cache;
-/// then that of its other direction is prefetched.
+/// Number of entries between the preparation of an entry and its use. Meanwhile its record is loaded into the CPU
+/// cache; then the record of its other direction is prefetched.
 pub(super) const PREPARED: usize = 4;
 
-/// A service row.
+/// Names of the service with a row.
 #[derive(Clone, Debug)]
 pub(super) struct ServiceNames {
     /// One of its listeners or marks.
     pub(super) id: Option<ServiceId>,
     /// A listener with one port: no other service can have it.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
-    /// Flows have a firewall mark.
+    /// Whether flows have a firewall mark.
     pub(super) marked: bool,
     /// `TEMPLATE_*`.
     pub(super) scope: u8,
-    /// A peer computes the server of a flow that it does not know, with `maglev` and without persistence.
+    /// Whether a peer computes the server of a flow for which it has no entry: with `maglev` and without persistence.
     pub(super) computed: bool,
 }
 
-/// A server row.
+/// Name of the server with a row.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerName {
     pub(super) generation: u32,
@@ -67,7 +68,7 @@ fn family_number(family: Family) -> u8 {
 }
 
 impl SyncIndex {
-    /// The names in a configuration with its allocated rows.
+    /// Creates the index for a configuration with its allocated rows.
     pub(super) fn new(desired: &Indexed, memory: &Memory) -> Self {
         let mut index = Self::default();
         for service in desired
@@ -141,14 +142,14 @@ impl SyncIndex {
         index
     }
 
-    /// Whether a packet without a mark is for this service.
+    /// Returns whether a packet without a mark is for this service.
     pub(super) fn is_for(&self, row: u32, packet: (u8, IpAddr, u16)) -> bool {
         let service = self.services.get(&row);
         service.is_some_and(|it| it.listener == Some(packet))
             || self.service_at(packet.0, packet.1, packet.2) == Some(row)
     }
 
-    /// The service row of a packet without a mark.
+    /// Returns the service row for a packet without a mark.
     pub(super) fn service_at(&self, proto: u8, vip: IpAddr, port: u16) -> Option<u32> {
         if let Some(row) = self.exact.get(&(proto, vip, port)) {
             return Some(*row);
@@ -161,7 +162,7 @@ impl SyncIndex {
         within.map(|(.., row)| *row).or_else(any)
     }
 
-    /// The row of a service that a peer named.
+    /// Returns the row of a service that a peer named.
     pub(super) fn service(&self, id: ServiceId) -> Option<u32> {
         match id {
             ServiceId::Listener(proto, address, port) => self.service_at(proto, address, port),
@@ -169,41 +170,41 @@ impl SyncIndex {
         }
     }
 
-    /// Row and generation of a server.
+    /// Returns the row and generation of a server.
     pub(super) fn server(&self, service: u32, address: IpAddr, port: u16) -> Option<(u32, u32)> {
         self.dests.get(&(service, address, port)).copied()
     }
 }
 
-/// Results of processing the records of peers.
+/// Numbers of records from peers, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SyncCounts {
     /// New flows and templates.
     pub inserted: u64,
-    /// Known ones that were updated.
+    /// Records that updated an existing flow.
     pub updated: u64,
-    /// Ones that had a later packet here.
+    /// Records of flows for which a later packet arrived at this director.
     pub older: u64,
-    /// Ones whose tuple another live flow has.
+    /// Records whose tuple belongs to another live flow.
     pub conflict: u64,
-    /// Ones without a free slot.
+    /// Records for which there was no free slot.
     pub full: u64,
-    /// Ones whose bucket stayed locked.
+    /// Records whose bucket stayed locked.
     pub busy: u64,
-    /// Ones whose server's row was just freed, or cannot hold them.
+    /// Records whose server's row was just freed, or cannot have such flows.
     pub gone: u64,
-    /// Ones of a service that this director does not have.
+    /// Records of a service that this director does not have.
     pub unknown_service: u64,
-    /// Ones of a server that the service does not have here.
+    /// Records of a server that the service does not have on this director.
     pub unknown_server: u64,
-    /// Ones with values that no flow has.
+    /// Records with values that no flow has.
     pub invalid: u64,
     /// Changes that were overwritten before they were read; the walk finds them.
     pub overwritten: u64,
 }
 
 impl SyncCounts {
-    /// Labels and values of the records' results.
+    /// Returns the labels and numbers of the results of records.
     pub fn results(&self) -> [(&'static str, u64); 10] {
         [
             ("inserted", self.inserted),
@@ -237,20 +238,20 @@ impl SyncCounts {
 /// The state of flow synchronization in the engine.
 #[derive(Debug, Default)]
 pub(super) struct Synchronizer {
-    /// Whether it runs; `None` = not set since the engine was opened.
+    /// Whether synchronization is enabled; `None` = not set since the engine was opened.
     pub(super) on: Option<bool>,
     pub(super) positions: Option<SyncPositions>,
-    /// By entry: tick of the last packet that the peers know; 0 = none.
+    /// By entry: tick of the last packet that was reported to the peers; 0 = none.
     pub(super) known: Vec<u32>,
     pub(super) index: SyncIndex,
     /// Revision and generation that `index` was built for.
     pub(super) built: Option<(u64, u32)>,
     pub(super) settings: Settings,
-    /// The next bucket of the walk, and when it was last continued.
+    /// The next bucket of the walk, and the time at which the walk was last continued.
     pub(super) walk_at: u32,
     pub(super) walked: Duration,
-    /// Buckets to visit soon because tables of `maglev` have changed: peers that compute the servers of flows no longer
-    /// compute the same ones.
+    /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute other servers for
+    /// their flows.
     pub(super) recheck: u32,
     pub(super) counts: SyncCounts,
     /// Entries that are exported soon; the oldest one is replaced next.

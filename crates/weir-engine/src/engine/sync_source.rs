@@ -1,6 +1,7 @@
-//! The source address that this director would use towards a client of a peer, and with it the device.
+//! Looks up the source address that this director would use towards a peer's client.
 //!
-//! The kernel's routing is asked by connecting a datagram socket, which sends nothing.
+//! Connecting a UDP socket makes the kernel select the address, and sends nothing. The caller derives the device from
+//! the address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,32 +12,32 @@ use weir_abi::ticks_from;
 
 /// RFC 863.
 const DISCARD_PORT: u16 = 9;
-/// Routes may change: how long an answer is used.
-const KEPT: Duration = Duration::from_secs(1);
-/// Maximum number of cached answers; for further clients the kernel is queried each time.
-const KEPT_MAX: usize = 1 << 16;
+/// Time for which a cached address is used: routes may change.
+const CACHE_DURATION: Duration = Duration::from_secs(1);
+/// Maximum number of cached addresses; for further clients the kernel is queried each time.
+const CACHE_MAX: usize = 1 << 16;
 
 /// The source addresses towards clients of peers, cached.
 #[derive(Debug, Default)]
 pub(super) struct SourceAddresses {
-    known: HashMap<IpAddr, Option<IpAddr>, RandomState>,
-    /// When `known` was last emptied, in ticks.
-    since: u32,
+    cached: HashMap<IpAddr, Option<IpAddr>, RandomState>,
+    /// Tick at which `cached` was last emptied.
+    emptied_at: u32,
 }
 
 impl SourceAddresses {
-    /// The address; `None` = there is no route. `now` is in ticks.
+    /// Returns the source address towards `client`; `None` = there is no route. `now` is in ticks.
     pub(super) fn towards(&mut self, client: IpAddr, now: u32) -> Option<IpAddr> {
-        if now.wrapping_sub(self.since) >= ticks_from(KEPT) {
-            self.known.clear();
-            self.since = now;
+        if now.wrapping_sub(self.emptied_at) >= ticks_from(CACHE_DURATION) {
+            self.cached.clear();
+            self.emptied_at = now;
         }
-        if let Some(known) = self.known.get(&client) {
-            return *known;
+        if let Some(cached) = self.cached.get(&client) {
+            return *cached;
         }
         let found = lookup(client);
-        if self.known.len() < KEPT_MAX {
-            self.known.insert(client, found);
+        if self.cached.len() < CACHE_MAX {
+            self.cached.insert(client, found);
         }
         found
     }
@@ -62,14 +63,14 @@ mod tests {
     const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
-    fn answer_is_used_for_a_second() {
+    fn cached_address_is_used_for_one_second() {
         let mut addresses = SourceAddresses::default();
-        let second = ticks_from(KEPT);
+        let second = ticks_from(CACHE_DURATION);
         assert_eq!(addresses.towards(LOOPBACK, 5 * second), Some(LOOPBACK));
         let wrong = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        addresses.known.insert(LOOPBACK, wrong);
+        addresses.cached.insert(LOOPBACK, wrong);
         assert_eq!(addresses.towards(LOOPBACK, 6 * second - 1), wrong);
         assert_eq!(addresses.towards(LOOPBACK, 6 * second), Some(LOOPBACK));
-        assert!(weir_abi::ticks_to_duration(second) >= KEPT);
+        assert!(weir_abi::ticks_to_duration(second) >= CACHE_DURATION);
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of servers' weights between reloads: applies the weights of [`ServerStates`] to the data plane.
+//! Applies changed weights of servers ([`ServerStates`]) to the data plane between reloads.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::journal::Record;
 use weir_dataplane::ProbeTable;
 
 impl Engine {
-    /// Applies the weights of some pools, in all of their services and nowhere else.
+    /// Applies the weights of these pools, in all services that use them.
     ///
     /// # Errors
     /// A map or the state file cannot be written.
@@ -50,12 +50,12 @@ impl Engine {
         })
     }
 
-    /// The active configuration, ipvsadm's part included.
+    /// Returns the active configuration, including ipvsadm's part.
     pub const fn desired(&self) -> &Indexed {
         &self.desired
     }
 
-    /// Entry points of probes that use a service's forward.
+    /// Returns the map of probes that use a service's forwarding method.
     pub fn probe_table(&self) -> ProbeTable {
         Arc::clone(&self.plane.maps().probes)
     }

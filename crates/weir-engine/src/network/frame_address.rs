@@ -1,4 +1,4 @@
-//! The MAC addresses to which frames are this host's.
+//! Determines the destination MAC addresses of frames that are for this host.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use super::hop::redirects;
 const FOREIGN: [&str; 2] = ["ipvtap", "macvtap"];
 
 impl Network {
-    /// The MAC addresses to which frames from each device with the packet path are this host's: its own, those of the
-    /// devices below, which the kernel accepts for it, and those of the devices above, which receive through it. No
-    /// address for devices without one.
+    /// Returns, for each device with the packet path, the MAC addresses of frames that are for this host: the device's
+    /// own address, those of the devices below it, which the kernel accepts for it, and those of the devices above it,
+    /// which receive through it. Skips devices without a MAC address.
     pub(crate) fn frame_addresses(&self) -> BTreeSet<(u32, [u8; 6])> {
         let devices = self.attached.keys().chain(&self.expected);
         let devices: BTreeSet<u32> = devices.copied().collect();
@@ -29,11 +29,12 @@ impl Network {
         found
     }
 
-    /// The devices that receive packets through a device: its bridge or bond, VLANs and macvlans, and those above them.
+    /// Returns the devices that receive packets through a device: its bridge or bond, VLANs and macvlans, and those
+    /// above them.
     fn above(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
-        let mut open = vec![ifindex];
-        while let Some(at) = open.pop() {
+        let mut queue = vec![ifindex];
+        while let Some(at) = queue.pop() {
             let master = self.state.links.get(&at).and_then(|link| link.master);
             let uppers = self.state.links.values();
             let uppers = uppers.filter(|link| {
@@ -43,16 +44,17 @@ impl Network {
             });
             for above in uppers.map(|link| link.index).chain(master) {
                 if self.state.links.contains_key(&above) && found.insert(above) {
-                    open.push(above);
+                    queue.push(above);
                 }
             }
         }
         found
     }
 
-    /// Whether a device receives packets of its lower device for the stack. One that is not up yet counts: its first
-    /// packet may arrive before the event that it is up. One that is up without the carrier of its lower device does
-    /// not (`protodown`): FRR's vrrpd keeps the device of a virtual router so while the router is not active.
+    /// Returns whether a device receives packets from its lower device for the stack. A device that is not up yet
+    /// counts: its first packet may arrive before the event that reports it as up. A device that is up, but does not
+    /// have the carrier of its lower device (`protodown`), does not count: FRR's vrrpd sets this on the device of a
+    /// virtual router while the router is not active.
     fn receives(&self, link: &Link) -> bool {
         let lower = link.lower.and_then(|lower| self.state.links.get(&lower));
         let is_held_down = link.up && !link.carrier && lower.is_some_and(|lower| lower.carrier);
@@ -61,7 +63,8 @@ impl Network {
     }
 }
 
-/// Open vSwitch has one master for the ports of all its bridges, and a bridge's own device is not related to it.
+/// Returns whether the device is a port of Open vSwitch, which has one master for the ports of all its bridges. A
+/// bridge's own device is not related to that master.
 fn is_open_vswitch(link: &Link) -> bool {
     link.kind.as_deref() == Some("openvswitch")
 }
@@ -94,9 +97,9 @@ mod tests {
         }
     }
 
-    /// The last bytes of the addresses of device 1.
+    /// Returns the last bytes of the accepted addresses of device 1.
     fn accepted(links: Vec<Link>) -> Vec<u8> {
-        let mut network = Network::open().expect("a netlink socket");
+        let mut network = Network::open().expect("open a netlink socket");
         network.state.links = links.into_iter().map(|link| (link.index, link)).collect();
         network.expected.insert(1);
         let found = network.frame_addresses();
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn devices_above_and_below_count_and_others_do_not() {
+    async fn frame_addresses_include_devices_above_and_below() {
         let below_veth = over(1, "veth", 1, 9);
         assert_eq!(accepted(vec![below_veth, link(9, "veth", 9)]), [1]);
         let port = Link {
@@ -135,16 +138,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn macvlan_of_an_inactive_virtual_router_does_not_count() {
+    async fn macvlan_of_inactive_virtual_router_is_excluded() {
         let mut router = over(2, "macvlan", 2, 1);
         assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
         // FRR sets `protodown`.
         router.carrier = false;
         assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1]);
-        // It was just created.
+        // The device was just created.
         router.up = false;
         assert_eq!(accepted(vec![link(1, "", 1), router.clone()]), [1, 2]);
-        // The interface has no carrier: it may get it back at any time.
+        // The interface has no carrier, and may get it back at any time.
         router.up = true;
         let interface = Link {
             carrier: false,

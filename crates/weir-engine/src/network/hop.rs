@@ -1,4 +1,4 @@
-//! Rows of next hops and of devices.
+//! Computes the rows of next hops and of devices from the cached network state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ pub(crate) struct HopsOfMany<'a> {
 }
 
 impl HopsOfMany<'_> {
-    /// The next hops of a server.
+    /// Returns the next hops of a server.
     pub(crate) fn to(&mut self, server: IpAddr) -> Hops {
         let found = self.network.state.lookups.get(&server);
         if let (Some(found), Some((last, hops))) = (found, &self.last)
@@ -39,7 +39,7 @@ impl HopsOfMany<'_> {
 }
 
 impl Network {
-    /// The port below a device, and the VLAN tag that XDP must push.
+    /// Returns the port below a device, and the VLAN tag that XDP must push.
     fn port_of<'a>(&'a self, link: &'a Link) -> (&'a Link, u16) {
         let Some(vlan) = link.vlan.filter(|vlan| !vlan.service_tag) else {
             return (link, 0);
@@ -50,16 +50,17 @@ impl Network {
             .map_or((link, 0), |lower| (lower, vlan.id))
     }
 
-    /// Whether XDP may send packets through this port, whatever device they came from.
+    /// Returns whether XDP may send packets through this port, whatever device they came from.
     fn sends(&self, port: &Link) -> bool {
-        // In this case every packet comes from a generic program; the device of marked packets runs a native one.
+        // If this is true, every packet comes from a generic program. The device of marked packets runs a native
+        // program.
         let has = |wanted| self.attached.values().any(|mode| *mode == wanted);
         let generic = has(Mode::Generic) && !has(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
         port.mac.is_some() && (generic || driver.is_some_and(|features| features.transmit()))
     }
 
-    /// The rows of devices.
+    /// Returns the rows of the devices that are up, by index.
     pub(crate) fn devices(&self) -> BTreeMap<u32, Device> {
         let row = |link: &Link| {
             let (port, vlan) = self.port_of(link);
@@ -79,7 +80,7 @@ impl Network {
             .collect()
     }
 
-    /// The next hops of a server; rows are zero if there is no route.
+    /// Returns the next hops of a server; rows are zero if there is no route.
     pub(crate) fn hops(&self, server: IpAddr) -> Hops {
         let routes: Vec<Resolved> = resolve(server, &self.state)
             .into_iter()
@@ -92,7 +93,7 @@ impl Network {
         hops
     }
 
-    /// Next hops of many servers, in sequence.
+    /// Returns a computation of the next hops of many servers, in sequence.
     pub(crate) const fn hops_of_many(&self) -> HopsOfMany<'_> {
         HopsOfMany {
             network: self,
@@ -114,7 +115,7 @@ impl Network {
         flags |= if ready { HOP_READY } else { 0 };
         let only_port = self.attached.len() == 1 && self.attached.contains_key(&route.ifindex);
         HopParts {
-            // The tc program resolves on the route's device what XDP cannot send.
+            // If XDP cannot send the packet, the tc program resolves the neighbour on the route's device.
             ifindex: if sends && ready {
                 route.ifindex
             } else {
@@ -134,12 +135,12 @@ impl Network {
     }
 }
 
-/// Whether XDP_TX fails to wake the receiver: `WEIR_DEVICE_REDIRECT` in weir_abi.h.
+/// Returns whether XDP_TX fails to wake the receiver: `WEIR_DEVICE_REDIRECT` in weir_abi.h.
 pub(super) fn redirects(port: &Link) -> bool {
     port.kind.as_deref() == Some("veth")
 }
 
-/// Assigns a route to each row of a server: in proportion to the routes' weights, as evenly as possible.
+/// Assigns a route to each row of a server, in proportion to the routes' weights, as evenly as possible.
 fn shares(routes: &[Resolved]) -> Vec<usize> {
     let total: i64 = routes
         .iter()
@@ -163,7 +164,7 @@ fn shares(routes: &[Resolved]) -> Vec<usize> {
     chosen
 }
 
-/// The data plane's tick.
+/// Returns the data plane's current tick.
 pub(crate) fn tick() -> u32 {
     (now_ns(Clock::MonotonicCoarse) >> TICK_SHIFT) as u32
 }

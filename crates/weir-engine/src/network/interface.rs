@@ -1,4 +1,4 @@
-//! Addresses, devices and the interfaces to attach to.
+//! Looks up addresses and devices in the cached view, and selects the interfaces to attach to.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,12 +12,12 @@ use super::{DEFAULT_ROUTE_PROBES, Network};
 use crate::error::{Error, Result};
 
 impl Network {
-    /// The device that has this address.
+    /// Returns the index of the device that has this address.
     pub(crate) fn holder(&self, address: IpAddr) -> Option<u32> {
         self.holders.get(&address).copied()
     }
 
-    /// The device of that name.
+    /// Returns the index of the device with this name.
     pub(crate) fn index_of(&self, name: &str) -> Option<u32> {
         self.state
             .links
@@ -26,7 +26,7 @@ impl Network {
             .map(|link| link.index)
     }
 
-    /// The name of a device.
+    /// Returns the name of a device.
     pub(crate) fn name_of(&self, ifindex: u32) -> Option<&str> {
         self.state
             .links
@@ -34,28 +34,28 @@ impl Network {
             .map(|link| link.name.as_str())
     }
 
-    /// Whether a device is up.
+    /// Returns whether a device is up.
     pub(crate) fn is_up(&self, ifindex: u32) -> bool {
         self.state.links.get(&ifindex).is_some_and(|link| link.up)
     }
 
-    /// The Ethernet address of a device.
+    /// Returns the Ethernet address of a device.
     pub(crate) fn mac_of(&self, ifindex: u32) -> Option<MacAddr> {
         let mac = self.state.links.get(&ifindex)?.mac?;
         Some(MacAddr::new(mac.octets()))
     }
 
-    /// A device and those that it receives packets from: ports of a bridge or bond, lower devices of VLANs and
-    /// macvlans.
+    /// Returns a device and the devices from which it receives packets: ports of a bridge or bond, lower devices of
+    /// VLANs and macvlans.
     pub(crate) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
         let mut open = vec![ifindex];
         while let Some(at) = open.pop() {
             let ports = self.state.links.values();
             let ports = ports.filter(|link| link.master == Some(at));
-            let own = self.state.links.get(&at);
+            let device = self.state.links.get(&at);
             // The peer of a veth is not its lower device.
-            let lower = own
+            let lower = device
                 .filter(|link| !redirects(link))
                 .and_then(|link| link.lower);
             for below in ports.map(|link| link.index).chain(lower) {
@@ -85,19 +85,19 @@ impl Network {
             };
             return names.iter().map(index).collect();
         }
-        // No packet passes the director.
+        // If all services balance sockets, no packet passes the director.
         if !desired.services.is_empty()
             && desired.services.iter().all(weir_planner::socket::is_socket)
         {
             return Ok(BTreeSet::new());
         }
-        let elsewhere = DEFAULT_ROUTE_PROBES
+        let default_routes = DEFAULT_ROUTE_PROBES
             .into_iter()
             .flat_map(|ip| resolve(ip, &self.state))
             .map(|route| route.ifindex);
-        let mut found: BTreeSet<u32> = elsewhere.chain(self.routes.ports()).collect();
-        let ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
-        let held = self.holders.iter().filter(|(ip, _)| ours(ip));
+        let mut found: BTreeSet<u32> = default_routes.chain(self.routes.ports()).collect();
+        let is_ours = |ip: &IpAddr| desired.listening(*ip).len() > 0 || self.servers.contains(ip);
+        let held = self.holders.iter().filter(|(ip, _)| is_ours(ip));
         found.extend(held.map(|(_, ifindex)| *ifindex));
         found.extend(
             vip_interface
@@ -113,10 +113,10 @@ impl Network {
         Ok(found)
     }
 
-    /// The interface that VIPs are added to, if configured.
+    /// Returns the interface to which VIPs are added; `None` = not configured.
     ///
     /// # Errors
-    /// It does not exist.
+    /// The interface does not exist.
     pub(crate) fn vip_interface(&self, desired: &Desired) -> Result<Option<u32>> {
         let Some(name) = &desired.node.vip_interface else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Network {
         }
     }
 
-    /// Adds an address to a device. Returns whether it was missing.
+    /// Adds an address to a device. Returns whether the address was missing.
     ///
     /// # Errors
     /// There is no such device, or the kernel rejects the address.
@@ -136,10 +136,10 @@ impl Network {
         Ok(self.netlink.add_address(ifindex, address, prefix).await? == Change::Made)
     }
 
-    /// Removes an address from a device; it is no error if it is missing.
+    /// Removes an address from a device, if the device has it.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the change.
     pub(crate) async fn remove_address(&self, ifindex: u32, address: IpAddr) -> Result<()> {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         self.netlink

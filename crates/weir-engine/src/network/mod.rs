@@ -1,7 +1,7 @@
-//! The director's view of the network: next hops, devices, and interfaces to attach to.
+//! Caches the state of the host's network, and computes next hops, devices and interfaces from it.
 //!
-//! Caches links, addresses, neighbours and the kernel's routes to servers, and computes rows from them. Changes to the
-//! network (managed neighbours, added addresses) are returned to the caller, so that it can record and revert them.
+//! The cache contains links, addresses, neighbours and the kernel's routes to servers. Changes to the network (managed
+//! neighbours, added addresses) are returned to the caller, so that it can record and revert them.
 
 mod frame_address;
 mod hop;
@@ -43,15 +43,15 @@ pub(crate) struct Network {
     managed: BTreeSet<(u32, IpAddr)>,
     /// Current XDP features of the drivers.
     drivers: BTreeMap<u32, XdpFeatures>,
-    /// Where the packet path runs, and how.
+    /// Devices with the packet path, and its mode.
     pub(crate) attached: BTreeMap<u32, Mode>,
-    /// Devices that the packet path is about to be attached to.
+    /// Devices to which the packet path is about to be attached.
     expected: BTreeSet<u32>,
-    /// Devices that native XDP is about to be attached to.
+    /// Devices to which native XDP is about to be attached.
     expected_native: BTreeSet<u32>,
-    /// The devices of marked packets.
+    /// The veth pair of marked packets.
     pub(crate) marks: Option<Pair>,
-    /// Free memory is below `amemthresh`.
+    /// Whether free memory is below `amemthresh`.
     pub(crate) memory_is_short: bool,
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct Network {
 pub(crate) struct Update {
     /// Servers whose rows may have changed.
     pub(crate) servers: BTreeSet<IpAddr>,
-    /// The whole view was refreshed.
-    pub(crate) whole: bool,
+    /// Whether the whole view was refreshed.
+    pub(crate) is_full_refresh: bool,
 }
 
 impl Network {
-    /// The network of the calling thread's namespace.
+    /// Opens the network of the calling thread's namespace, with an empty cache.
     ///
     /// # Errors
     /// A netlink socket cannot be opened.
@@ -86,7 +86,7 @@ impl Network {
         })
     }
 
-    /// The netlink socket.
+    /// Returns the netlink socket.
     pub(crate) fn netlink(&self) -> &Netlink {
         &self.netlink
     }
@@ -121,11 +121,11 @@ impl Network {
     pub(crate) async fn update(&mut self, servers: impl Iterator<Item = IpAddr>) -> Result<Update> {
         let added: BTreeSet<IpAddr> = servers.filter(|it| !self.servers.contains(it)).collect();
         let tables = self.netlink.tables().await?;
-        if !self.state.leads_as(&tables) {
+        if !self.state.has_same_routes_as(&tables) {
             let servers = self.servers.union(&added).copied().collect();
             return Ok(Update {
                 servers: self.refresh(servers).await?,
-                whole: true,
+                is_full_refresh: true,
             });
         }
         let destinations: Vec<IpAddr> = added.iter().copied().collect();
@@ -141,7 +141,7 @@ impl Network {
         self.servers.extend(&added);
         Ok(Update {
             servers: added,
-            whole: false,
+            is_full_refresh: false,
         })
     }
 
@@ -181,7 +181,7 @@ impl Network {
 
     async fn query_drivers(&mut self, links: &[u32]) -> Result<()> {
         for ifindex in links {
-            // A removed device sends nothing. If the kernel cannot report features, none are assumed.
+            // A removed device sends nothing. If the kernel cannot report features, assume none.
             let features = self.netlink.xdp_features(*ifindex).await.ok().flatten();
             let features = features.unwrap_or(XdpFeatures { bits: 0 });
             self.drivers.insert(*ifindex, features);
@@ -214,7 +214,7 @@ impl Network {
         moved
     }
 
-    /// The facts that the rows of these servers depend on.
+    /// Returns the facts on which the rows of these servers depend.
     pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
         let mut around = Surroundings {
             learn_clients: self.learns_clients(),
@@ -245,7 +245,7 @@ impl Network {
         self.expected_native.clear();
     }
 
-    /// Records the devices of marked packets if both exist.
+    /// Records the veth pair of marked packets if both devices exist.
     pub(crate) fn adopt_marks(&mut self, routing: Option<&MarkRouting>) {
         self.marks = routing.and_then(|routing| {
             Some(Pair {
@@ -255,17 +255,17 @@ impl Network {
         });
     }
 
-    /// Whether next hops towards clients are learned from their packets.
+    /// Returns whether the data plane must take next hops towards clients from their packets.
     pub(crate) fn learns_clients(&self) -> bool {
         self.attached.keys().any(|ifindex| !self.forwards(*ifindex))
     }
 
-    /// Whether the kernel forwards packets from this device; if not, it returns no routes for them.
+    /// Returns whether the kernel forwards packets from this device. If not, it returns no routes for them.
     fn forwards(&self, ifindex: u32) -> bool {
         let Some(link) = self.state.links.get(&ifindex) else {
             return true;
         };
-        // IPv4 sorts first.
+        // IPv4 addresses sort before IPv6 addresses.
         let families: BTreeSet<bool> = [self.servers.first(), self.servers.last()]
             .into_iter()
             .flatten()
@@ -274,7 +274,7 @@ impl Network {
         families.into_iter().all(|ipv6| {
             let sysctl = Sysctl::of_device(ipv6, &link.name, "forwarding");
             let value = sysctl.and_then(|sysctl| self.netlink.sysctl(&sysctl));
-            // If the value is unreadable, learning is the safe choice.
+            // If the value is unreadable, assume that the kernel does not forward, which works in both cases.
             value.is_ok_and(|value| value != "0")
         })
     }

@@ -1,5 +1,4 @@
-//! Selects the hook for the packet path on a device, XDP or tc, and finds devices whose packets may have unfinished
-//! checksums.
+//! Selects XDP or tc for a device, depending on whether its packets may have partial checksums.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +31,7 @@ const SOFTWARE: [&str; 17] = [
     "vxlan",
 ];
 
-/// Drivers whose peer may be such a stack. If XDP can be attached, the peer has agreed to complete checksums.
+/// Drivers whose peer may be such a stack. If XDP can be attached, the driver has negotiated complete checksums.
 const PARAVIRTUAL: [&str; 4] = ["hv_netvsc", "virtio_net", "vif", "vmxnet3"];
 
 /// The hooks to try on a device.
@@ -42,7 +41,7 @@ pub(crate) enum Plan {
     Tc,
     /// Native XDP, else generic.
     Xdp,
-    /// Native XDP, else tc: generic XDP does not detect packets with unfinished checksums.
+    /// Native XDP, else tc: generic XDP does not detect packets with partial checksums.
     NativeOrTc,
 }
 
@@ -52,18 +51,18 @@ impl Network {
         match attach {
             Attach::Tc => Plan::Tc,
             Attach::Xdp => Plan::Xdp,
-            Attach::Auto if self.unfinished(ifindex).is_some() => Plan::Tc,
+            Attach::Auto if self.partial_checksum_reason(ifindex).is_some() => Plan::Tc,
             Attach::Auto if self.paravirtual(ifindex).is_some() => Plan::NativeOrTc,
             Attach::Auto => Plan::Xdp,
         }
     }
 
-    /// Why packets from this device may have unfinished checksums; `None` = they do not.
-    pub(crate) fn unfinished(&self, ifindex: u32) -> Option<String> {
+    /// Returns why packets from this device may have partial checksums; `None` = they do not.
+    pub(crate) fn partial_checksum_reason(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
         // The device itself comes first.
-        let in_turn = std::iter::once(&ifindex).chain(&below);
-        let mut links = in_turn.filter_map(|at| self.state.links.get(at));
+        let device_and_below = std::iter::once(&ifindex).chain(&below);
+        let mut links = device_and_below.filter_map(|at| self.state.links.get(at));
         let found = links.find(|link| is_software(link))?;
         let kind = found.kind.as_deref().unwrap_or("loopback");
         let on = if found.index == ifindex {
@@ -71,10 +70,10 @@ impl Network {
         } else {
             format!(" on {}", found.name)
         };
-        Some(carrying(&format!("{kind}{on}")))
+        Some(partial_checksum_text(&format!("{kind}{on}")))
     }
 
-    /// The driver of the device or a lower one, if its peer may be such a stack.
+    /// Returns the driver of the device or of a lower device, if its peer may be such a stack.
     fn paravirtual(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
         let mut names = below.iter().filter_map(|at| self.name_of(*at));
@@ -84,9 +83,9 @@ impl Network {
         })
     }
 
-    /// Explains the selected mode.
-    pub(crate) fn why(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
-        let device = self.unfinished(ifindex);
+    /// Returns the reason for the selected mode.
+    pub(crate) fn mode_reason(&self, ifindex: u32, mode: Mode, attach: Attach) -> String {
+        let device = self.partial_checksum_reason(ifindex);
         match (attach, mode, device) {
             (Attach::Tc, Mode::Tc, _) => "attach = \"tc\"".to_owned(),
             (Attach::Xdp, Mode::Native, Some(device)) if self.leaves_unfinished() => {
@@ -98,7 +97,9 @@ impl Network {
             (Attach::Xdp, ..) => "attach = \"xdp\"".to_owned(),
             (_, Mode::Tc, Some(device)) => device,
             (_, Mode::Tc, None) => {
-                let driver = self.paravirtual(ifindex).map(|driver| carrying(&driver));
+                let driver = self
+                    .paravirtual(ifindex)
+                    .map(|driver| partial_checksum_text(&driver));
                 let device = driver.map_or_else(String::new, |driver| format!("; {driver}"));
                 format!("the driver has no XDP{device}")
             }
@@ -107,18 +108,18 @@ impl Network {
         }
     }
 
-    /// Whether XDP leaves packets with unfinished checksums to tc, on all devices. Generic XDP must not: its metadata
-    /// does not reach tc on a bridge.
+    /// Returns whether XDP leaves packets with partial checksums to tc, on all devices. Generic XDP must not do this:
+    /// its metadata does not reach tc on a bridge.
     pub(crate) fn leaves_unfinished(&self) -> bool {
         let generic = self.attached.values().any(|mode| *mode == Mode::Generic);
         let native = (self.attached.iter()).filter(|(_, mode)| **mode == Mode::Native);
         let native = native.map(|(ifindex, _)| ifindex);
         let mut native = native.chain(&self.expected_native);
-        !generic && native.any(|ifindex| self.unfinished(*ifindex).is_some())
+        !generic && native.any(|ifindex| self.partial_checksum_reason(*ifindex).is_some())
     }
 
-    /// Records where the packet path is about to be attached, and where as native XDP, so that its first packet finds
-    /// suitable settings.
+    /// Records the devices to which the packet path and native XDP are about to be attached, so that the settings are
+    /// suitable for the first packet.
     pub(crate) fn expect_attached(&mut self, wanted: &BTreeSet<u32>, attach: Attach) {
         let plan = |ifindex: &&u32| self.plan_for(**ifindex, attach) == Plan::Xdp;
         let xdp: BTreeSet<u32> = wanted.iter().filter(plan).copied().collect();
@@ -129,7 +130,7 @@ impl Network {
     }
 }
 
-fn carrying(device: &str) -> String {
+fn partial_checksum_text(device: &str) -> String {
     format!("{device}: packets may carry partial checksums")
 }
 

@@ -1,4 +1,4 @@
-//! The neighbours by which servers are reached, kept resolved by the kernel.
+//! Has the kernel keep the neighbours on the routes to servers resolved.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use super::Network;
 use crate::error::Result;
 
 impl Network {
-    /// Servers that are reached by a neighbour.
+    /// Returns the servers that are reached through a neighbour.
     pub(crate) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
         self.routes.behind(device, neighbour).collect()
     }
 
-    /// Asks the kernel to keep new next-hop neighbours resolved. Returns those that were not kept resolved before, and
-    /// whether there were new ones.
+    /// Asks the kernel to keep new next-hop neighbours resolved. Returns the neighbours that the kernel did not keep
+    /// resolved before, and whether there were new neighbours.
     pub(crate) async fn manage_neighbours(&mut self) -> (Vec<(u32, IpAddr)>, bool) {
         let wanted: BTreeSet<(u32, IpAddr)> = self.routes.neighbours().collect();
         let mut added = Vec::new();
@@ -24,7 +24,7 @@ impl Network {
             match self.netlink.ensure_managed(*device, *neighbour).await {
                 Ok(Managed::Added) => added.push((*device, *neighbour)),
                 Ok(_) => {}
-                // The kernel still resolves it for the first packet.
+                // The kernel still resolves the neighbour when it sends the first packet.
                 Err(error) => {
                     tracing::warn!(%error, "failed to keep a server's neighbour entry resolved")
                 }

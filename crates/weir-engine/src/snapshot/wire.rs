@@ -1,4 +1,4 @@
-//! Fields of a snapshot that another process sends: names become the static ones of this build.
+//! Deserializes fields of another process's snapshot: names become static strings of this build.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -7,8 +7,8 @@ use weir_dataplane::Mode;
 
 use super::Counter;
 
-/// The counters that both builds know.
-fn known<'de, D: Deserializer<'de>>(
+/// Reads counters. Skips those that this build does not have.
+fn read_counters<'de, D: Deserializer<'de>>(
     from: D,
     find: impl Fn(&str) -> Option<(&'static str, &'static str)>,
 ) -> Result<Vec<Counter>, D::Error> {
@@ -21,20 +21,20 @@ fn known<'de, D: Deserializer<'de>>(
 }
 
 pub(super) fn reasons<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
-    known(from, |label| {
+    read_counters(from, |label| {
         let info = REASONS.iter().find(|info| info.label == label)?;
         Some((info.label, info.text))
     })
 }
 
 pub(super) fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
-    known(from, |label| {
+    read_counters(from, |label| {
         let (_, label, text) = LATENCY_REASONS.iter().find(|(_, own, _)| *own == label)?;
         Some((*label, *text))
     })
 }
 
-/// One of some names.
+/// Reads a name, which must be one of `names`.
 fn one_of<'de, D: Deserializer<'de>>(
     from: D,
     names: &[&'static str],
@@ -56,7 +56,7 @@ pub(super) fn origin<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str,
     one_of(from, &["file", "ipvsadm"])
 }
 
-/// A forwarding method by its name.
+/// Reads and writes a forwarding method as its name.
 pub(super) mod forward {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -7,7 +7,7 @@ use weir_state::{Override, ServerStates};
 
 use super::*;
 
-/// A directory with the state files that 0.1.0 wrote; see weir-state's `tests/formats.rs`.
+/// Returns a directory with state files written by 0.1.0; see weir-state's `tests/formats.rs`.
 fn fixtures(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
@@ -26,7 +26,7 @@ fn fixtures(name: &str) -> PathBuf {
     directory
 }
 
-/// Whether `new` has all fields of `old`, with values of the same types.
+/// Returns whether `new` has all fields of `old`, with values of the same types.
 fn covers(old: &Value, new: &Value) -> bool {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => old
@@ -64,20 +64,20 @@ fn state_file_of_0_1_0_is_read_with_its_journal() {
 }
 
 #[test]
-fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
+fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     let directory = fixtures("state-written");
     let (_, saved) = read(&directory.join(STATE)).unwrap().unwrap();
     let mut states = ServerStates::default();
     states.adopt(saved.servers.clone(), false);
     let mut file = StateFile::new(&directory);
     file.write(&saved.memory, &states.saved_servers()).unwrap();
-    let order = (
+    let override_record = (
         "web".to_owned(),
         "10.9.0.7".to_owned(),
         Some(Override::Maint),
     );
     let record = Record {
-        overrides: vec![order],
+        overrides: vec![override_record],
         ..Record::default()
     };
     file.append(&record).unwrap();
@@ -95,7 +95,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
         serde_json::from_str(old).unwrap(),
         serde_json::from_slice(&text).unwrap(),
     );
-    for part in [
+    for key in [
         "version",
         "boot",
         "number",
@@ -104,7 +104,7 @@ fn state_file_is_read_by_0_1_0_and_again_as_a_copy() {
         "allocation",
         "origin",
     ] {
-        assert!(covers(&old[part], &new[part]), "{part}");
+        assert!(covers(&old[key], &new[key]), "{key}");
     }
     assert_eq!(again.memory, saved.memory);
     assert!(again.servers.is_copy);

@@ -1,5 +1,6 @@
-//! Announces addresses to the neighbours: gratuitous ARP (RFC 5227 section 3), unsolicited neighbour advertisements
-//! (RFC 4861 section 7.2.6). These are hints that may be lost, so they are repeated.
+//! Sends gratuitous ARP and unsolicited neighbour advertisements for added VIPs.
+//!
+//! RFC 5227 section 3, RFC 4861 section 7.2.6. An announcement may be lost, so it is repeated.
 
 use std::net::IpAddr;
 
@@ -7,14 +8,14 @@ use weir_netlink::Netlink;
 use weir_sys::FrameSocket;
 use weir_wire::{MacAddr, announcement_frame};
 
-/// As many as RFC 4861 allows (`MAX_NEIGHBOR_ADVERTISEMENT`).
+/// Number of announcements of an address: as many as RFC 4861 allows (`MAX_NEIGHBOR_ADVERTISEMENT`).
 const ANNOUNCEMENTS: u32 = 3;
 
 #[derive(Debug)]
 struct Announcement {
     ifindex: u32,
     address: IpAddr,
-    left: u32,
+    remaining: u32,
 }
 
 /// Addresses with outstanding announcements.
@@ -24,16 +25,16 @@ pub(crate) struct Announcements {
 }
 
 impl Announcements {
-    /// Schedules announcements of an address of a device.
+    /// Schedules announcements of an address on a device.
     pub(crate) fn add(&mut self, ifindex: u32, address: IpAddr) {
         self.due.push(Announcement {
             ifindex,
             address,
-            left: ANNOUNCEMENTS,
+            remaining: ANNOUNCEMENTS,
         });
     }
 
-    /// Whether no announcement is due.
+    /// Returns whether no announcement is due.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
@@ -57,10 +58,10 @@ impl Announcements {
         }
         let socket = netlink.inside(FrameSocket::open)??;
         for announcement in &mut self.due {
-            announcement.left -= 1;
+            announcement.remaining -= 1;
             let Some(mac) = mac_of(announcement.ifindex) else {
                 // The loopback and tunnels have no neighbours.
-                announcement.left = 0;
+                announcement.remaining = 0;
                 continue;
             };
             let frame = announcement_frame(announcement.address, mac);
@@ -69,7 +70,7 @@ impl Announcements {
                 tracing::warn!(%address, %error, "failed to announce an address");
             }
         }
-        self.due.retain(|announcement| announcement.left > 0);
+        self.due.retain(|announcement| announcement.remaining > 0);
         Ok(())
     }
 }

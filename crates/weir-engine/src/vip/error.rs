@@ -1,4 +1,4 @@
-//! Errors of added addresses.
+//! Defines the errors from adding and removing VIPs.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub enum Error {
         "`vip_interface`: adding {address} needs CAP_NET_ADMIN: run as root, grant it (systemd: AmbientCapabilities=), \
          or add the address yourself"
     )]
-    Rights {
+    MissingCapability {
         /// The first address that is missing.
         address: IpAddr,
     },

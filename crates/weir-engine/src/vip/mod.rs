@@ -1,9 +1,9 @@
-//! VIPs of proxy services without a layer 4 engine: added to `[node] vip_interface`, announced, and removed when
-//! neither the configuration nor an open connection needs them.
+//! Adds, announces and removes VIPs of proxy services while there is no layer 4 engine.
 //!
-//! An engine does this for services of both kinds; when it opens, it takes over the addresses that are recorded here
-//! ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean` and the next
-//! daemon know of it.
+//! VIPs are added to `[node] vip_interface`, and removed when neither the configuration nor an open connection needs
+//! them. An engine does this for layer 4 and proxy services; when it opens, it takes over the addresses that are
+//! recorded here ([`read_record`]). `RUNTIME_DIR/vips.json` is written before an address is added, so that `weir clean`
+//! and the next daemon can remove it.
 
 mod announce;
 mod error;
@@ -23,24 +23,24 @@ pub(crate) use self::announce::Announcements;
 pub use self::error::Error;
 pub use self::record::{read_record, remove_record, write as write_record};
 
-/// Checking for connections lists all TCP sockets, so it does not run every second.
+/// Minimum interval between searches for addresses without connections: each search lists all TCP sockets.
 const WITHDRAW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The VIPs that this process has added for proxy services.
+/// The VIPs that Weir has added for proxy services.
 #[derive(Debug)]
 pub struct Vips {
     runtime_dir: PathBuf,
-    /// Added addresses, by interface.
+    /// Added addresses, with their interfaces.
     added: BTreeSet<(String, IpAddr)>,
     announcements: Announcements,
-    /// When unneeded addresses were last searched for.
+    /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
-    /// Links or addresses have changed.
+    /// Whether links or addresses have changed.
     stale: bool,
 }
 
 impl Vips {
-    /// Starts with the addresses that an earlier daemon added.
+    /// Creates the value with the addresses that an earlier daemon added.
     pub fn new(runtime_dir: &Path) -> Self {
         Self {
             runtime_dir: runtime_dir.to_owned(),
@@ -51,7 +51,7 @@ impl Vips {
         }
     }
 
-    /// Addresses that Weir added, by interface.
+    /// Returns the addresses that Weir added, with their interfaces.
     pub const fn added(&self) -> &BTreeSet<(String, IpAddr)> {
         &self.added
     }
@@ -61,7 +61,8 @@ impl Vips {
         self.stale = true;
     }
 
-    /// Adds the addresses that `desired` needs and this machine lacks, and removes added ones that nothing needs.
+    /// Adds the addresses that `desired` needs and this machine lacks, and removes added addresses that are not needed
+    /// any more.
     ///
     /// # Errors
     /// An address cannot be added or removed, or the record cannot be written.
@@ -79,11 +80,11 @@ impl Vips {
             .send(&netlink, |index| mac(&links, index))?)
     }
 
-    /// Runs once per second: repeats announcements, adds addresses that others removed, and removes unneeded ones
-    /// without connections.
+    /// Runs once per second: repeats announcements, adds addresses that other programs removed, and removes unneeded
+    /// addresses without connections.
     ///
     /// # Errors
-    /// As [`Self::apply`].
+    /// The same as for [`Self::apply`].
     pub async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
         let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
         if self.stale || (leaving && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
@@ -129,13 +130,13 @@ impl Vips {
             .missing(&[Capability::NetAdmin])
             .is_empty()
         {
-            return Err(Error::Rights { address: *first });
+            return Err(Error::MissingCapability { address: *first });
         }
         let former = self.added.clone();
         self.added
             .extend(missing.iter().map(|vip| (name.clone(), *vip)));
-        // Persisted first: after a crash, the record may name an address that was not added, but no address is
-        // unrecorded.
+        // Persist first: after a crash, the record may name an address that was not added, but every added address is
+        // recorded.
         record::write(&self.runtime_dir, &self.added)?;
         for vip in missing {
             if netlink.add_address(link.index, vip, prefix(vip)).await? == Change::Made {
@@ -183,7 +184,7 @@ impl Vips {
     }
 }
 
-/// Whether an added address is needed on its interface.
+/// Returns whether an added address is needed on its interface.
 fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
     desired.node.vip_interface.as_ref() == Some(name)
         && !desired.is_vrrp_address(*address)
@@ -204,7 +205,7 @@ fn mac(links: &[Link], index: u32) -> Option<MacAddr> {
     Some(MacAddr::new(link.mac?.octets()))
 }
 
-/// Removes the addresses that a TCP connection of this machine uses from the set.
+/// Removes from the set the addresses that a TCP connection of this machine uses.
 ///
 /// # Errors
 /// The kernel's sockets cannot be listed.

@@ -1,5 +1,6 @@
-//! `RUNTIME_DIR/vips.json`: addresses that were added without an engine. A reboot removes them, so a record of another
-//! boot is ignored.
+//! Reads and writes `RUNTIME_DIR/vips.json`: the addresses that were added without an engine.
+//!
+//! A reboot removes the addresses, so a record from another boot is ignored.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +13,7 @@ use weir_sys::{boot_id, replace_file};
 
 use super::error::Error;
 
-const FILE: &str = "vips.json";
+const FILE_NAME: &str = "vips.json";
 
 #[derive(Serialize, Deserialize)]
 struct Content {
@@ -20,14 +21,14 @@ struct Content {
     addresses: BTreeSet<(String, IpAddr)>,
 }
 
-/// Reads the recorded addresses, by interface; none of another boot.
+/// Reads the recorded addresses, with their interfaces; none if the record is from another boot.
 pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
-    let path = runtime_dir.join(FILE);
+    let path = runtime_dir.join(FILE_NAME);
     let text = match weir_sys::read_own(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return BTreeSet::new(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the record of added addresses is unreadable");
+            tracing::warn!(path = %path.display(), %error, "failed to read the record of added addresses");
             return BTreeSet::new();
         }
     };
@@ -35,7 +36,7 @@ pub fn read_record(runtime_dir: &Path) -> BTreeSet<(String, IpAddr)> {
         Ok(content) if boot_id().is_ok_and(|boot| boot == content.boot) => content.addresses,
         Ok(_) => BTreeSet::new(),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the record of added addresses is unreadable");
+            tracing::warn!(path = %path.display(), %error, "failed to read the record of added addresses");
             BTreeSet::new()
         }
     }
@@ -49,7 +50,7 @@ pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Resu
     if addresses.is_empty() {
         return remove_record(runtime_dir);
     }
-    let path = runtime_dir.join(FILE);
+    let path = runtime_dir.join(FILE_NAME);
     let content = Content {
         boot: boot_id()?,
         addresses: addresses.clone(),
@@ -65,7 +66,7 @@ pub fn write(runtime_dir: &Path, addresses: &BTreeSet<(String, IpAddr)>) -> Resu
 /// # Errors
 /// The directory cannot be written.
 pub fn remove_record(runtime_dir: &Path) -> Result<(), Error> {
-    let path = runtime_dir.join(FILE);
+    let path = runtime_dir.join(FILE_NAME);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != ErrorKind::NotFound => Err(Error::File { path, source }),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! VIPs, listeners and the address filter.
+//! Writes the rows of VIPs and listeners, and the address filter.
 
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use super::{Writer, WrittenVip};
 use crate::error::Result;
 
 impl Writer {
+    /// Writes added and changed rows, then removes the others. The filter includes old and new addresses meanwhile.
     pub(super) fn addresses(
         &mut self,
         maps: &Maps,
@@ -57,6 +58,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Removes the rows in `changes` that `rows` does not contain.
     pub(super) fn remove_addresses(
         &mut self,
         maps: &Maps,
@@ -86,7 +88,7 @@ impl Writer {
     }
 }
 
-/// The key of a listener's row.
+/// Returns the map key of a listener.
 pub(crate) fn listener(key: ListenerKey) -> Listener {
     listener_key(key)
 }
@@ -95,11 +97,11 @@ pub(crate) fn vip_row(row: &VipRow, ranges: Option<Extent>) -> Vip {
     row.record(ranges.map_or(0, |run| run.at))
 }
 
-fn union(one: &Filter, other: &Filter) -> Filter {
+fn union(first: &Filter, second: &Filter) -> Filter {
     let mut both = Filter::ZERO;
     for word in 0..FILTER_WORDS as usize {
-        both.to[word] = one.to[word] | other.to[word];
-        both.from[word] = one.from[word] | other.from[word];
+        both.to[word] = first.to[word] | second.to[word];
+        both.from[word] = first.from[word] | second.from[word];
     }
     both
 }

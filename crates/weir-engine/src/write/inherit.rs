@@ -1,4 +1,4 @@
-//! Map contents of an earlier daemon: used until they are rewritten, then freed.
+//! Adopts map contents of an earlier daemon: they are used until they are rewritten, then freed.
 
 use std::collections::BTreeMap;
 
@@ -84,17 +84,18 @@ impl Writer {
         let Some(runs) = self.inherited_tables.get(&index) else {
             return Ok(false);
         };
-        let there = maps.services.get(index)?;
+        let present = maps.services.get(index)?;
         let run = |at, length| Extent { at, length };
-        let tables = run(there.extent, row.tables.elements());
-        let snat = (there.snat_at != 0).then(|| run(there.snat_at, u32::from(there.snat_len)));
-        let holds = |run: Extent, wanted: &[Element]| -> Result<bool> {
+        let tables = run(present.extent, row.tables.elements());
+        let snat =
+            (present.snat_at != 0).then(|| run(present.snat_at, u32::from(present.snat_len)));
+        let has_content = |run: Extent, wanted: &[Element]| -> Result<bool> {
             Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
         };
         let same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
-            && there == service_row(row, there.extent, there.snat_at)
-            && holds(tables, &row.tables.image(tables.at))?
-            && snat.map_or(Ok(true), |run| holds(run, &elements_of(&row.snat)))?;
+            && present == service_row(row, present.extent, present.snat_at)
+            && has_content(tables, &row.tables.image(tables.at))?
+            && snat.map_or(Ok(true), |run| has_content(run, &elements_of(&row.snat)))?;
         if same {
             tree::fill(maps, &row.tables.header(tables.at).0)?;
             self.inherited_tables.remove(&index);

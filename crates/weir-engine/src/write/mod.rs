@@ -26,7 +26,7 @@ use crate::tree;
 /// Row flags that packets of removed servers still need.
 const KEPT_FLAGS: u8 = DEST_LOCAL | DEST_STRICT | DEST_SNAT;
 
-/// A service as written.
+/// A service as it was written to the maps.
 #[derive(Debug)]
 pub(crate) struct WrittenService {
     pub(crate) row: ServiceRow,
@@ -34,7 +34,7 @@ pub(crate) struct WrittenService {
     pub(crate) snat: Option<Extent>,
 }
 
-/// A VIP as written.
+/// A VIP as it was written to the maps.
 #[derive(Debug)]
 pub(crate) struct WrittenVip {
     pub(crate) row: VipRow,
@@ -79,7 +79,7 @@ impl Writer {
                 self.dests.insert(*id, *row);
             }
         }
-        // Packets do not update the tree for a server that it does not name.
+        // Packets do not update a tree for a server that the tree does not contain.
         if eased {
             self.refresh_trees(maps)?;
         }
@@ -160,7 +160,7 @@ impl Writer {
             let service = service_row(row, tables.at, snat.map_or(0, |run| run.at));
             maps.services.set(index, &service)?;
         }
-        // Counter changes before the publication updated the former tree.
+        // Counters that changed before the new tree was published updated the former tree.
         tree::fill(maps, &header)?;
         if let Some(before) = before {
             self.elements.retire(before.tables, now);
@@ -239,7 +239,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs last: no list names these servers any more, so a new choice uses another one.
+    /// Marks the rows of removed servers. Runs last: no list contains these servers any more, so new flows get other
+    /// servers.
     fn mark_removed_servers(
         &mut self,
         maps: &Maps,
@@ -289,7 +290,7 @@ impl Writer {
     }
 }
 
-/// A service's row with the positions of its tables and its snat sources.
+/// Returns a service's row with the positions of its tables and its snat sources.
 pub(crate) fn service_row(row: &ServiceRow, extent: u32, snat_at: u32) -> Service {
     row.record(extent, snat_at)
 }

@@ -33,11 +33,11 @@ impl Writer {
     }
 
     fn repair_listeners(&self, maps: &Maps) -> Result<u64> {
-        let (mut right, mut foreign) = (0, Vec::new());
+        let (mut intact, mut foreign) = (0, Vec::new());
         maps.listeners.each(|key, service| {
             let known = (key.addr.to_ip(), key.port.get(), key.proto);
             match self.listeners.get(&known) {
-                Some(wanted) if wanted == service => right += 1,
+                Some(wanted) if wanted == service => intact += 1,
                 Some(_) => {}
                 None => foreign.push(*key),
             }
@@ -46,7 +46,7 @@ impl Writer {
         for key in &foreign {
             repaired += u64::from(maps.listeners.remove(key)?);
         }
-        if right == self.listeners.len() {
+        if intact == self.listeners.len() {
             return Ok(repaired);
         }
         for (key, service) in &self.listeners {
@@ -66,26 +66,26 @@ impl Writer {
             let known = written.ranges.is_some() || written.row.ranges.is_empty();
             Some(known.then(|| vip_row(&written.row, written.ranges)))
         };
-        let (mut there, mut others, mut foreign) = (0, Vec::new(), Vec::new());
+        let (mut present, mut changed, mut foreign) = (0, Vec::new(), Vec::new());
         maps.vips.each(|key, vip| match wanted(key) {
             Some(row) => {
-                there += 1;
-                others.extend(row.filter(|row| row != vip).map(|row| (*key, row)));
+                present += 1;
+                changed.extend(row.filter(|row| row != vip).map(|row| (*key, row)));
             }
             None => foreign.push(*key),
         })?;
-        if there < self.vips.len() {
+        if present < self.vips.len() {
             for address in self.vips.keys() {
                 let key = Addr::from(*address);
                 if maps.vips.get(&key)?.is_none()
                     && let Some(Some(row)) = wanted(&key)
                 {
-                    others.push((key, row));
+                    changed.push((key, row));
                 }
             }
         }
         let mut repaired = 0;
-        for (key, row) in &others {
+        for (key, row) in &changed {
             maps.vips.set(key, row)?;
             repaired += 1;
         }
@@ -95,7 +95,7 @@ impl Writer {
         Ok(repaired)
     }
 
-    /// Rows of services and servers.
+    /// Restores the rows of services and servers.
     fn repair_arrays(&self, maps: &Maps) -> Result<u64> {
         let mut repaired = 0;
         for (index, written) in &self.services {

@@ -1,4 +1,6 @@
-//! Counters that servers of several services share: they start as sums and remain sums.
+//! Initializes and corrects the counters that a server shares between several services.
+//!
+//! A shared counter is the sum of the counters of the server in each service.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use super::Writer;
 use crate::error::Result;
 
 impl Writer {
-    /// Initialises shared counters with the sums of the servers that begin to share them.
+    /// Initializes shared counters with the sums of the counters of the servers that begin to share them.
     pub(super) fn shared_counts(
         &self,
         maps: &Maps,
@@ -50,15 +52,15 @@ impl Writer {
         rows: &RowSet,
         before: &mut BTreeMap<u32, (u64, u64)>,
     ) -> Result<()> {
-        let mut off = BTreeMap::new();
+        let mut differences = BTreeMap::new();
         for (live, sum) in shared_sums(maps, rows, |_| true)? {
             let now = maps.live(live)?;
-            let by = (
+            let difference = (
                 now.active.wrapping_sub(sum.active),
                 now.inactive.wrapping_sub(sum.inactive),
             );
             // A packet between two reads causes a difference that does not last.
-            if by != (0, 0) && before.get(&live) == Some(&by) {
+            if difference != (0, 0) && before.get(&live) == Some(&difference) {
                 maps.live.set(
                     live,
                     &weir_abi::Live {
@@ -67,16 +69,16 @@ impl Writer {
                         ..now
                     },
                 )?;
-            } else if by != (0, 0) {
-                off.insert(live, by);
+            } else if difference != (0, 0) {
+                differences.insert(live, difference);
             }
         }
-        *before = off;
+        *before = differences;
         Ok(())
     }
 }
 
-/// Sums of the servers' counters by shared row.
+/// Returns the sums of the servers' counters, by shared row.
 fn shared_sums(
     maps: &Maps,
     rows: &RowSet,

@@ -1,4 +1,4 @@
-//! VIPs that Weir adds: announced, kept while flows need them, then removed.
+//! Tests VIPs that Weir adds: they are announced, kept while flows need them, then removed.
 
 use crate::director::Director;
 use weir_engine::clean;
@@ -36,8 +36,8 @@ fn added_vips_are_announced() {
         });
         wanted.services.push(service);
         let _engine = Director::open(paths, &wanted).await.unwrap();
-        topology.client_learns(VIP);
-        topology.client_learns(VIP6);
+        topology.wait_until_client_knows(VIP);
+        topology.wait_until_client_knows(VIP6);
     });
 }
 
@@ -58,13 +58,13 @@ fn added_vips_are_removed_with_their_last_flow() {
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         assert!(has_vip());
         engine.apply(&without).await.unwrap();
-        assert!(!has_vip(), "nothing needs it");
+        assert!(!has_vip(), "the VIP is not needed");
 
         engine.apply(&wanted).await.unwrap();
         let mut connection = topology.connect(VIP, PORT);
         connection.server();
         engine.apply(&without).await.unwrap();
-        assert!(has_vip(), "a connection needs it");
+        assert!(has_vip(), "a connection needs the VIP");
         connection.server();
         drop(engine);
         clean(paths).await.unwrap();

@@ -1,6 +1,6 @@
-//! An engine with the server state that its weights come from, without a proxy and without the owner file.
+//! An engine with the servers' state that determines its weights, without a proxy and without an override file.
 
-#![allow(dead_code, reason = "each user needs its part")]
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -44,7 +44,12 @@ impl Director {
         self.engine.live_flows(service, server)
     }
 
-    pub(crate) fn order(&mut self, pool: &str, server: &str, wanted: Override) -> Result<()> {
+    pub(crate) fn set_override(
+        &mut self,
+        pool: &str,
+        server: &str,
+        wanted: Override,
+    ) -> Result<()> {
         struct Layer4<'a>(&'a mut Engine);
         impl Driver for Layer4<'_> {
             type Error = Error;
@@ -58,17 +63,19 @@ impl Director {
             }
 
             fn copy(&mut self, record: &OverrideRecord) {
-                self.0.copy_override(record).expect("the copy is written");
+                self.0
+                    .copy_override(record)
+                    .expect("write the copy of the override");
             }
         }
         let now: Duration = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let mut driver = Layer4(&mut self.engine);
-        let placed = self
+        let result = self
             .states
             .place_order((pool, server), Some(wanted), now, &mut driver);
-        match placed {
+        match result {
             Ok(_) => Ok(()),
             Err(OrderError::Record(error) | OrderError::Apply(error)) => Err(error),
             Err(OrderError::Halfway { cause, .. }) => Err(cause),

@@ -1,4 +1,4 @@
-//! Configurations that fail half-way, and a large one.
+//! Tests configurations whose activation fails, and a large configuration.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use weir_model::{
 };
 
 use super::topology::{Topology, is_root};
-use super::{BOTH, PORT, VIP, desired, evenly, fetch};
+use super::{BOTH, PORT, VIP, desired, even_shares, fetch};
 
 fn service(at: u16, pool: &str) -> Service {
     let mut service = Service::new(format!("more{at}"), Forward::Direct, pool);
@@ -48,7 +48,7 @@ fn failed_reload_restores_the_former_configuration() {
         assert!(error.to_string().starts_with("no room for"), "{error}");
 
         assert_eq!(first.server(), before);
-        assert_eq!(fetch(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), even_shares(4));
         engine.tick().await.unwrap();
         let status = engine.snapshot().unwrap();
         assert_eq!(status.revision, 1);
@@ -59,7 +59,7 @@ fn failed_reload_restores_the_former_configuration() {
         let error = engine.apply(&no_interface).await.unwrap_err();
         assert_eq!(error.to_string(), "there is no interface missing0");
         assert_eq!(engine.apply(&wanted).await.unwrap().revision, 2);
-        assert_eq!(fetch(&topology, 4), evenly(4));
+        assert_eq!(fetch(&topology, 4), even_shares(4));
     });
 }
 
@@ -82,9 +82,9 @@ fn large() -> Desired {
     desired
 }
 
-/// Prints the duration; asserts that it works.
+/// Prints durations; asserts only that the configuration is active.
 #[test]
-fn reload_of_a_thousand_services() {
+fn thousand_services_are_reloaded() {
     if !is_root() {
         return;
     }
@@ -105,7 +105,7 @@ fn reload_of_a_thousand_services() {
         let name = wanted.pools[7].servers[0].name.clone();
         let began = Instant::now();
         let drain = weir_state::Override::Drain;
-        engine.order("pool7", &name, drain).unwrap();
+        engine.set_override("pool7", &name, drain).unwrap();
         println!("drain: {:?}", began.elapsed());
         let began = Instant::now();
         engine.tick().await.unwrap();

@@ -1,4 +1,4 @@
-//! A nat server on the director itself: its replies do not pass XDP.
+//! Tests a nat server on the director itself: its replies do not pass XDP.
 
 use crate::director::Director;
 use weir_model::{Forward, SchedulerKind};
@@ -23,7 +23,7 @@ fn local_server_replies_from_the_vip() {
         topology.download(VIP, PORT);
         let totals = engine.snapshot().unwrap().services[0].totals;
         assert!(totals.bytes_out > 50 << 20, "{totals:?}");
-        // Without the service, its port is an ordinary port again.
+        // Without the service, the server's port is an ordinary port again.
         let connection = topology.connect(VIP, PORT);
         wanted.services.clear();
         engine.apply(&wanted).await.unwrap();

@@ -1,5 +1,5 @@
-//! Devices without native XDP, with `attach = "xdp"`: the generic program runs after GRO, which is disabled on the
-//! lower device and restored afterwards.
+//! Tests devices without native XDP, with `attach = "xdp"`: the generic program runs after GRO, which is disabled on
+//! the lower device and restored afterwards.
 
 use crate::director::Director;
 use weir_engine::clean;
@@ -8,23 +8,23 @@ use weir_model::{Attach, Forward, SchedulerKind, Snat};
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired};
 
-/// The director's address on a device whose lower device is d0.
-fn on_top(topology: &Topology, made: &str) {
+/// Moves the director's address to a new device whose lower device is d0. `commands` creates the device.
+fn move_address_to_upper_device(topology: &Topology, commands: &str) {
     topology.director_feature("d0", "rx-gro", true);
     // Only the device with the address may answer ARP requests for it.
     topology.director_sysctl("net/ipv4/conf/all/arp_ignore", "1");
     topology.director_ip(&format!(
         "addr del 10.8.0.2/24 dev d0
-         {made}
+         {commands}
          link set top0 up
          addr add 10.8.0.2/24 dev top0"
     ));
 }
 
-fn carries_bulk_both_ways(name: &str, made: &str) {
+fn check_bulk_transfer(name: &str, commands: &str) {
     let topology = Topology::new(name);
-    topology.wire_finishes_packets();
-    on_top(&topology, made);
+    topology.complete_checksums_on_wire();
+    move_address_to_upper_device(&topology, commands);
     topology.serve_bulk("0.0.0.0", PORT);
     topology.run(async |paths| {
         let merging = ["d0", "top0"].map(|device| topology.director_merges(device));
@@ -35,14 +35,20 @@ fn carries_bulk_both_ways(name: &str, made: &str) {
         let interfaces = engine.snapshot().unwrap().interfaces;
         assert_eq!(interfaces.len(), 1);
         assert_eq!(interfaces[0].mode, "generic");
-        assert!(!topology.director_merges("d0"), "merging below goes on");
+        assert!(
+            !topology.director_merges("d0"),
+            "merging is still enabled on the lower device"
+        );
         topology.download(VIP, PORT);
         topology.download(VIP, PORT);
 
         wanted.node.interfaces = Some(vec!["d0".to_owned()]);
         engine.apply(&wanted).await.unwrap();
         let now = ["d0", "top0"].map(|device| topology.director_merges(device));
-        assert_eq!(now, merging, "given back as soon as the interface is left");
+        assert_eq!(
+            now, merging,
+            "restored when the program is detached from the interface"
+        );
 
         wanted.node.interfaces = None;
         engine.apply(&wanted).await.unwrap();
@@ -57,7 +63,7 @@ fn carries_bulk_both_ways(name: &str, made: &str) {
 #[test]
 fn bulk_transfer_works_over_a_bridge() {
     if is_root() {
-        carries_bulk_both_ways(
+        check_bulk_transfer(
             "bridge",
             "link add top0 type bridge\nlink set d0 master top0",
         );
@@ -67,6 +73,6 @@ fn bulk_transfer_works_over_a_bridge() {
 #[test]
 fn bulk_transfer_works_over_a_macvlan() {
     if is_root() {
-        carries_bulk_both_ways("macvlan", "link add top0 link d0 type macvlan mode bridge");
+        check_bulk_transfer("macvlan", "link add top0 link d0 type macvlan mode bridge");
     }
 }

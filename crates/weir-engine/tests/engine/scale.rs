@@ -1,5 +1,5 @@
-//! The cost of a reload depends on its changes: other rows are not touched, so foreign values that this test writes
-//! there remain.
+//! Tests that the cost of a reload depends on its changes: other rows are not written, so foreign values that this test
+//! writes there remain.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -38,12 +38,12 @@ fn wanted() -> Desired {
     desired
 }
 
-const SCRIBBLE: u64 = 0x0000_6e6f_7420_6d65;
+const FOREIGN_VALUE: u64 = 0x0000_6e6f_7420_6d65;
 
 /// Writes foreign values into all rows.
-fn scribble(maps: &Maps) {
+fn write_foreign_values(maps: &Maps) {
     for row in 1..maps.services.entries() {
-        let flags = SCRIBBLE as u32;
+        let flags = FOREIGN_VALUE as u32;
         let service = ServiceRow {
             flags,
             extent: flags,
@@ -53,13 +53,13 @@ fn scribble(maps: &Maps) {
     }
     for row in 1..maps.dests.entries() {
         let dest = Dest {
-            service: SCRIBBLE as u32,
+            service: FOREIGN_VALUE as u32,
             ..maps.dests.get(row).unwrap()
         };
         maps.dests.set(row, &dest).unwrap();
         for slot in 0..HOPS_PER_DEST {
             let mut hop = maps.hop(row, slot).unwrap();
-            hop.dmac = SCRIBBLE;
+            hop.dmac = FOREIGN_VALUE;
             maps.set_hop(row, slot, &hop).unwrap();
         }
     }
@@ -71,23 +71,24 @@ fn scribble(maps: &Maps) {
     }
 }
 
-/// Rows that another program has written since: services, servers, next hops' servers, listeners and addresses.
+/// Returns what the engine has written since: the number of services, the servers, the servers with next hops, and the
+/// number of listeners and VIPs.
 fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
-        .filter(|row| maps.services.get(*row).unwrap().extent != SCRIBBLE as u32)
+        .filter(|row| maps.services.get(*row).unwrap().extent != FOREIGN_VALUE as u32)
         .count();
     let at = |row: u32| maps.dests.get(row).unwrap().addr.to_ip();
     let (mut dests, mut hops) = (BTreeSet::new(), BTreeSet::new());
     for row in 1..maps.dests.entries() {
-        if maps.dests.get(row).unwrap().service != SCRIBBLE as u32 {
+        if maps.dests.get(row).unwrap().service != FOREIGN_VALUE as u32 {
             dests.insert(at(row));
         }
-        if (0..HOPS_PER_DEST).any(|slot| maps.hop(row, slot).unwrap().dmac != SCRIBBLE) {
+        if (0..HOPS_PER_DEST).any(|slot| maps.hop(row, slot).unwrap().dmac != FOREIGN_VALUE) {
             hops.insert(at(row));
         }
     }
-    let found = maps.listeners.keys().unwrap().len() + maps.vips.keys().unwrap().len();
-    (services, dests, hops, found)
+    let listeners_and_vips = maps.listeners.keys().unwrap().len() + maps.vips.keys().unwrap().len();
+    (services, dests, hops, listeners_and_vips)
 }
 
 fn ips(names: &[&str]) -> BTreeSet<IpAddr> {
@@ -112,45 +113,55 @@ fn reload_writes_only_changed_rows() {
         let (plane, _) = Dataplane::open(&options).unwrap();
         let maps = plane.maps();
 
-        scribble(maps);
+        write_foreign_values(maps);
         engine.apply(&wanted).await.unwrap();
-        assert_eq!(written(maps), (0, ips(&[]), ips(&[]), 0), "nothing differs");
+        assert_eq!(written(maps), (0, ips(&[]), ips(&[]), 0), "no row differs");
 
         wanted.pools[7].servers[1].weight = 0;
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, hops, found) = written(maps);
-        assert_eq!((services, found), (1, 0));
-        assert_eq!(dests, ips(&["10.20.7.2"]), "of the others none differs");
+        let (services, dests, hops, listeners_and_vips) = written(maps);
+        assert_eq!((services, listeners_and_vips), (1, 0));
+        assert_eq!(dests, ips(&["10.20.7.2"]), "no other server differs");
         let pool = ips(&["10.20.7.1", "10.20.7.2", "10.20.7.3"]);
         assert!(hops.is_subset(&pool), "{hops:?}");
 
-        scribble(maps);
-        engine.order("pool9", "10.20.9.3", Override::Drain).unwrap();
-        let (services, dests, hops, found) = written(maps);
-        assert_eq!((services, found), (1, 0));
+        write_foreign_values(maps);
+        engine
+            .set_override("pool9", "10.20.9.3", Override::Drain)
+            .unwrap();
+        let (services, dests, hops, listeners_and_vips) = written(maps);
+        assert_eq!((services, listeners_and_vips), (1, 0));
         assert_eq!(dests, ips(&["10.20.9.3"]));
         let pool = ips(&["10.20.9.1", "10.20.9.2", "10.20.9.3"]);
         assert!(hops.is_subset(&pool), "{hops:?}");
 
-        scribble(maps);
+        write_foreign_values(maps);
         wanted.services[11].listen[0].ports = Ports::One(9);
         let name = "10.20.11.4";
         let server = Server::new(name, name.parse().unwrap(), None);
         wanted.pools[11].servers.push(server);
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, _, found) = written(maps);
+        let (services, dests, _, listeners_and_vips) = written(maps);
         assert_eq!(
-            (services, found),
+            (services, listeners_and_vips),
             (1, 1),
-            "the listener; its address is as before"
+            "only the listener; its VIP is unchanged"
         );
         assert_eq!(dests, ips(&[name]));
 
-        scribble(maps);
+        write_foreign_values(maps);
         wanted.services.remove(12);
         engine.apply(&wanted).await.unwrap();
-        let (services, dests, _, found) = written(maps);
-        assert_eq!((services, found), (1, 0), "its row is free");
-        assert_eq!(dests, ips(&[]), "their rows belong to other servers here");
+        let (services, dests, _, listeners_and_vips) = written(maps);
+        assert_eq!(
+            (services, listeners_and_vips),
+            (1, 0),
+            "the service's row is cleared"
+        );
+        assert_eq!(
+            dests,
+            ips(&[]),
+            "the rows with foreign values are not this service's"
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! Namespaces around a bridge, and the programs in them.
+//! Creates namespaces around a bridge, and runs the programs in them.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,16 +15,16 @@ use weir_engine::Paths;
 use weir_sys::NetNs;
 use weir_sys::ethtool::Features;
 
-/// The data of a bulk server.
-const BULK: usize = 50 << 20;
+/// Number of bytes that a bulk server sends.
+const BULK_BYTES: usize = 50 << 20;
 
 /// The longest time that an operation may take before the test fails.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Number of connections that are open while more and more begin.
-const KEPT: usize = 100;
+/// Maximum number of open connections of [`Topology::connect_during`].
+const OPEN_CONNECTIONS_MAX: usize = 100;
 
-/// As [`weir_testing::require_root`].
+/// See [`weir_testing::require_root`].
 pub(crate) fn is_root() -> bool {
     weir_testing::require_root()
 }
@@ -40,15 +40,15 @@ pub(crate) struct Topology {
 fn ip(netns: &NetNs, lines: &str) -> String {
     let mut output = String::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let done = netns
+        let result = netns
             .run(|| Command::new("ip").args(line.split(' ')).output().unwrap())
             .unwrap();
         assert!(
-            done.status.success(),
+            result.status.success(),
             "ip {line}: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&result.stderr)
         );
-        output.push_str(&String::from_utf8_lossy(&done.stdout));
+        output.push_str(&String::from_utf8_lossy(&result.stdout));
     }
     output
 }
@@ -78,12 +78,15 @@ impl Topology {
         let directory =
             std::env::temp_dir().join(format!("weir-engine-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let made = || NetNs::create().unwrap();
-        let servers = [(made(), "10.8.0.11"), (made(), "10.8.0.12")];
+        let new_namespace = || NetNs::create().unwrap();
+        let servers = [
+            (new_namespace(), "10.8.0.11"),
+            (new_namespace(), "10.8.0.12"),
+        ];
         let topology = Self {
-            wire: made(),
-            client: made(),
-            director: made(),
+            wire: new_namespace(),
+            client: new_namespace(),
+            director: new_namespace(),
             servers,
             directory,
         };
@@ -105,10 +108,10 @@ impl Topology {
         ip(&self.client, "route add 192.0.2.10 via 10.8.0.2");
     }
 
-    /// A veth pair between a namespace and the bridge. GRO is enabled on its bridge end, so that veth accepts frames
-    /// that the other end's program sends. Senders compute checksums themselves, as with a real network card.
+    /// Adds a veth pair between a namespace and the bridge. GRO is enabled on its bridge end, so that veth accepts
+    /// frames that the other end's program sends. Senders compute checksums themselves, as with a real network card.
     fn join(&self, netns: &NetNs, name: &str, address: &str) {
-        let place = format!(
+        let netns_path = format!(
             "/proc/{}/fd/{}",
             std::process::id(),
             netns.as_fd().as_raw_fd()
@@ -116,7 +119,7 @@ impl Topology {
         ip(
             &self.wire,
             &format!(
-                "link add {name}-w type veth peer name {name} netns {place}
+                "link add {name}-w type veth peer name {name} netns {netns_path}
                  link set {name}-w master br0
                  link set {name}-w up"
             ),
@@ -126,11 +129,11 @@ impl Topology {
             &format!("link set lo up\nlink set {name} up\naddr add {address} dev {name}"),
         );
         features(&self.wire, &format!("{name}-w"), &[("rx-gro", true)]);
-        let plain = [("tx-checksum-ip-generic", false)];
-        features(netns, name, &plain);
+        let complete_checksums = [("tx-checksum-ip-generic", false)];
+        features(netns, name, &complete_checksums);
     }
 
-    pub(crate) fn servers_route_by_director(&self) {
+    pub(crate) fn route_replies_through_director(&self) {
         for (server, address) in &self.servers {
             ip(server, "route add 10.8.0.1 via 10.8.0.2");
             assert!(!address.is_empty());
@@ -144,7 +147,7 @@ impl Topology {
         }
     }
 
-    /// Each server answers every byte on `address` with its own address, as long as the process runs.
+    /// Starts a service on each server that responds to every byte with the server's address, while the process runs.
     pub(crate) fn serve(&self, address: &str, port: u16) {
         for (netns, own) in &self.servers {
             let own = *own;
@@ -166,14 +169,15 @@ impl Topology {
         }
     }
 
-    /// Each server sends [`BULK`] bytes to every client.
+    /// Starts a service on each server that sends [`BULK_BYTES`] bytes to every client.
     pub(crate) fn serve_bulk(&self, address: &str, port: u16) {
         for (netns, _) in &self.servers {
             send_bulk(netns, address, port);
         }
     }
 
-    /// The director itself does that, with checksums and segmentation left to the device, which is the stack's default.
+    /// Starts such a service on the director itself, with checksums and segmentation left to the device, which is the
+    /// stack's default.
     pub(crate) fn director_serves_bulk(&self, address: &str, port: u16) {
         for feature in ["tx-checksum-ip-generic", "tx-tcp-segmentation"] {
             features(&self.director, "d0", &[(feature, true)]);
@@ -190,20 +194,20 @@ impl Topology {
             match stream.read(&mut block).unwrap() {
                 0 => break,
                 length => {
-                    let right = (received..).map(bulk_byte);
+                    let expected = (received..).map(bulk_byte);
                     assert!(
                         block[..length]
                             .iter()
                             .copied()
-                            .zip(right)
+                            .zip(expected)
                             .all(|(a, b)| a == b),
-                        "other bytes behind {received}"
+                        "wrong bytes after byte {received}"
                     );
                     received += length;
                 }
             }
         }
-        assert_eq!(received, BULK);
+        assert_eq!(received, BULK_BYTES);
     }
 
     pub(crate) fn director_ip(&self, lines: &str) -> String {
@@ -222,9 +226,9 @@ impl Topology {
         features(&self.director, interface, &[(name, on)]);
     }
 
-    /// The director receives single packets, as from a network card: a veth would pass on merged packets from another
-    /// port, whose checksums are unfinished.
-    pub(crate) fn wire_finishes_packets(&self) {
+    /// Makes the director receive single packets with complete checksums, as from a network card: a veth would pass on
+    /// merged packets with partial checksums from another port.
+    pub(crate) fn complete_checksums_on_wire(&self) {
         features(&self.wire, "d0-w", &[("tx-checksum-ip-generic", false)]);
     }
 
@@ -235,7 +239,7 @@ impl Topology {
     }
 
     /// Waits until the client's neighbour table maps `address` to the Ethernet address of the director's d0.
-    pub(crate) fn client_learns(&self, address: &str) {
+    pub(crate) fn wait_until_client_knows(&self, address: &str) {
         let link = ip(&self.director, "-o link show d0");
         let mac = link.split("link/ether ").nth(1).unwrap();
         let mac = mac.split(' ').next().unwrap();
@@ -258,26 +262,26 @@ impl Topology {
         port: u16,
         work: impl AsyncFnOnce(&Paths),
     ) -> Vec<Connection> {
-        let over = AtomicBool::new(false);
+        let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| {
+            let connector = scope.spawn(|| {
                 let mut connections = Vec::new();
-                while connections.len() < 3 || !over.load(Ordering::Relaxed) {
+                while connections.len() < 3 || !is_done.load(Ordering::Relaxed) {
                     let mut connection = self.connect(address, port);
                     connection.server();
                     connections.push(connection);
-                    // There are enough descriptors, however long it takes.
-                    if connections.len() > KEPT {
+                    // Limit the number of open descriptors.
+                    if connections.len() > OPEN_CONNECTIONS_MAX {
                         connections.remove(0).server();
                     }
                 }
                 connections
             });
-            // Also executed if `work` panics, so that the other thread ends.
-            let done = catch_unwind(AssertUnwindSafe(|| self.run(work)));
-            over.store(true, Ordering::Relaxed);
-            let connections = connecting.join().unwrap();
-            if let Err(panic) = done {
+            // Continue if `work` panics, so that the other thread ends.
+            let result = catch_unwind(AssertUnwindSafe(|| self.run(work)));
+            is_done.store(true, Ordering::Relaxed);
+            let connections = connector.join().unwrap();
+            if let Err(panic) = result {
                 resume_unwind(panic);
             }
             connections
@@ -295,7 +299,7 @@ impl Topology {
         Connection(stream)
     }
 
-    /// The server that answers a new connection from this port of the client's.
+    /// Returns the server that responds to a new connection from this port of the client.
     pub(crate) fn fetch_from(&self, from: u16, address: &str, port: u16) -> String {
         let at = SocketAddr::new(address.parse().unwrap(), port);
         let from = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), from);
@@ -312,7 +316,7 @@ impl Topology {
         Connection(stream).server()
     }
 
-    /// The server that answers a new connection.
+    /// Returns the server that responds to a new connection.
     pub(crate) fn fetch(&self, address: &str, port: u16) -> String {
         self.connect(address, port).server()
     }
@@ -331,7 +335,7 @@ impl Topology {
         runtime.block_on(work(&paths));
     }
 
-    /// What an engine may change on the director.
+    /// Returns what an engine may change on the director.
     pub(crate) fn director_facts(&self) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -341,7 +345,7 @@ impl Topology {
             );
             let links = ip(&self.director, "-o link show d0");
             let xdp = links.split("prog/xdp").nth(1).is_some().to_string();
-            // The kernel frees detached programs a moment later.
+            // Wait until duplicate address detection has ended.
             let facts: Vec<String> = text.lines().map(str::to_owned).chain([xdp]).collect();
             if facts.iter().all(|fact| !fact.contains("tentative")) || Instant::now() > deadline {
                 return facts;
@@ -359,9 +363,9 @@ fn send_bulk(netns: &NetNs, address: &str, port: u16) {
     let listener = netns.run(|| TcpListener::bind(at).unwrap()).unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let bytes: Vec<u8> = (0..BULK).map(bulk_byte).collect();
+            let bytes: Vec<u8> = (0..BULK_BYTES).map(bulk_byte).collect();
             let mut stream = stream.unwrap();
-            // A client that gave up has failed its own test.
+            // If the client closed the connection, its own test has failed.
             let _sent = stream.write_all(&bytes);
         }
     });
@@ -380,12 +384,12 @@ impl Drop for Topology {
 pub(crate) struct Connection(TcpStream);
 
 impl Connection {
-    /// Reads to the end, whatever is received.
+    /// Reads and discards all data until the end of the stream.
     pub(crate) fn drain(mut self) {
         let _all = std::io::copy(&mut self.0, &mut std::io::sink()).unwrap();
     }
 
-    /// Asks the server at the other end for its address.
+    /// Requests the address of the server at the other end.
     pub(crate) fn server(&mut self) -> String {
         self.0.write_all(b"?").unwrap();
         let mut name = Vec::new();
@@ -393,7 +397,7 @@ impl Connection {
         loop {
             self.0
                 .read_exact(&mut byte)
-                .unwrap_or_else(|error| panic!("no answer: {error}"));
+                .unwrap_or_else(|error| panic!("no response: {error}"));
             if byte == *b"\n" {
                 return String::from_utf8(name).unwrap();
             }

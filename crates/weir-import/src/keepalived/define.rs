@@ -136,7 +136,10 @@ impl<'w> Definitions<'w> {
             "_INSTANCE" => Some(self.instance.clone()),
             "_HASH" => Some("#".to_owned()),
             "_BANG" => Some("!".to_owned()),
-            "_ENV" => Some(self.environment.variable(argument).unwrap_or_default()),
+            "_ENV" => match self.environment.variable(argument) {
+                Some(value) => Some(value),
+                None => return Err(format!("${{_ENV {argument}}} is not set here")),
+            },
             "_RANDOM" => {
                 return Err(
                     "${_RANDOM} is a different number each time keepalived starts".to_owned(),

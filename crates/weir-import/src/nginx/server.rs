@@ -71,9 +71,15 @@ fn without_effect(line: &Node, own: &[Node], outer: &[Node]) -> Option<&'static 
             .and_then(|line| line.word(1))
     };
     match (line.keyword(), line.word(1)) {
-        ("proxy_intercept_errors" | "gzip" | "autoindex" | "ssl" | "userid", Some("off")) => {
-            Some("it is nginx's default")
-        }
+        (
+            "proxy_intercept_errors"
+            | "gzip"
+            | "autoindex"
+            | "ssl"
+            | "ssl_verify_client"
+            | "userid",
+            Some("off"),
+        ) => Some("it is nginx's default"),
         ("gzip_types" | "gzip_min_length" | "gzip_vary", _) if value("gzip") != Some("on") => {
             Some("compression is off")
         }

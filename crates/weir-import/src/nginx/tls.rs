@@ -80,13 +80,17 @@ pub(super) fn keys(
         }
     }
     if let Some((file, position)) = find("ssl_client_certificate") {
-        keys.push(Entry::new("client_ca", file, position));
-        match find("ssl_verify_client") {
-            Some((word, position)) if word == "on" => {
-                keys.push(Entry::new("client_auth", "required", position))
+        // nginx's default is `off`: no client is asked for a certificate.
+        match find("ssl_verify_client").filter(|(word, _)| word != "off") {
+            None => notes.remark(position, "it has no effect: ssl_verify_client is off"),
+            Some((word, at)) => {
+                let auth = if word == "on" { "required" } else { "optional" };
+                keys.push(Entry::new("client_ca", file, position));
+                keys.push(Entry::new("client_auth", auth, at));
+                if word == "optional_no_ca" {
+                    notes.add(at, "client certificates of other CAs are rejected");
+                }
             }
-            Some((_, position)) => keys.push(Entry::new("client_auth", "optional", position)),
-            None => {}
         }
     }
     keys

@@ -1,4 +1,4 @@
-//! Parses single arguments: addresses, ports, times.
+//! Parses arguments of options: addresses, ports and times.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,11 +6,11 @@ use crate::exit::Exit;
 use crate::text::{inet_aton, number};
 use crate::{Names, Protocol};
 
-/// Maximum persistence and timeout, in seconds.
+/// Maximum of persistence and other timeouts, in seconds.
 const MAX_TIMEOUT_S: i64 = 31 * 86_400;
 
-/// The address of `-t`, `-u` and `-r`.
-pub(super) struct Target {
+/// Address and optional port, as given to `-t`, `-u` and `-r`.
+pub(super) struct HostPort {
     pub(super) address: IpAddr,
     pub(super) port: Option<u16>,
 }
@@ -21,9 +21,13 @@ pub(super) fn timeout(text: &str, min: i64) -> Result<u32, Exit> {
         .ok_or_else(|| Exit::fail(format!("invalid timeout value `{text}' specified")))
 }
 
-/// Parses `host[:port]` or `[v6]:port`. Brackets around IPv4 are accepted, but not with a port. A name in brackets is
-/// an IPv6 host's, as written by `-S`.
-pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<Target> {
+/// Parses `host[:port]` or `[v6]:port`. Brackets around IPv4 are accepted, but not with a port. A host
+/// name in brackets is resolved to an IPv6 address, as `-S` writes it.
+pub(super) fn host_port(
+    text: &str,
+    protocol: Option<Protocol>,
+    names: &dyn Names,
+) -> Option<HostPort> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -51,7 +55,7 @@ pub(super) fn target(text: &str, protocol: Option<Protocol>, names: &dyn Names) 
         Some(text) => Some(port_number(text, protocol, names)?),
         None => None,
     };
-    Some(Target { address, port })
+    Some(HostPort { address, port })
 }
 
 fn port_number(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Option<u16> {
@@ -61,7 +65,8 @@ fn port_number(text: &str, protocol: Option<Protocol>, names: &dyn Names) -> Opt
     }
 }
 
-pub(super) fn group(text: &str) -> Result<(), Exit> {
+/// Checks that a text is a multicast group.
+pub(super) fn check_group(text: &str) -> Result<(), Exit> {
     let (family, is_valid) = if text.contains(':') {
         let group = text.parse::<Ipv6Addr>();
         ("IPv6", group.is_ok_and(|group| group.is_multicast()))
@@ -75,7 +80,7 @@ pub(super) fn group(text: &str) -> Result<(), Exit> {
     Err(Exit::fail(format!("invalid {family} mcast-group `{text}'")))
 }
 
-/// Parses like atoi(3): the digits before the first other character.
+/// Parses a number like atoi(3): stops at the first character that is not a digit. Returns 0 if there is no number.
 pub(super) fn leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text
@@ -85,7 +90,7 @@ pub(super) fn leading_number(text: &str) -> i64 {
     text[..end].parse().unwrap_or(0)
 }
 
-/// Truncates to a number of bytes, at a character boundary.
+/// Truncates a text to at most `bytes` bytes, at a character boundary.
 pub(super) fn truncate(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

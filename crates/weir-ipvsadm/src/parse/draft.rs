@@ -2,25 +2,27 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::argument::{group, leading_number, target, timeout, truncate};
+use super::argument::{check_group, host_port, leading_number, timeout, truncate};
 use super::option_table::Tag;
 use crate::exit::Exit;
-use crate::legality::{Given, Opt, Verb};
+use crate::option_rule::{Given, Opt, Verb};
 use crate::text::{inet_aton, number};
 use crate::{
     Forward, MAX_WEIGHT, Mask, Names, Protocol, ServerKey, Service, SyncDaemon, Timeouts, Tunnel,
     TunnelKind, usage, version,
 };
 
-/// `-p` without a value; 300 according to the manual page (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT).
-const PERSISTENT_TIMEOUT_S: u32 = 360;
+/// Timeout of `-p` without a value, in seconds (libipvs.h: IPVS_SVC_PERSISTENT_TIMEOUT). The manual page says 300.
+const DEFAULT_PERSISTENT_TIMEOUT_S: u32 = 360;
 pub(super) const DEFAULT_SCHEDULER: &str = "wlc";
-/// Maximum bytes of a scheduler's and an engine's name.
-const NAME_BYTES: (usize, usize) = (15, 16);
-/// Maximum bytes of scheduler flags.
-const FLAGS_BYTES: usize = 127;
+/// Maximum length of a scheduler's name, in bytes.
+const SCHEDULER_NAME_MAX_BYTES: usize = 15;
+/// Maximum length of a persistence engine's name, in bytes.
+const ENGINE_NAME_MAX_BYTES: usize = 16;
+/// Maximum length of scheduler flags, in bytes.
+const FLAGS_MAX_BYTES: usize = 127;
 
-/// A partly parsed command line.
+/// A partially parsed command line.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) verb: Verb,
@@ -48,10 +50,10 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn new(program: &str, tag: Tag, argument: Option<&str>) -> Result<Self, Exit> {
-        let daemon = |mistake: &str| match argument {
+        let daemon = |error: &str| match argument {
             Some("master") => Ok(SyncDaemon::Master),
             Some("backup") => Ok(SyncDaemon::Backup),
-            _ => Err(Exit::fail(mistake)),
+            _ => Err(Exit::fail(error)),
         };
         let (verb, daemon) = match tag {
             Tag::Verb(verb) => (verb, SyncDaemon::Master),
@@ -104,12 +106,12 @@ impl Draft {
             Tag::Service(protocol) => {
                 self.given.set(Opt::Service)?;
                 self.protocol = Some(protocol);
-                let target = target(text, self.protocol, names);
-                let target = target
+                let host_port = host_port(text, self.protocol, names);
+                let host_port = host_port
                     .ok_or_else(|| Exit::fail("illegal virtual server address[:port] specified"))?;
-                self.address = Some(target.address);
-                self.port = target.port.unwrap_or(0);
-                self.v6 = target.address.is_ipv6();
+                self.address = Some(host_port.address);
+                self.port = host_port.port.unwrap_or(0);
+                self.v6 = host_port.address.is_ipv6();
                 if self.v6 {
                     self.mask = Mask::V6(128);
                 }
@@ -150,30 +152,30 @@ impl Draft {
         names: &dyn Names,
     ) -> Result<(), Exit> {
         let text = argument.unwrap_or_default();
-        let within = |min, max, what: &str| {
-            number(text, min, max).ok_or_else(|| Exit::fail(format!("illegal {what} specified")))
+        let in_range = |min, max, name: &str| {
+            number(text, min, max).ok_or_else(|| Exit::fail(format!("illegal {name} specified")))
         };
-        let count = i64::from(i32::MAX);
+        let threshold_max = i64::from(i32::MAX);
         match option {
-            Opt::Scheduler => self.scheduler = truncate(text, NAME_BYTES.0).to_owned(),
+            Opt::Scheduler => self.scheduler = truncate(text, SCHEDULER_NAME_MAX_BYTES).to_owned(),
             Opt::Persistent => {
                 self.persistent_s = match argument {
                     Some(text) => timeout(text, 1)?,
-                    None => PERSISTENT_TIMEOUT_S,
+                    None => DEFAULT_PERSISTENT_TIMEOUT_S,
                 }
             }
             Opt::Netmask => self.mask = self.netmask(text, names)?,
             Opt::Server => self.server = self.real_server(text, names)?,
-            Opt::Weight => self.weight = within(0, MAX_WEIGHT.into(), "weight")? as u32,
-            Opt::Upper => self.upper = within(0, count, "u_threshold")? as u32,
-            Opt::Lower => self.lower = within(0, count, "l_threshold")? as u32,
-            Opt::SyncId => drop(within(0, 255, "syncid")?),
-            Opt::Engine => self.engine = truncate(text, NAME_BYTES.1).to_owned(),
-            Opt::SchedulerFlags => self.flags_text = truncate(text, FLAGS_BYTES).to_owned(),
-            Opt::Group => group(text)?,
-            Opt::Port => drop(within(1, 65_535, "mcast-port")?),
-            Opt::Ttl => drop(within(1, 255, "mcast-ttl")?),
-            Opt::MaxLen => drop(within(1, 65_535 - 20 - 8, "sync-maxlen")?),
+            Opt::Weight => self.weight = in_range(0, MAX_WEIGHT.into(), "weight")? as u32,
+            Opt::Upper => self.upper = in_range(0, threshold_max, "u_threshold")? as u32,
+            Opt::Lower => self.lower = in_range(0, threshold_max, "l_threshold")? as u32,
+            Opt::SyncId => drop(in_range(0, 255, "syncid")?),
+            Opt::Engine => self.engine = truncate(text, ENGINE_NAME_MAX_BYTES).to_owned(),
+            Opt::SchedulerFlags => self.flags_text = truncate(text, FLAGS_MAX_BYTES).to_owned(),
+            Opt::Group => check_group(text)?,
+            Opt::Port => drop(in_range(1, 65_535, "mcast-port")?),
+            Opt::Ttl => drop(in_range(1, 255, "mcast-ttl")?),
+            Opt::MaxLen => drop(in_range(1, 65_535 - 20 - 8, "sync-maxlen")?),
             Opt::TunnelType => {
                 let kind = TunnelKind::ALL
                     .into_iter()
@@ -181,7 +183,7 @@ impl Draft {
                 self.tunnel.kind =
                     kind.ok_or_else(|| Exit::fail("illegal tunnel type specified"))?;
             }
-            Opt::TunnelPort => self.tunnel.port = within(1, 65_535, "tunnel port")? as u16,
+            Opt::TunnelPort => self.tunnel.port = in_range(1, 65_535, "tunnel port")? as u16,
             Opt::TunnelChecksum => self.tunnel.checksum |= 1,
             Opt::TunnelRemote => self.tunnel.checksum |= 2,
             _ => {}
@@ -203,16 +205,16 @@ impl Draft {
     }
 
     fn real_server(&self, text: &str, names: &dyn Names) -> Result<ServerKey, Exit> {
-        let target = target(text, self.protocol, names)
+        let host_port = host_port(text, self.protocol, names)
             .ok_or_else(|| Exit::fail("illegal real server address[:port] specified"))?;
         Ok(ServerKey {
-            address: target.address,
-            port: target.port.unwrap_or(self.port),
+            address: host_port.address,
+            port: host_port.port.unwrap_or(self.port),
         })
     }
 
-    /// The values of `--set`.
-    pub(super) fn positional<'a>(
+    /// Applies the values of `--set`.
+    pub(super) fn apply_timeouts<'a>(
         &mut self,
         others: &mut impl Iterator<Item = &'a str>,
     ) -> Result<(), Exit> {
@@ -231,7 +233,8 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn scheduler_flags(&mut self) -> Result<(), Exit> {
+    /// Parses the scheduler flags, which depend on the scheduler.
+    pub(super) fn apply_scheduler_flags(&mut self) -> Result<(), Exit> {
         if self.flags_text.is_empty() {
             return Ok(());
         }
@@ -251,7 +254,7 @@ impl Draft {
             )));
         }
         for word in words {
-            let (bit, only) = match word {
+            let (bit, required) = match word {
                 "flag-1" => (Service::FLAG_1, None),
                 "flag-2" => (Service::FLAG_2, None),
                 "flag-3" => (Service::FLAG_3, None),
@@ -261,7 +264,7 @@ impl Draft {
                 "mh-port" => (Service::FLAG_2, Some("mh")),
                 _ => return Err(Exit::fail(format!("invalid scheduler flag `{word}'"))),
             };
-            if only.is_some_and(|only| only != scheduler) {
+            if required.is_some_and(|required| required != scheduler) {
                 return Err(Exit::fail(format!("incompatible scheduler flag `{word}'")));
             }
             self.flags |= bit;

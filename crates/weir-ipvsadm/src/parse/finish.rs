@@ -1,11 +1,11 @@
-//! Converts parsed options to a command.
+//! Converts the parsed options into a command.
 
 use std::net::Ipv4Addr;
 
 use super::draft::{DEFAULT_SCHEDULER, Draft};
 use super::{Command, List};
 use crate::exit::Exit;
-use crate::legality::{Opt, Rule, Verb};
+use crate::option_rule::{Opt, Rule, Verb};
 use crate::{
     Columns, Edit, Forward, Persistence, Protocol, Server, ServerEdit, Service, ServiceKey,
 };
@@ -19,10 +19,10 @@ const TUNNEL_OPTIONS: &[Opt] = &[
 ];
 
 impl Draft {
-    /// Returns the command.
+    /// Converts the options into a command.
     ///
     /// # Errors
-    /// The options do not fit together.
+    /// Returns the tool's error if the options conflict with each other.
     pub(super) fn finish(self) -> Result<Command, Exit> {
         if matches!(self.verb, Verb::Add | Verb::Edit) {
             self.check_service()?;
@@ -33,12 +33,12 @@ impl Draft {
             Verb::Delete => Edit::DeleteService(self.key()),
             Verb::Clear => Edit::Clear,
             Verb::List => return self.list(),
-            Verb::AddServer => Edit::AddServer(self.key(), self.whole_server()?),
+            Verb::AddServer => Edit::AddServer(self.key(), self.complete_server()?),
             Verb::DeleteServer => Edit::DeleteServer(self.key(), self.server),
             Verb::EditServer => Edit::EditServer(
                 self.key(),
                 ServerEdit {
-                    server: self.whole_server()?,
+                    server: self.complete_server()?,
                     forward: self.given.has(Opt::Forward),
                     thresholds: self.given.any(&[Opt::Upper, Opt::Lower]),
                     tunnel: self.given.any(TUNNEL_OPTIONS),
@@ -59,8 +59,8 @@ impl Draft {
         if self.mark == 0 && self.port == 0 && !persistent {
             return Err(Exit::fail("Zero port specified for non-persistent service"));
         }
-        let takes_packets = self.mark != 0 || self.protocol == Some(Protocol::Udp);
-        if self.given.has(Opt::OnePacket) && !takes_packets {
+        let allows_one_packet = self.mark != 0 || self.protocol == Some(Protocol::Udp);
+        if self.given.has(Opt::OnePacket) && !allows_one_packet {
             return Err(Exit::fail(
                 "One-Packet Scheduling is only for UDP virtual services",
             ));
@@ -99,7 +99,7 @@ impl Draft {
         }
     }
 
-    fn whole_server(&self) -> Result<Server, Exit> {
+    fn complete_server(&self) -> Result<Server, Exit> {
         let mut key = self.server;
         if self.mark == 0 && self.forward != Forward::Masq {
             key.port = self.port;
@@ -112,7 +112,7 @@ impl Draft {
         if self.given.any(TUNNEL_OPTIONS) && self.forward != Forward::Tunnel {
             return Err(Exit::fail("Tunnel options conflict with forward method"));
         }
-        Rule::of_tunnel(self.tunnel.kind).check(self.given)?;
+        Rule::for_tunnel(self.tunnel.kind).check(self.given)?;
         Ok(Server {
             key,
             forward: self.forward,
@@ -139,13 +139,13 @@ impl Draft {
 
     fn list(&self) -> Result<Command, Exit> {
         let given = |options: &[Opt]| self.given.any(options);
-        let counted = [Opt::Stats, Opt::Rate, Opt::Thresholds];
-        if given(&[Opt::Connection, Opt::Timeout, Opt::Daemon]) && given(&counted)
+        let with_counters = [Opt::Stats, Opt::Rate, Opt::Thresholds];
+        if given(&[Opt::Connection, Opt::Timeout, Opt::Daemon]) && given(&with_counters)
             || given(&[Opt::Timeout, Opt::Daemon]) && given(&[Opt::PersistentConn])
         {
             return Err(Exit::fail("options conflicts in the list command"));
         }
-        let what = if given(&[Opt::Connection]) {
+        let list = if given(&[Opt::Connection]) {
             List::Connections
         } else if given(&[Opt::Service]) {
             List::Service(self.key())
@@ -156,6 +156,6 @@ impl Draft {
         } else {
             List::All
         };
-        Ok(Command::List(what, self.columns()))
+        Ok(Command::List(list, self.columns()))
     }
 }

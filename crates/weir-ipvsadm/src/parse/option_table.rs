@@ -1,6 +1,6 @@
-//! Options by name, with their meaning.
+//! The table of options: names, arguments and meanings.
 
-use crate::legality::{Opt, Verb};
+use crate::option_rule::{Opt, Verb};
 use crate::popt::{Argument, OptionSpec};
 use crate::{Forward, Protocol};
 
@@ -38,7 +38,7 @@ const fn value(long: &'static str, short: Option<char>, tag: Tag) -> OptionSpec<
     }
 }
 
-/// Every option, as ipvsadm.c has them.
+/// All options, as in ipvsadm.c.
 pub(super) const OPTION_TABLE: &[OptionSpec<Tag>] = &[
     flag("add-service", Some('A'), Tag::Verb(Verb::Add)),
     flag("edit-service", Some('E'), Tag::Verb(Verb::Edit)),

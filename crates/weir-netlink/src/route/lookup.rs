@@ -1,4 +1,4 @@
-//! Reads routes and looks up the route of a packet.
+//! Reads routes, and looks up the route of a packet.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use super::{Lookup, Route, RouteKind};
 use crate::class::Classes;
 use crate::{Error, Netlink, Result};
 
-/// Up to this number, destinations are looked up one by one, without reading routes and rules first.
+/// Maximum number of destinations that are looked up one by one, without reading routes and rules first.
 const MAX_SINGLE_LOOKUPS: usize = 256;
 
 impl Netlink {
     /// Looks up the route of a packet from this machine to `to`, with the source `from` if given, and with `mark`
-    /// unless 0. The result does not include a learned path MTU, which BPF's own lookup does.
+    /// unless 0. The result does not include a cached path MTU, unlike BPF's own lookup.
     ///
     /// # Errors
     /// `from` has the other address family or is not local (IPv4), or the kernel reports another error. An unreachable
@@ -25,7 +25,7 @@ impl Netlink {
         let request = format!("look up the route to {to}");
         if from.is_some_and(|from| from.is_ipv4() != to.is_ipv4()) {
             let cause = io::Error::from(Errno::AFNOSUPPORT);
-            return Err(Error::refused(request, cause));
+            return Err(Error::request_failed(request, cause));
         }
         let message = lookup_message(to, from, mark, RouteFlags::empty());
         let chosen = match self.look_up(&request, message).await {
@@ -65,7 +65,7 @@ impl Netlink {
     /// the same routes and rules, only one is looked up.
     ///
     /// # Errors
-    /// As [`Netlink::route_get`].
+    /// The same as for [`Netlink::route_get`].
     pub async fn route_get_each(&self, to: &[IpAddr]) -> Result<Vec<Lookup>> {
         let classes = if to.len() > MAX_SINGLE_LOOKUPS {
             self.classes().await
@@ -142,7 +142,7 @@ impl Netlink {
     }
 
     /// Returns the groups of destinations with the same route. `None` = the groups cannot be determined, or a route has
-    /// several next hops: the one that the kernel returns does not depend on the prefix only.
+    /// several next hops: which of them the kernel returns does not depend only on the prefix.
     async fn classes(&self) -> Option<Classes> {
         let undecodable = self.undecodable().await;
         let routes = self.routes().await.ok()?;

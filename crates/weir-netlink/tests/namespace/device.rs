@@ -1,4 +1,4 @@
-//! Devices: links, tc hooks, XDP features, sysctls.
+//! Tests links, VLAN devices, XDP features, sysctls and offloads.
 
 use rtnetlink::{LinkBridge, LinkUnspec, LinkVeth, LinkVlan};
 use weir_netlink::{Netlink, Sysctl, resolve};
@@ -64,13 +64,13 @@ fn vlan_device_resolves_to_its_port() {
             .unwrap();
         let server = ip("10.7.0.2");
         let state = pair.net.state([server]).await.unwrap();
-        let ways = resolve(server, &state);
-        assert_eq!((ways[0].ifindex, ways[0].vlan), (pair.a, Some(7)));
+        let next_hops = resolve(server, &state);
+        assert_eq!((next_hops[0].ifindex, next_hops[0].vlan), (pair.a, Some(7)));
     });
 }
 
 #[test]
-fn xdp_features_of_veth_and_bridge() {
+fn xdp_features_of_veth_and_bridge_are_read() {
     in_namespace(async || {
         let pair = Pair::new().await;
         let Some(features) = pair.net.xdp_features(pair.a).await.unwrap() else {
@@ -93,30 +93,30 @@ fn xdp_features_of_veth_and_bridge() {
 }
 
 #[test]
-fn sysctls_are_those_of_the_namespace() {
+fn sysctls_are_read_in_the_right_namespace() {
     in_namespace(async || {
         let pair = Pair::new().await;
-        let there = Sysctl::of_device(false, "b", "arp_ignore").unwrap();
-        assert_eq!(there.find().unwrap(), None);
-        assert_eq!(pair.peer.sysctl(&there).unwrap(), "0");
-        let set = |value: &str| pair.peer.inside(|| there.set(value)).unwrap();
+        let peer_sysctl = Sysctl::of_device(false, "b", "arp_ignore").unwrap();
+        assert_eq!(peer_sysctl.find().unwrap(), None);
+        assert_eq!(pair.peer.sysctl(&peer_sysctl).unwrap(), "0");
+        let set = |value: &str| pair.peer.inside(|| peer_sysctl.set(value)).unwrap();
         assert_eq!(set("1").unwrap().as_deref(), Some("0"));
         assert_eq!(set("1").unwrap(), None);
-        assert_eq!(pair.peer.sysctl(&there).unwrap(), "1");
+        assert_eq!(pair.peer.sysctl(&peer_sysctl).unwrap(), "1");
         assert!(set("many").is_err());
-        let here = NetNs::current().unwrap().id().unwrap();
-        assert_eq!(pair.net.netns().id().unwrap(), here);
+        let current_namespace = NetNs::current().unwrap().id().unwrap();
+        assert_eq!(pair.net.netns().id().unwrap(), current_namespace);
     });
 }
 
 #[test]
-fn device_features_are_those_of_the_namespace() {
+fn device_features_are_read_in_the_right_namespace() {
     in_namespace(async || {
         let pair = Pair::new().await;
         assert!(Features::read("b").is_err());
         let changed = pair
             .peer
-            .inside(|| ethtool::stop_merging("b"))
+            .inside(|| ethtool::disable_merging("b"))
             .unwrap()
             .unwrap();
         let features = pair.peer.inside(|| Features::read("b")).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Watches, and requests whose future is dropped.
+//! Tests watches, and requests whose future is dropped.
 
 use rtnetlink::{LinkBridge, LinkUnspec};
 use weir_netlink::{Event, Netlink};
@@ -58,20 +58,20 @@ fn port_that_leaves_a_bridge_is_not_reported_as_removed() {
         let release = LinkUnspec::new_with_index(pair.a).nocontroller().build();
         handle.link().set(release).execute().await.unwrap();
         handle.link().del(bridge).execute().await.unwrap();
-        let mut gone = Vec::new();
+        let mut removed_links = Vec::new();
         loop {
             if let Event::Link {
                 link,
                 removed: true,
             } = watch.next().await.unwrap()
             {
-                gone.push(link.index);
+                removed_links.push(link.index);
                 if link.index == bridge {
                     break;
                 }
             }
         }
-        assert_eq!(gone, [bridge]);
+        assert_eq!(removed_links, [bridge]);
     });
 }
 
@@ -100,19 +100,19 @@ fn overrun_is_reported_and_recovered() {
 #[test]
 fn reply_to_dropped_request_is_skipped() {
     in_namespace(async || {
-        let whole = Netlink::open().unwrap().links().await.unwrap();
+        let all_links = Netlink::open().unwrap().links().await.unwrap();
         let mut dropped = 0;
         for _ in 0..20 {
-            // The first poll of a new socket waits for it to become writable; the second
-            // sends, and is dropped while it waits for the answer.
+            // The first poll of a new socket waits until it is writable. The second poll sends the request, and the
+            // future is dropped while it waits for the reply.
             let net = Netlink::open().unwrap();
             tokio::select! {
                 biased;
                 _ = net.routes() => {}
                 () = tokio::task::yield_now() => dropped += 1,
             }
-            assert_eq!(net.links().await.unwrap(), whole);
+            assert_eq!(net.links().await.unwrap(), all_links);
         }
-        assert!(dropped > 0, "every request was answered at once");
+        assert!(dropped > 0, "every request was answered immediately");
     });
 }

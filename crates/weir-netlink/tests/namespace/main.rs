@@ -1,5 +1,5 @@
-//! Tests against the running kernel, each in separate network namespaces. They require root and wait for conditions
-//! with a deadline.
+//! Tests netlink requests against the running kernel, each test in separate network namespaces. The tests require root
+//! and wait for conditions with a deadline.
 
 mod device;
 mod event;
@@ -18,7 +18,7 @@ use weir_sys::NetNs;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A namespace with `a` and its peer `b`, both up; `b` is in the second namespace.
+/// A namespace with the veth device `a`, and a second namespace with its peer `b`. Both devices are up.
 struct Pair {
     net: Netlink,
     peer: Netlink,
@@ -38,10 +38,10 @@ impl Pair {
             .execute()
             .await
             .unwrap();
-        let moved = LinkUnspec::new_with_name("b")
+        let move_to_peer = LinkUnspec::new_with_name("b")
             .setns_by_fd(peer_ns.as_fd().as_raw_fd())
             .build();
-        handle.link().set(moved).execute().await.unwrap();
+        handle.link().set(move_to_peer).execute().await.unwrap();
         let a = net.link("a").await.unwrap().unwrap().index;
         let b = peer.link("b").await.unwrap().unwrap().index;
         bring_up(&handle, a).await;

@@ -1,4 +1,4 @@
-//! Neighbours.
+//! Tests managed neighbour entries.
 
 use weir_netlink::{Change, Event, Managed, NeighbourState, resolve};
 

@@ -1,4 +1,4 @@
-//! The pair of devices for marked packets.
+//! Tests the pair of devices for marked packets.
 
 use weir_netlink::{Change, MacAddr, Netlink};
 
@@ -9,8 +9,8 @@ fn veth_pair_is_created_brought_up_and_removed() {
     in_namespace(async || {
         let net = Netlink::open().unwrap();
         let mac = MacAddr([2, 0x57, 0x65, 0x69, 0x72, 0]);
-        let made = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
-        assert_eq!(made, Change::Made);
+        let created = net.add_pair("weir0", "weir1", mac, 9216).await.unwrap();
+        assert_eq!(created, Change::Made);
         for name in ["weir0", "weir1"] {
             let link = net.link(name).await.unwrap().unwrap();
             assert_eq!((link.mac, link.mtu, link.up), (Some(mac), 9216, false));

@@ -1,4 +1,4 @@
-//! Addresses and routes.
+//! Tests addresses and routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -93,7 +93,7 @@ fn lookup_returns_route_kind() {
         let net = &pair.net;
         let handle = handle_in(net);
         net.add_address(pair.a, ip("10.0.0.1"), 24).await.unwrap();
-        let refusing = [
+        let reject_routes = [
             (
                 Ipv4Addr::new(10, 1, 0, 0),
                 RouteType::BlackHole,
@@ -110,7 +110,7 @@ fn lookup_returns_route_kind() {
                 RouteKind::Prohibit,
             ),
         ];
-        for (to, kind, expected) in refusing {
+        for (to, kind, expected) in reject_routes {
             let builder = RouteMessageBuilder::<Ipv4Addr>::new();
             let route = builder.destination_prefix(to, 16).kind(kind).build();
             handle.route().add(route).execute().await.unwrap();
@@ -121,7 +121,7 @@ fn lookup_returns_route_kind() {
         assert_eq!(none.kind, RouteKind::None);
         // Batched lookups return the same results as single lookups, in more than one batch and with errors at the
         // right index.
-        let alone = [
+        let targets = [
             "10.2.0.1",
             "203.0.113.1",
             "10.0.0.2",
@@ -129,19 +129,19 @@ fn lookup_returns_route_kind() {
             "2001:db8::1",
         ]
         .map(ip);
-        // A rule splits a group that no route splits.
+        // A rule divides a group of destinations that no route divides.
         let rule = handle.rule().add().v4();
         let rule = rule.destination_prefix(Ipv4Addr::new(10, 0, 0, 64), 26);
         let rule = rule.priority(100).action(RuleAction::Prohibit);
         rule.execute().await.unwrap();
-        let ruled = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
-        assert_eq!(ruled.kind, RouteKind::Prohibit);
-        // A few destinations are looked up one by one, many by their representatives.
+        let prohibited = net.route_get(ip("10.0.0.64"), None, 0).await.unwrap();
+        assert_eq!(prohibited.kind, RouteKind::Prohibit);
+        // A few destinations are looked up individually; many are looked up by representatives.
         let neighbours = (1..=255).map(|last| IpAddr::from([10, 0, 0, last]));
-        let many: Vec<IpAddr> = alone.iter().copied().cycle().take(203).collect();
+        let many: Vec<IpAddr> = targets.iter().copied().cycle().take(203).collect();
         for many in [many.clone(), many.into_iter().chain(neighbours).collect()] {
-            let together = net.route_get_each(&many).await.unwrap();
-            for (to, found) in many.into_iter().zip(together) {
+            let batch = net.route_get_each(&many).await.unwrap();
+            for (to, found) in many.into_iter().zip(batch) {
                 assert_eq!(found, net.route_get(to, None, 0).await.unwrap(), "{to}");
             }
         }
@@ -232,11 +232,8 @@ fn multipath_lookup_returns_weights() {
             let hops = net.route_get(ip(to), None, 0).await.unwrap().legs;
             // With many destinations, multipath routes are searched for first.
             for count in [1, 300] {
-                let together = net.route_get_each(&vec![ip(to); count]).await.unwrap();
-                assert!(
-                    together.iter().all(|found| found.legs == hops),
-                    "{together:?}"
-                );
+                let batch = net.route_get_each(&vec![ip(to); count]).await.unwrap();
+                assert!(batch.iter().all(|found| found.legs == hops), "{batch:?}");
             }
             let mut seen: Vec<_> = hops.iter().map(|hop| (hop.gateway, hop.weight)).collect();
             seen.sort();

@@ -1,4 +1,4 @@
-//! Rules before the local table's rule, checked with `ip` and with lookups.
+//! Tests rules before the local table's rule, with `ip` and with lookups.
 
 use std::process::Command;
 
@@ -54,36 +54,36 @@ fn rules_precede_local_rule_and_are_removed_completely() {
                 "0: from all lookup local",
                 "1: from all iif a lookup local",
             ];
-            let bare = |line: &String| {
+            let without_protocol = |line: &String| {
                 let end = line.find(" proto ").unwrap_or(line.len());
                 line[..end].to_owned()
             };
-            let heads: Vec<String> = during.iter().map(bare).collect();
+            let heads: Vec<String> = during.iter().map(without_protocol).collect();
             assert_eq!(heads[..4], expected, "{during:?}");
             assert_eq!(net.add_rules(&rules(ipv6)).await.unwrap(), Change::None);
             assert_eq!(ip_rules(ipv6), during);
-            let more = Rule::Mark {
+            let added = Rule::Mark {
                 ipv6,
                 mark: 8,
                 table: 99,
             };
-            net.add_rules(std::slice::from_ref(&more)).await.unwrap();
-            let heads: Vec<String> = ip_rules(ipv6).iter().map(bare).collect();
+            net.add_rules(std::slice::from_ref(&added)).await.unwrap();
+            let heads: Vec<String> = ip_rules(ipv6).iter().map(without_protocol).collect();
             assert_eq!(heads[2], "0: from all fwmark 0x8 lookup 99");
             assert_eq!(heads[3], "0: from all lookup local");
 
             // The rule also applies to an address of this machine.
             net.add_default_route(ipv6, 99, a).await.unwrap();
-            let own = ip(if ipv6 { "::1" } else { "127.0.0.1" });
+            let local_address = ip(if ipv6 { "::1" } else { "127.0.0.1" });
             assert_eq!(
-                net.route_get(own, None, 7).await.unwrap().legs[0].ifindex,
+                net.route_get(local_address, None, 7).await.unwrap().legs[0].ifindex,
                 a
             );
             assert_eq!(
-                net.route_get(own, None, 0).await.unwrap().kind,
+                net.route_get(local_address, None, 0).await.unwrap().kind,
                 RouteKind::Local
             );
-            for rule in rules(ipv6).iter().chain([&more]) {
+            for rule in rules(ipv6).iter().chain([&added]) {
                 assert_eq!(net.remove_rule(rule).await.unwrap(), Change::Made);
                 assert_eq!(net.remove_rule(rule).await.unwrap(), Change::None);
             }
@@ -108,8 +108,11 @@ fn rules_of_other_programs_in_between_are_kept() {
         };
         let refused = net.add_rules(std::slice::from_ref(&mark)).await;
         assert!(refused.unwrap_err().to_string().contains("local table"));
-        let left = ip_rules(false);
-        assert_eq!(left[0], "0: from all lookup local", "{left:?}");
-        assert_eq!(left[1], "0: from 192.0.2.0/24 lookup 98", "{left:?}");
+        let remaining = ip_rules(false);
+        assert_eq!(remaining[0], "0: from all lookup local", "{remaining:?}");
+        assert_eq!(
+            remaining[1], "0: from 192.0.2.0/24 lookup 98",
+            "{remaining:?}"
+        );
     });
 }

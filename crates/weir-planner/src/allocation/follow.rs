@@ -1,4 +1,4 @@
-//! Applies the desired servers to a service one change at a time, as the kernel's schedulers would see the changes.
+//! Applies the desired servers to a service one change at a time, as in the kernel.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,6 +28,7 @@ impl Wanted<'_> {
 }
 
 impl ServiceSlot {
+    /// Applies the servers and weights of `pool`.
     pub(super) fn reconcile(
         &mut self,
         (service, pool): (&str, &Pool),
@@ -38,23 +39,23 @@ impl ServiceSlot {
         let kind = pool.l4_scheduler().kind;
         if self.scheduler != kind.as_str() {
             self.scheduler = kind.as_str().to_owned();
-            let walk = if kind == SchedulerKind::Wrr {
+            let start = if kind == SchedulerKind::Wrr {
                 table::wrr::start(&self.members())
             } else {
                 table::rr::start()
             };
-            // The generation continues: a cursor of the former scheduler must not be valid for this one.
+            // The generation continues: a cursor of the former scheduler must not be valid for the new one.
             self.start = StoredStart {
                 generation: self.start.generation.wrapping_add(1).max(1),
-                ..walk.into()
+                ..start.into()
             };
         }
         let wanted = wanted(pool, &(facts.weights)(service, pool));
         self.remove_unwanted(&wanted, pool.on_remove.into(), facts);
         let mut indexes = self.indexes();
-        for wish in &wanted {
-            match indexes.get(&wish.key()).copied() {
-                Some(at) if self.dests[at].removed.is_none() => self.edit(at, wish, facts),
+        for wanted_server in &wanted {
+            match indexes.get(&wanted_server.key()).copied() {
+                Some(at) if self.dests[at].removed.is_none() => self.edit(at, wanted_server, facts),
                 Some(at) => {
                     let dest = self.dests.remove(at);
                     indexes
@@ -66,18 +67,18 @@ impl ServiceSlot {
                             shared: None,
                             ..dest
                         },
-                        wish,
+                        wanted_server,
                         facts,
                     );
                 }
                 None => {
-                    let id = ids.take(facts.dests).ok_or(Error::TooManyServers {
+                    let id = ids.allocate(facts.dests).ok_or(Error::TooManyServers {
                         most: facts.dests - 1,
                     })?;
                     *generation = generation.wrapping_add(1).max(1);
                     self.add(
-                        DestSlot::new(id, *generation, wish, facts.now_ms),
-                        wish,
+                        DestSlot::new(id, *generation, wanted_server, facts.now_ms),
+                        wanted_server,
                         facts,
                     );
                 }
@@ -86,12 +87,13 @@ impl ServiceSlot {
         Ok(())
     }
 
-    /// The index of each server in `dests`.
+    /// Returns the index of each server in `dests`.
     fn indexes(&self) -> HashMap<Key, usize> {
         let keys = self.dests.iter().map(DestSlot::key);
         keys.enumerate().map(|(at, key)| (key, at)).collect()
     }
 
+    /// Marks the servers that are not wanted as removed.
     pub(super) fn remove_unwanted(
         &mut self,
         wanted: &[Wanted<'_>],
@@ -113,40 +115,40 @@ impl ServiceSlot {
         }
     }
 
-    fn edit(&mut self, at: usize, wish: &Wanted<'_>, facts: &Facts<'_>) {
+    fn edit(&mut self, at: usize, wanted_server: &Wanted<'_>, facts: &Facts<'_>) {
         let dest = &mut self.dests[at];
-        dest.name.clone_from(&wish.server.name);
-        dest.weight = wish.server.weight;
-        dest.ordered = wish.ordered;
-        (dest.quiesced, dest.down) = (wish.quiesced, wish.down);
-        if (dest.effective, dest.failed) == (wish.effective, wish.failed) {
+        dest.name.clone_from(&wanted_server.server.name);
+        dest.weight = wanted_server.server.weight;
+        dest.ordered = wanted_server.ordered;
+        (dest.quiesced, dest.down) = (wanted_server.quiesced, wanted_server.down);
+        if (dest.effective, dest.failed) == (wanted_server.effective, wanted_server.failed) {
             return;
         }
         self.change(facts, |slot| {
             let dest = &mut slot.dests[at];
-            dest.effective = wish.effective;
-            dest.failed = wish.failed;
+            dest.effective = wanted_server.effective;
+            dest.failed = wanted_server.failed;
             dest.since_ms = facts.now_ms;
-            if wish.effective > 0 {
-                dest.last_weight = wish.effective;
+            if wanted_server.effective > 0 {
+                dest.last_weight = wanted_server.effective;
             }
         });
     }
 
-    fn add(&mut self, dest: DestSlot, wish: &Wanted<'_>, facts: &Facts<'_>) {
+    fn add(&mut self, dest: DestSlot, wanted_server: &Wanted<'_>, facts: &Facts<'_>) {
         self.last_seq += 1;
         let seq = self.last_seq;
         let change = |slot: &mut Self| {
             slot.dests.push(DestSlot {
                 seq,
-                name: wish.server.name.clone(),
-                weight: wish.server.weight,
-                effective: wish.effective,
-                ordered: wish.ordered,
-                quiesced: wish.quiesced,
-                down: wish.down,
-                last_weight: wish.effective,
-                failed: wish.failed,
+                name: wanted_server.server.name.clone(),
+                weight: wanted_server.server.weight,
+                effective: wanted_server.effective,
+                ordered: wanted_server.ordered,
+                quiesced: wanted_server.quiesced,
+                down: wanted_server.down,
+                last_weight: wanted_server.effective,
+                failed: wanted_server.failed,
                 since_ms: facts.now_ms,
                 ..dest
             });
@@ -154,7 +156,7 @@ impl ServiceSlot {
         self.change(facts, change);
     }
 
-    /// Makes one change and updates the start of walks as the kernel does.
+    /// Makes one change, and updates the start of walks as the kernel does.
     fn change(&mut self, facts: &Facts<'_>, change: impl FnOnce(&mut Self)) {
         match self.scheduler.as_str() {
             "rr" => {
@@ -177,24 +179,24 @@ impl ServiceSlot {
 }
 
 impl DestSlot {
-    fn new(id: u32, generation: u32, wish: &Wanted<'_>, now_ms: u64) -> Self {
+    fn new(id: u32, generation: u32, wanted_server: &Wanted<'_>, now_ms: u64) -> Self {
         Self {
             id,
             generation,
-            name: wish.server.name.clone(),
-            address: wish.server.address,
-            port: wish.server.port,
-            sorry: wish.sorry,
+            name: wanted_server.server.name.clone(),
+            address: wanted_server.server.address,
+            port: wanted_server.server.port,
+            sorry: wanted_server.sorry,
             seq: 0,
-            weight: wish.server.weight,
-            effective: wish.effective,
-            ordered: wish.ordered,
-            quiesced: wish.quiesced,
-            down: wish.down,
-            last_weight: wish.effective,
+            weight: wanted_server.server.weight,
+            effective: wanted_server.effective,
+            ordered: wanted_server.ordered,
+            quiesced: wanted_server.quiesced,
+            down: wanted_server.down,
+            last_weight: wanted_server.effective,
             shared: None,
             removed: None,
-            failed: wish.failed,
+            failed: wanted_server.failed,
             since_ms: now_ms,
         }
     }
@@ -216,7 +218,9 @@ fn wanted<'a>(pool: &'a Pool, weights: &PoolWeights) -> Vec<Wanted<'a>> {
         })
         .collect();
     debug_assert_eq!(wanted.len(), pool.servers.len());
-    let usable = wanted.iter().any(|wish| wish.effective > 0);
+    let usable = wanted
+        .iter()
+        .any(|wanted_server| wanted_server.effective > 0);
     if let Some(server) = &pool.sorry {
         wanted.push(Wanted {
             server,

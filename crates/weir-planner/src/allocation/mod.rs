@@ -1,4 +1,4 @@
-//! Allocation of rows: services and servers keep their rows as long as their names stay the same.
+//! Allocates rows: services and servers keep their rows as long as their names stay the same.
 //!
 //! Flow entries refer to a server's row, so a removed server keeps its row until its last flow has ended. The order in
 //! which servers were added (`seq`) and the start of `rr` and `wrr` walks are stored here too. As in the kernel, they
@@ -24,11 +24,11 @@ pub use self::slot::{AgreedServer, AgreedVersions, DestSlot, Removal, ServiceSlo
 /// All allocated rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// Services by name.
+    /// Slots of services, by name.
     pub services: BTreeMap<String, ServiceSlot>,
     /// Rows of shared counts by `POOL SERVER PORT`.
     pub shared: BTreeMap<String, u32>,
-    /// The last generation that was assigned.
+    /// The generation that was assigned last.
     pub last_generation: u32,
     #[serde(skip)]
     index: Index,
@@ -38,18 +38,18 @@ pub struct Allocation {
 #[derive(Debug)]
 pub struct Former {
     services: Vec<(String, Option<ServiceSlot>)>,
-    shared_since: Vec<String>,
-    shared_until: Vec<(String, u32)>,
+    shared_added: Vec<String>,
+    shared_removed: Vec<(String, u32)>,
     last_generation: u32,
 }
 
 impl Former {
-    /// Whether the set of servers that share counts changed.
+    /// Returns whether the set of servers that share counts has changed.
     pub fn sharing_changed(&self) -> bool {
-        !self.shared_since.is_empty() || !self.shared_until.is_empty()
+        !self.shared_added.is_empty() || !self.shared_removed.is_empty()
     }
 
-    /// The services that changed.
+    /// Returns the names of the services that changed.
     pub fn changed<'a>(&'a self, now: &'a Allocation) -> impl Iterator<Item = &'a str> {
         let changed = self
             .services
@@ -62,33 +62,33 @@ impl Former {
 /// The rows that were freed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Rows of servers.
+    /// Freed rows of servers.
     pub dests: Vec<u32>,
     /// Addresses of these servers.
     pub addresses: BTreeSet<IpAddr>,
-    /// Rows of services.
+    /// Freed rows of services.
     pub services: Vec<u32>,
     /// Names of the services that lost servers or were freed.
     pub touched: Vec<String>,
-    /// Rows of shared counts were freed too.
+    /// Whether rows of shared counts were freed too.
     pub sharing_changed: bool,
 }
 
-/// Sizes and present state of the data plane, and the servers' weights.
+/// Sizes and current state of the data plane, and the servers' weights.
 pub struct Facts<'a> {
-    /// Number of service rows, row 0 included.
+    /// Number of service rows, including row 0.
     pub services: u32,
-    /// Number of server rows, row 0 included.
+    /// Number of server rows, including row 0.
     pub dests: u32,
-    /// Milliseconds of Unix time.
+    /// Unix time in milliseconds.
     pub now_ms: u64,
-    /// The cursor of a service row.
+    /// Returns the cursor of a service row.
     pub cursor: &'a dyn Fn(u32) -> Cursor,
-    /// The effective weights of a pool's servers in a service of that name.
+    /// Returns the effective weights of a pool's servers in the service with this name.
     pub weights: &'a dyn Fn(&str, &Pool) -> PoolWeights,
 }
 
-/// The servers of a pool in one service, after overrides, health and slow start.
+/// The weights of a pool's servers in one service, after overrides, health and slow start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolWeights {
     /// In the order of [`Pool::servers`].
@@ -98,7 +98,7 @@ pub struct PoolWeights {
 }
 
 impl PoolWeights {
-    /// The configured weights: no override, no check.
+    /// Returns the configured weights: no override, no check.
     #[must_use]
     pub fn configured(pool: &Pool) -> Self {
         let servers = pool.servers.iter();
@@ -119,24 +119,25 @@ impl PoolWeights {
 /// The effective weight of a server, and why it is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerWeight {
-    /// What the scheduler uses; 0 = no new flows.
+    /// The weight that the scheduler uses; 0 = no new flows.
     pub effective: u32,
-    /// The weight by configuration and override alone. All directors of a group agree on it.
+    /// The weight that results only from configuration and override. It is the same on all directors of a group.
     pub ordered: u32,
-    /// Failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
+    /// Whether failed checks remove the server from the list; [`Pool::on_remove`] applies to its flows.
     pub removed: bool,
-    /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
+    /// Whether the weight is 0 because of the configuration or a weight override: persistent clients may still use the
+    /// server.
     pub quiesced: bool,
-    /// Down by its checks.
+    /// Whether the server is down according to its checks.
     pub down: bool,
 }
 
 impl Allocation {
-    /// Allocates the rows of some services as desired; the others stay as they are. Returns the state before, for
-    /// [`Self::restore`].
+    /// Allocates the rows of the `touched` services as desired; other services do not change. Returns the previous
+    /// state, for [`Self::restore`].
     ///
     /// # Errors
-    /// There are more services or servers than rows; nothing is changed then.
+    /// There are more services or servers than rows. In this case nothing is changed.
     pub fn reconcile<'a>(
         &mut self,
         desired: &Indexed,
@@ -146,8 +147,8 @@ impl Allocation {
         self.index();
         let mut former = Former {
             services: Vec::new(),
-            shared_since: Vec::new(),
-            shared_until: Vec::new(),
+            shared_added: Vec::new(),
+            shared_removed: Vec::new(),
             last_generation: self.last_generation,
         };
         for name in touched {
@@ -183,7 +184,7 @@ impl Allocation {
             });
         };
         if !self.services.contains_key(name) {
-            let row = self.index.rows.take(facts.services);
+            let row = self.index.rows.allocate(facts.services);
             let row = row.ok_or(Error::TooManyServices {
                 most: facts.services - 1,
             })?;
@@ -198,12 +199,12 @@ impl Allocation {
             let generation = &mut self.last_generation;
             let ids = &mut self.index.ids;
             slot.reconcile((name, pool), facts, ids, generation)?;
-            slot.note_agreed(crate::rows::has_second_hop(desired, service));
+            slot.record_agreed(crate::rows::has_second_hop(desired, service));
         }
         Ok(())
     }
 
-    /// Undoes a [`Self::reconcile`] of which no row was written.
+    /// Undoes a [`Self::reconcile`] before any of its rows is written.
     pub fn restore(&mut self, former: Former) {
         for (name, slot) in former.services.into_iter().rev() {
             match slot {
@@ -211,10 +212,10 @@ impl Allocation {
                 None => self.services.remove(&name),
             };
         }
-        for key in &former.shared_since {
+        for key in &former.shared_added {
             self.shared.remove(key);
         }
-        self.shared.extend(former.shared_until);
+        self.shared.extend(former.shared_removed);
         self.last_generation = former.last_generation;
         self.index = Index::default();
     }
@@ -224,10 +225,10 @@ impl Allocation {
         self.last_generation
     }
 
-    /// Gives servers of a pool with several services a row of shared counts. It stays shared when only one service
-    /// remains, because the counts of existing flows are in it.
+    /// Assigns a row of shared counts to each server of a pool with several services. The row stays shared when only
+    /// one service remains, because it contains the counts of existing flows.
     fn share_counts(&mut self, desired: &Indexed, former: &mut Former) {
-        let mut left = false;
+        let mut may_free = false;
         for (name, before) in &former.services {
             let Some(slot) = self.services.get_mut(name) else {
                 continue;
@@ -245,8 +246,8 @@ impl Allocation {
                         let numbers = &mut self.index.shared;
                         dest.shared = match self.shared.get(&key) {
                             Some(row) => Some(*row),
-                            None => numbers.take(u32::MAX).inspect(|row| {
-                                former.shared_since.push(key.clone());
+                            None => numbers.allocate(u32::MAX).inspect(|row| {
+                                former.shared_added.push(key.clone());
                                 self.shared.insert(key, *row);
                             }),
                         };
@@ -256,16 +257,16 @@ impl Allocation {
             let rows = |slot: &ServiceSlot| -> BTreeSet<u32> {
                 slot.dests.iter().filter_map(|dest| dest.shared).collect()
             };
-            left |= before
+            may_free |= before
                 .as_ref()
                 .is_some_and(|before| !rows(before).is_subset(&rows(slot)));
         }
-        if left {
-            former.shared_until = self.drop_unshared();
+        if may_free {
+            former.shared_removed = self.drop_unshared();
         }
     }
 
-    /// Frees the rows of counts that no server uses any more, and returns them.
+    /// Frees the rows of shared counts that no server uses any more, and returns them.
     fn drop_unshared(&mut self) -> Vec<(String, u32)> {
         let used: BTreeSet<u32> = self.dests().filter_map(|(_, dest)| dest.shared).collect();
         let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut self.shared)
@@ -276,7 +277,8 @@ impl Allocation {
         dropped
     }
 
-    /// Every service that has rows or is configured: the removed ones first, then the configured ones in their order.
+    /// Returns every service that has rows or is configured: first the removed services, then the configured services
+    /// in their order.
     #[must_use]
     pub fn service_names(&self, desired: &Indexed) -> Vec<String> {
         let removed = self.services.keys();
@@ -285,27 +287,30 @@ impl Allocation {
         removed.chain(configured).cloned().collect()
     }
 
-    /// Every server row with its service's name.
+    /// Returns every server row with its service's name.
     pub fn dests(&self) -> impl Iterator<Item = (&str, &DestSlot)> {
         self.services
             .iter()
             .flat_map(|(name, slot)| slot.dests.iter().map(move |dest| (name.as_str(), dest)))
     }
 
-    /// Rows of the servers at an address.
-    pub fn at(&self, address: IpAddr) -> &[u32] {
-        self.index.at.get(&address).map_or(&[], Vec::as_slice)
+    /// Returns the rows of the servers at an address.
+    pub fn rows_at(&self, address: IpAddr) -> &[u32] {
+        self.index
+            .ids_by_address
+            .get(&address)
+            .map_or(&[], Vec::as_slice)
     }
 
-    /// Every mark of a service, and former marks while flows remain.
+    /// Returns every mark of a service, and former marks while flows remain.
     pub fn marks(&self) -> BTreeSet<mark::Key> {
         let slots = self.services.values();
         slots.flat_map(|slot| slot.marks.iter().copied()).collect()
     }
 
-    /// The addresses of all servers, in ascending order.
+    /// Returns the addresses of all servers, in ascending order.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.index.at.keys().copied()
+        self.index.ids_by_address.keys().copied()
     }
 
     /// Frees the rows of removed servers for which `ended` returns the last totals, and of removed services without
@@ -319,16 +324,16 @@ impl Allocation {
                 continue;
             };
             let before = slot.dests.len();
-            let held: BTreeSet<u32> = match slot.removed {
+            let second_hops: BTreeSet<u32> = match slot.removed {
                 true => BTreeSet::new(),
                 false => {
-                    let held = slot.dests.iter().filter(|dest| slot.is_second_hop(dest));
-                    held.map(|dest| dest.id).collect()
+                    let second_hops = slot.dests.iter().filter(|dest| slot.is_second_hop(dest));
+                    second_hops.map(|dest| dest.id).collect()
                 }
             };
             let retired = &mut slot.retired;
             slot.dests.retain(|dest| {
-                if held.contains(&dest.id) {
+                if second_hops.contains(&dest.id) {
                     return true;
                 }
                 let Some(totals) = dest.removed.and_then(|_| ended(dest)) else {
@@ -341,16 +346,16 @@ impl Allocation {
                 unshared |= dest.shared.is_some();
                 false
             });
-            let gone = slot.removed && slot.dests.is_empty();
-            if gone || slot.dests.len() != before {
+            let is_freed = slot.removed && slot.dests.is_empty();
+            if is_freed || slot.dests.len() != before {
                 released.touched.push(name.clone());
             }
             if !slot.removed && slot.dests.iter().all(|dest| dest.removed.is_none()) {
                 self.index.leaving.remove(&name);
             }
-            if gone {
+            if is_freed {
                 released.services.push(slot.row);
-                self.index.rows.give(slot.row);
+                self.index.rows.free(slot.row);
                 self.index.leaving.remove(&name);
                 self.services.remove(&name);
             }
@@ -360,13 +365,13 @@ impl Allocation {
     }
 
     fn index(&mut self) {
-        if !self.index.known {
-            self.index = Index::of(&self.services, self.shared.values().copied());
+        if !self.index.is_built {
+            self.index = Index::build(&self.services, self.shared.values().copied());
         }
     }
 }
 
-/// The server of a slot in the configuration, if it still exists.
+/// Returns the configured server of a slot; `None` = it does not exist any more.
 pub fn configured<'a>(
     desired: &'a Indexed,
     service: &Service,

@@ -1,4 +1,4 @@
-//! The persistent state of a service and of its servers.
+//! Defines the persistent state of a service and of its servers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -67,11 +67,11 @@ impl From<StoredStart> for Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Removal {
-    /// They continue.
+    /// The flows continue.
     Keep,
-    /// They are reset.
+    /// The flows are reset.
     Reset,
-    /// They are scheduled to another server.
+    /// The flows are scheduled to another server.
     Reschedule,
 }
 
@@ -85,12 +85,12 @@ impl From<OnRemove> for Removal {
     }
 }
 
-/// A server of a service: one row of the data plane.
+/// A server of a service, which has one row in the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestSlot {
     /// The row.
     pub id: u32,
-    /// Changes with each owner of the row.
+    /// Generation of the row, which changes with each owner.
     pub generation: u32,
     /// Name in the configuration.
     pub name: String,
@@ -108,13 +108,15 @@ pub struct DestSlot {
     pub weight: u32,
     /// Effective weight, which the scheduler uses.
     pub effective: u32,
-    /// The weight by configuration and override alone, from which a director of a group builds its `maglev` table.
+    /// The weight that results only from configuration and override. A director of a group builds its `maglev` table
+    /// from it.
     #[serde(default)]
     pub ordered: u32,
-    /// Weight 0 by the configuration or by a weight override: persistent clients may still use the server.
+    /// Whether the weight is 0 because of the configuration or a weight override: persistent clients may still use the
+    /// server.
     #[serde(default)]
     pub quiesced: bool,
-    /// Down by its checks.
+    /// Whether the server is down according to its checks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub down: bool,
     /// The last effective weight above 0, from which `mh` builds its table.
@@ -122,21 +124,22 @@ pub struct DestSlot {
     /// Number of the row of counts shared by all services of the pool; `None` = its own counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<u32>,
-    /// Set if it is removed from the configuration.
+    /// Set if the server was removed from the configuration: what happens to its flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<Removal>,
-    /// Set if a failed check removes it from the list: what happens to its flows.
+    /// Set if a failed check removes the server from the list: what happens to its flows.
     #[serde(default)]
     pub failed: Option<Removal>,
-    /// Start of its present state, milliseconds of Unix time.
+    /// Start of its current state, Unix time in milliseconds.
     pub since_ms: u64,
 }
 
-/// Identity of a server within its service: address, port, whether it is the sorry server.
+/// Identifies a server within its service: address, port, and whether it is the sorry server.
 pub(super) type Key = (IpAddr, Option<u16>, bool);
 
 impl DestSlot {
-    /// Whether the directors of a group give it entries of their `maglev` tables, whatever their checks report.
+    /// Returns whether the server has entries in the `maglev` tables of all directors of a group, whatever their checks
+    /// report.
     pub(crate) fn is_agreed(&self) -> bool {
         self.removed.is_none() && !self.sorry && self.ordered > 0
     }
@@ -149,7 +152,7 @@ impl DestSlot {
         self.key() == (server.address, server.port, sorry)
     }
 
-    /// Whether it is in the list of its service. A sorry server is listed only while it is used.
+    /// Returns whether the server is in the list of its service. A sorry server is listed only while it is used.
     pub fn listed(&self) -> bool {
         self.removed.is_none() && self.failed.is_none() && (!self.sorry || self.effective > 0)
     }
@@ -163,16 +166,16 @@ pub struct AgreedServer {
     /// Its port, if one is configured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Its weight by configuration and override.
+    /// Its weight according to configuration and override.
     pub weight: u32,
 }
 
 /// The servers of the last two tables of a service with a second hop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgreedVersions {
-    /// Sorted.
+    /// The current servers, sorted.
     pub present: Vec<AgreedServer>,
-    /// Those before the last change.
+    /// The servers before the last change.
     pub former: Vec<AgreedServer>,
 }
 
@@ -182,14 +185,14 @@ impl AgreedVersions {
     }
 }
 
-/// A service: one row of the data plane.
+/// A service, which has one row in the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSlot {
     /// The row.
     pub row: u32,
-    /// Changes with each owner of the row.
+    /// Generation of the row, which changes with each owner.
     pub generation: u32,
-    /// Canonical name of the scheduler that `start` belongs to.
+    /// Canonical name of the scheduler to which `start` belongs.
     pub scheduler: String,
     /// Start of walks whose cursor belongs to an older list.
     pub start: StoredStart,
@@ -199,15 +202,15 @@ pub struct ServiceSlot {
     pub dests: Vec<DestSlot>,
     /// Totals of servers whose rows were freed.
     pub retired: Totals,
-    /// Removed from the configuration; kept while its servers have flows.
+    /// Whether the service was removed from the configuration; it is kept while its servers have flows.
     pub removed: bool,
-    /// Every address it ever had: flows to a removed address continue.
+    /// All current and former addresses: flows to a removed address continue.
     #[serde(default)]
     pub addresses: BTreeSet<IpAddr>,
-    /// Every mark it ever had.
+    /// All current and former marks.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub marks: BTreeSet<mark::Key>,
-    /// For the second hop.
+    /// The servers of the last two tables, for the second hop.
     #[serde(default, skip_serializing_if = "AgreedVersions::is_empty")]
     pub agreed: AgreedVersions,
 }
@@ -229,9 +232,9 @@ impl ServiceSlot {
         }
     }
 
-    /// Notes the servers that the directors agree on, and those before a change. `has_second_hop`: whether servers
-    /// forward packets of unknown connections.
-    pub(super) fn note_agreed(&mut self, has_second_hop: bool) {
+    /// Records the servers in the tables of all directors, and the previous ones if they changed. `has_second_hop`:
+    /// whether servers forward packets of unknown connections.
+    pub(super) fn record_agreed(&mut self, has_second_hop: bool) {
         if !has_second_hop {
             self.agreed = AgreedVersions::default();
             return;
@@ -250,13 +253,13 @@ impl ServiceSlot {
         }
     }
 
-    /// Whether the former table may have the server, although it is removed.
+    /// Returns whether the former table may contain the server, although the server is removed.
     pub(super) fn is_second_hop(&self, dest: &DestSlot) -> bool {
         let mut former = self.agreed.former.iter();
         former.any(|it| (it.address, it.port, false) == dest.key())
     }
 
-    /// The list as the schedulers see it: the newest first.
+    /// Returns the list that the schedulers use: the newest server first.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {
         self.listed().collect()

@@ -1,4 +1,4 @@
-//! Changes of weights, schedulers, sharing and marks, and what they change in rows.
+//! Tests how changes to weights, schedulers, sharing and marks affect rows.
 
 use weir_abi::{
     DEST_RESCHEDULE, POLICY_DOWN, POLICY_PERSISTENT, SERVICE_DROP_NO_SERVER, SERVICE_STRICT,
@@ -13,7 +13,7 @@ use crate::mark::{self, Pair};
 use crate::row_set::Changes;
 
 /// Reconciles the service `one` at `now_ms` with these weights of its servers.
-fn reweigh(
+fn set_weights(
     allocation: &mut Allocation,
     desired: &Desired,
     servers: &[ServerWeight],
@@ -65,7 +65,8 @@ fn changed_weight_keeps_row_and_last_weight() {
         ..weight(0)
     };
     let first = |allocation: &Allocation| allocation.services["one"].dests[0].clone();
-    // Weights of the first server; effective and last weight, since when, and what a failure does to its flows.
+    // Weights of the first server; expected effective and last weight, start of the state, and effect of a failure on
+    // its flows.
     for (now_ms, now, expected) in [
         (5, weight(4), (4, 4, 1, None)),
         (6, weight(8), (8, 8, 6, None)),
@@ -74,7 +75,7 @@ fn changed_weight_keeps_row_and_last_weight() {
         (9, down, (0, 8, 8, Some(Removal::Reschedule))),
         (10, weight(3), (3, 3, 10, None)),
     ] {
-        reweigh(&mut allocation, &wanted, &[now, weight(2)], now_ms).unwrap();
+        set_weights(&mut allocation, &wanted, &[now, weight(2)], now_ms).unwrap();
         let dest = first(&allocation);
         let found = (dest.effective, dest.last_weight, dest.since_ms, dest.failed);
         assert_eq!(found, expected, "at {now_ms}");
@@ -117,7 +118,7 @@ fn server_row_shows_why_a_server_gets_no_new_flow() {
         ),
     ] {
         let mut allocation = Allocation::default();
-        reweigh(&mut allocation, &wanted, &[now, weight(1)], 1).unwrap();
+        set_weights(&mut allocation, &wanted, &[now, weight(1)], 1).unwrap();
         let rows = rows_of(&wanted, &allocation, &Surroundings::default());
         let row = &rows.dests[&1];
         assert_eq!(
@@ -139,7 +140,7 @@ fn another_scheduler_starts_its_walk_with_a_new_generation() {
         assert_eq!(slot.scheduler, kind.as_str());
         assert_ne!(slot.start.generation, before, "{kind}");
         if kind == SchedulerKind::Wrr {
-            // As ip_vs_wrr.c: the greatest weight less the divisor, plus one.
+            // As in ip_vs_wrr.c: the greatest weight minus the divisor, plus one.
             assert_eq!((slot.start.max_weight, slot.start.step), (3, 2));
         }
         before = slot.start.generation;
@@ -153,7 +154,7 @@ fn failed_reconciliation_changes_nothing() {
     let before = allocation.clone();
     wanted.pools[0].servers.remove(0);
     wanted.services[1].pool = "other".to_owned();
-    let error = reweigh(&mut allocation, &wanted, &[weight(7)], 9).unwrap_err();
+    let error = set_weights(&mut allocation, &wanted, &[weight(7)], 9).unwrap_err();
     assert_eq!(
         error.to_string(),
         "service two names pool other, which does not exist"
@@ -165,7 +166,7 @@ fn failed_reconciliation_changes_nothing() {
         many.services
             .push(Service::new(format!("s{number}"), Forward::Nat, "pool"));
     }
-    let error = reweigh(&mut Allocation::default(), &many, &[], 1).unwrap_err();
+    let error = set_weights(&mut Allocation::default(), &many, &[], 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "more than 15 services: raise max_services in [node]"
@@ -179,7 +180,7 @@ fn restored_allocation_is_as_before() {
     for service in &mut strict.services {
         service.strict_ipvs = true;
     }
-    // From one configuration to another: whether the shared counts change, and the services that change.
+    // Two configurations: whether the shared counts change, and the services that change.
     let cases = [
         (&one, &one, false, &[][..]),
         (&one, &two_services(), true, &["one", "two"]),
@@ -189,7 +190,7 @@ fn restored_allocation_is_as_before() {
     for (from, to, sharing, names) in cases {
         let (mut allocation, _) = planned(from);
         let before = allocation.clone();
-        let former = reweigh(&mut allocation, to, &[weight(1), weight(1)], 2).unwrap();
+        let former = set_weights(&mut allocation, to, &[weight(1), weight(1)], 2).unwrap();
         assert_eq!(former.sharing_changed(), sharing);
         assert_eq!(former.changed(&allocation).collect::<Vec<_>>(), names);
         allocation.restore(former);
@@ -203,27 +204,27 @@ fn shared_counts_last_as_long_as_a_server_uses_them() {
     let shared = |allocation: &Allocation| allocation.shared.keys().cloned().collect::<Vec<_>>();
     let both = ["pool 10.0.0.1 0", "pool 10.0.0.2 0"];
     assert_eq!(shared(&allocation), both);
-    // One service remains: existing flows are counted there.
+    // One service remains, and existing flows are counted in the shared rows.
     let mut one = two_services();
     one.services.pop();
     let weights = [weight(1), weight(1)];
-    let former = reweigh(&mut allocation, &one, &weights, 2).unwrap();
+    let former = set_weights(&mut allocation, &one, &weights, 2).unwrap();
     assert!(!former.sharing_changed());
     let totals = |_: &crate::allocation::DestSlot| Some(Totals::default());
     assert!(
         !allocation.release(&totals).sharing_changed,
-        "one still uses them"
+        "one server still uses them"
     );
     assert_eq!(shared(&allocation), both);
     one.pools[0].servers.pop();
-    reweigh(&mut allocation, &one, &weights[..1], 3).unwrap();
+    set_weights(&mut allocation, &one, &weights[..1], 3).unwrap();
     let released = allocation.release(&totals);
     assert!(released.sharing_changed);
     assert_eq!(released.addresses, [ip("10.0.0.2")].into());
     assert_eq!(released.touched, ["one"]);
     assert_eq!(shared(&allocation), both[..1]);
     one.services[0].strict_ipvs = true;
-    let former = reweigh(&mut allocation, &one, &weights[..1], 4).unwrap();
+    let former = set_weights(&mut allocation, &one, &weights[..1], 4).unwrap();
     assert!(former.sharing_changed());
     assert_eq!(shared(&allocation), [""; 0]);
 }
@@ -233,18 +234,22 @@ fn rows_are_found_by_address() {
     let (mut allocation, _) = planned(&two_services());
     let addresses = |allocation: &Allocation| allocation.addresses().collect::<Vec<_>>();
     assert_eq!(addresses(&allocation), [ip("10.0.0.1"), ip("10.0.0.2")]);
-    assert_eq!(allocation.at(ip("10.0.0.1")), [1, 3]);
-    assert_eq!(allocation.at(ip("10.0.0.3")), [0_u32; 0]);
+    assert_eq!(allocation.rows_at(ip("10.0.0.1")), [1, 3]);
+    assert_eq!(allocation.rows_at(ip("10.0.0.3")), [0_u32; 0]);
     let mut one = two_services();
     one.pools[0].servers.remove(0);
-    reweigh(&mut allocation, &one, &[weight(1)], 2).unwrap();
-    assert_eq!(allocation.at(ip("10.0.0.1")), [1, 3], "flows may remain");
+    set_weights(&mut allocation, &one, &[weight(1)], 2).unwrap();
+    assert_eq!(
+        allocation.rows_at(ip("10.0.0.1")),
+        [1, 3],
+        "flows may remain"
+    );
     allocation.release(&|_| Some(Totals::default()));
-    assert_eq!(allocation.at(ip("10.0.0.1")), [0_u32; 0]);
+    assert_eq!(allocation.rows_at(ip("10.0.0.1")), [0_u32; 0]);
     assert_eq!(addresses(&allocation), [ip("10.0.0.2")]);
     // The freed rows are assigned again.
-    reweigh(&mut allocation, &two_services(), &[weight(1), weight(1)], 3).unwrap();
-    let mut rows = allocation.at(ip("10.0.0.1")).to_vec();
+    set_weights(&mut allocation, &two_services(), &[weight(1), weight(1)], 3).unwrap();
+    let mut rows = allocation.rows_at(ip("10.0.0.1")).to_vec();
     rows.sort_unstable();
     assert_eq!(rows, [1, 3]);
 }
@@ -275,7 +280,7 @@ fn marks_are_listeners_of_their_family() {
 }
 
 #[test]
-fn settings_follow_the_surroundings() {
+fn settings_depend_on_the_surroundings() {
     let mut wanted = desired(SchedulerKind::Rr, &[("10.0.0.1", 1)]);
     wanted.ipvs.drop_entry = 1;
     let (allocation, plain) = planned(&wanted);
@@ -369,7 +374,7 @@ fn removed_listener_frees_its_address() {
     assert_eq!(rows.vips[&any.address].any_tcp, 1);
     assert!(rows.filter.may_be_to(any.address.into()));
     wanted.services.clear();
-    reweigh(&mut allocation, &wanted, &[], 2).unwrap();
+    set_weights(&mut allocation, &wanted, &[], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
     let around = Surroundings::default();
@@ -391,7 +396,7 @@ fn services_at_one_address_share_its_row_and_filter_bits() {
     let vip = ip("192.0.2.10");
     let mut wanted = two_services();
     wanted.services.pop();
-    reweigh(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
+    set_weights(&mut allocation, &wanted, &[weight(1), weight(1)], 2).unwrap();
     allocation.release(&|_| Some(Totals::default()));
     let indexed = Indexed::from(wanted);
     let around = Surroundings::default();

@@ -1,4 +1,4 @@
-//! The tables of directors of one group: a function of what they agree on.
+//! Tests that the tables of a group's directors depend only on values that are the same on all of them.
 
 use weir_model::{Cluster, Desired, TunnelKind};
 
@@ -26,7 +26,7 @@ fn grouped(servers: &[(&str, u32)]) -> Desired {
     }
 }
 
-fn reweigh(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
+fn set_down(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
     let weights = |_: &str, pool: &Pool| {
         let mut weights = PoolWeights::configured(pool);
         for (server, weight) in pool.servers.iter().zip(&mut weights.servers) {
@@ -52,7 +52,7 @@ fn reweigh(allocation: &mut Allocation, desired: &Desired, down: &[&str]) {
     allocation.reconcile(&desired, ["one"], &facts).unwrap();
 }
 
-/// The address of each entry.
+/// Returns the address of each table entry.
 fn table(allocation: &Allocation, desired: &Desired) -> Vec<IpAddr> {
     let rows = rows_of(desired, allocation, &Surroundings::default());
     let slot = &allocation.services["one"];
@@ -85,24 +85,24 @@ fn table_does_not_depend_on_history_or_order() {
     let mut reversed = SERVERS;
     reversed.reverse();
     let wanted_reversed = grouped(&reversed);
-    reweigh(&mut second, &wanted_reversed, &["10.0.0.2"]);
-    reweigh(&mut second, &wanted_reversed, &[]);
+    set_down(&mut second, &wanted_reversed, &["10.0.0.2"]);
+    set_down(&mut second, &wanted_reversed, &[]);
     assert_eq!(table(&first, &wanted), table(&second, &wanted_reversed));
 }
 
 #[test]
-fn server_that_is_down_here_is_skipped_entry_by_entry() {
+fn locally_down_server_is_skipped_entry_by_entry() {
     let wanted = grouped(&SERVERS);
     let (mut allocation, _) = planned(&wanted);
     let agreed = table(&allocation, &wanted);
-    reweigh(&mut allocation, &wanted, &["10.0.0.2"]);
+    set_down(&mut allocation, &wanted, &["10.0.0.2"]);
     let here = table(&allocation, &wanted);
     let down = ip("10.0.0.2");
     assert!(agreed.contains(&down) && !here.contains(&down));
     for (agreed, here) in agreed.iter().zip(&here) {
         assert!(agreed == here || *agreed == down, "{agreed} became {here}");
     }
-    // Outside a group the remaining servers share by weight, and other entries change as well.
+    // Outside a group, the remaining servers share the table by weight, and other entries change too.
     let alone = Desired {
         cluster: None,
         ..wanted.clone()
@@ -113,11 +113,11 @@ fn server_that_is_down_here_is_skipped_entry_by_entry() {
 }
 
 #[test]
-fn sorry_server_is_used_when_all_are_down_here() {
+fn sorry_server_is_used_when_all_servers_are_down() {
     let mut wanted = grouped(&SERVERS[..2]);
     wanted.pools[0].sorry = Some(server("10.0.0.9", 1));
     let (mut allocation, _) = planned(&wanted);
-    reweigh(&mut allocation, &wanted, &["10.0.0.1", "10.0.0.2"]);
+    set_down(&mut allocation, &wanted, &["10.0.0.1", "10.0.0.2"]);
     let here = table(&allocation, &wanted);
     assert!(!here.is_empty() && here.iter().all(|it| *it == ip("10.0.0.9")));
 }
@@ -130,7 +130,7 @@ fn with_gue(servers: &[(&str, u32)]) -> Desired {
     wanted
 }
 
-/// Addresses of the table before the last change; `None` = no row.
+/// Returns the addresses in the table before the last change; `None` = no row.
 fn former(allocation: &Allocation, desired: &Desired) -> Vec<Option<IpAddr>> {
     let rows = rows_of(desired, allocation, &Surroundings::default());
     let slot = &allocation.services["one"];
@@ -150,12 +150,12 @@ fn second_hop_has_the_table_before_the_last_change() {
     let before: Vec<_> = table(&allocation, &three).into_iter().map(Some).collect();
     reconcile(&mut allocation, &four, Cursor::default());
     assert_eq!(former(&allocation, &four), before);
-    // Checks do not make a version.
-    reweigh(&mut allocation, &four, &["10.0.0.1"]);
-    reweigh(&mut allocation, &four, &[]);
+    // Results of checks do not create a new version.
+    set_down(&mut allocation, &four, &["10.0.0.1"]);
+    set_down(&mut allocation, &four, &[]);
     assert_eq!(former(&allocation, &four), before);
 
-    // A removed server keeps its row as long as the former table has it.
+    // A removed server keeps its row as long as the former table contains it.
     let now: Vec<_> = table(&allocation, &four).into_iter().map(Some).collect();
     reconcile(&mut allocation, &three, Cursor::default());
     let ended = |_: &DestSlot| Some(Totals::default());
@@ -174,7 +174,7 @@ fn second_hop_has_the_table_before_the_last_change() {
 }
 
 #[test]
-fn header_names_the_former_table() {
+fn header_refers_to_the_former_table() {
     let (mut allocation, _) = planned(&with_gue(&SERVERS[..3]));
     let wanted = with_gue(&SERVERS);
     reconcile(&mut allocation, &wanted, Cursor::default());

@@ -1,4 +1,4 @@
-//! Rows in the form of the maps.
+//! Tests the conversion of rows to their form in the maps.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn plan(desired: &Desired) -> crate::Result<RowSet> {
 }
 
 /// Servers 10.0.0.1 and so on, with their last byte as weight.
-fn many(kind: SchedulerKind, count: u32) -> Desired {
+fn desired_with(kind: SchedulerKind, count: u32) -> Desired {
     let names: Vec<String> = (1..=count).map(|last| format!("10.0.0.{last}")).collect();
     let servers: Vec<_> = names.iter().map(String::as_str).zip(1..).collect();
     desired(kind, &servers)
@@ -35,7 +35,7 @@ fn service_row(desired: &Desired) -> ServiceRow {
 
 #[test]
 fn long_list_has_tree_with_best_server_at_root() {
-    let tables = service_row(&many(SchedulerKind::Lc, 17)).tables;
+    let tables = service_row(&desired_with(SchedulerKind::Lc, 17)).tables;
     let counts = |row: u32| Counts {
         active: match row {
             5 => 0,
@@ -59,7 +59,7 @@ fn long_list_has_tree_with_best_server_at_root() {
 
 #[test]
 fn tree_of_weights_has_sum_of_available_servers_at_root() {
-    let tables = service_row(&many(SchedulerKind::Twos, 17)).tables;
+    let tables = service_row(&desired_with(SchedulerKind::Twos, 17)).tables;
     let nodes = |overloaded| tables.tree(&|_| Counts::default(), &|row| row == overloaded);
     let none = nodes(0);
     assert_eq!((none[0], none[1]), (RULE_SUM_WEIGHT, 17 * 18 / 2));
@@ -69,7 +69,7 @@ fn tree_of_weights_has_sum_of_available_servers_at_root() {
 #[test]
 fn short_list_and_hash_scheduler_have_no_tree() {
     for (kind, count) in [(SchedulerKind::Lc, 16), (SchedulerKind::Sh, 17)] {
-        let tables = service_row(&many(kind, count)).tables;
+        let tables = service_row(&desired_with(kind, count)).tables;
         let nodes = tables.tree(&|_| Counts::default(), &|_| false);
         assert!(nodes.is_empty(), "{kind} {count}");
         assert_eq!(tables.elements() as usize, tables.image(1).len());
@@ -78,7 +78,7 @@ fn short_list_and_hash_scheduler_have_no_tree() {
 
 #[test]
 fn bounded_hash_scheduler_has_tree_of_active_flows() {
-    let mut wanted = many(SchedulerKind::Sh, 17);
+    let mut wanted = desired_with(SchedulerKind::Sh, 17);
     if let Some(scheduler) = &mut wanted.pools[0].scheduler {
         scheduler.max_load_percent = Some(125);
     }
@@ -89,8 +89,8 @@ fn bounded_hash_scheduler_has_tree_of_active_flows() {
     };
     let nodes = tables.tree(&counts, &|_| false);
     assert_eq!((nodes[0], nodes[1]), (RULE_SUM_ACTIVE, 17 * 18 / 2));
-    // Of servers without thresholds, a walk in order needs the first that is usable.
-    let walk = service_row(&many(SchedulerKind::Rr, 17)).tables;
+    // Walks in order search for the first server below its threshold.
+    let walk = service_row(&desired_with(SchedulerKind::Rr, 17)).tables;
     assert_eq!(walk.tree(&counts, &|_| false)[0], RULE_FO);
 }
 
@@ -99,7 +99,7 @@ fn data_plane_has_number_of_each_layer_4_scheduler() {
     for kind in SchedulerKind::ALL {
         assert_eq!(number(kind).is_some(), kind.is_built(), "{kind}");
     }
-    let error = plan(&many(SchedulerKind::Hash, 1)).unwrap_err();
+    let error = plan(&desired_with(SchedulerKind::Hash, 1)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "service one: scheduler hash is for proxy services only"
@@ -108,7 +108,7 @@ fn data_plane_has_number_of_each_layer_4_scheduler() {
 
 #[test]
 fn service_record_has_every_field_of_the_row() {
-    let mut wanted = many(SchedulerKind::Rr, 1);
+    let mut wanted = desired_with(SchedulerKind::Rr, 1);
     wanted.pools[0].no_server = NoServer::Reject;
     let service = &mut wanted.services[0];
     service.one_packet = true;
@@ -146,7 +146,7 @@ fn service_record_has_every_field_of_the_row() {
 
 #[test]
 fn directors_with_sync_have_different_source_ports() {
-    let mut wanted = many(SchedulerKind::Rr, 1);
+    let mut wanted = desired_with(SchedulerKind::Rr, 1);
     wanted.services[0].snat = Some(Snat {
         addresses: vec![ip("192.0.2.1")],
         ports: (2000, 2999),
@@ -166,7 +166,7 @@ fn directors_with_sync_have_different_source_ports() {
 
 #[test]
 fn server_row_has_every_field() {
-    let mut wanted = many(SchedulerKind::Rr, 1);
+    let mut wanted = desired_with(SchedulerKind::Rr, 1);
     wanted.pools[0].servers[0].port = Some(8080);
     let service = &mut wanted.services[0];
     service.dscp = 9;
@@ -229,7 +229,7 @@ fn header_has_every_field_of_the_tables() {
         (SchedulerKind::Maglev, 3, None, 3, 1),
         (SchedulerKind::Sh, 3, Some(150), 3, 1),
     ] {
-        let mut wanted = many(kind, count);
+        let mut wanted = desired_with(kind, count);
         if let Some(scheduler) = &mut wanted.pools[0].scheduler {
             scheduler.max_load_percent = max_load;
         }
@@ -286,7 +286,7 @@ fn walk_of_wrr_starts_at_the_stored_position() {
 
 #[test]
 fn range_row_has_protocol_and_service() {
-    let mut wanted = many(SchedulerKind::Rr, 1);
+    let mut wanted = desired_with(SchedulerKind::Rr, 1);
     let range = |protocol| Listener {
         protocol,
         ..listener(Ports::Range(8000, 9000))
@@ -305,7 +305,7 @@ fn range_row_has_protocol_and_service() {
 
 #[test]
 fn settings_have_every_value() {
-    let mut wanted = many(SchedulerKind::Rr, 1);
+    let mut wanted = desired_with(SchedulerKind::Rr, 1);
     let seconds = Duration::from_secs;
     wanted.timeouts.tcp = seconds(1000);
     wanted.timeouts.tcp_fin = seconds(200);

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use weir_http::cookie::siphash;
 use weir_http::route::{self, RequestFacts, RequestId, SERVER_MARK, Surroundings, Target};
-use weir_http::{Field, LimitedLine, ResponseEdit};
-use weir_model::{HeaderEdit, HeaderEdits, Pool, Route, SplitMix64};
+use weir_http::{Field, Framing, LimitedLine, Request, RequestEdit, ResponseEdit, TrailerFilter};
+use weir_model::{ForwardAuth, HeaderEdit, HeaderEdits, Pool, Route, SplitMix64};
 
 use super::Session;
 use crate::plan::{Service, Targets};
@@ -254,6 +254,47 @@ pub(super) fn drop_fields(edits: [Option<&HeaderEdits>; 2], head: &[u8], fields:
             field.dropped |= edits.replaces(field.name_in(head));
         }
     }
+}
+
+/// The rules of `forward_auth` about fields of the client, and the lines in their place.
+type Copied<'a> = Option<(&'a ForwardAuth, &'a [u8])>;
+
+/// Whether the server gets none of the client's cookies.
+pub(super) fn replaces_cookie(edits: [Option<&HeaderEdits>; 2], copied: Copied<'_>) -> bool {
+    let mut edits = edits.into_iter().flatten();
+    edits.any(|edits| edits.replaces(b"cookie"))
+        || copied.is_some_and(|(rules, _)| rules.replaces(b"cookie"))
+}
+
+/// Marks the fields of a request that `forward_auth` replaces, and appends the lines in their place.
+pub(super) fn replace_copied(
+    copied: Copied<'_>,
+    head: &[u8],
+    fields: &mut [Field],
+    add: &mut Vec<u8>,
+) {
+    let Some((rules, lines)) = copied else {
+        return;
+    };
+    for field in fields {
+        field.dropped |= rules.replaces(field.name_in(head));
+    }
+    add.extend_from_slice(lines);
+}
+
+/// Which trailers of a request are forwarded; `None` = it has none. It outlives a reload, unlike the route.
+pub(super) fn trailer_filter(
+    request: &Request,
+    edit: &RequestEdit<'_>,
+    copied: Copied<'_>,
+) -> Option<Box<TrailerFilter>> {
+    if request.framing != Framing::Chunked {
+        return None;
+    }
+    let mut filter = edit.trailer_filter();
+    let copied = copied.into_iter().flat_map(|(rules, _)| &rules.copy);
+    filter.names.extend(copied.map(|(name, _)| name.clone()));
+    Some(Box::new(filter))
 }
 
 fn response_fields<'a>(

@@ -15,7 +15,7 @@ use weir_select::route::{self as decision, Decision, Facts};
 use weir_sys::{Clock, now_ns};
 
 use super::admission::limit;
-use super::edit::{answer_fields, drop_fields};
+use super::edit::{answer_fields, drop_fields, replace_copied, replaces_cookie, trailer_filter};
 use super::encode::compression;
 use super::file::file_request;
 use super::state::{Admitted, AuthResult, Gate};
@@ -140,7 +140,7 @@ impl Session {
         let Upload {
             consumed: body,
             forward,
-            trailers,
+            mut trailers,
         } = match exchange.client_data(rest) {
             Ok(upload) => upload,
             Err(refusal) => return self.reject(key, cx, refusal.request_status()),
@@ -167,6 +167,7 @@ impl Session {
         if let Some(step) = ended {
             return step;
         }
+        self.filter_trailers(&mut trailers);
         self.to_server.bytes.extend_from_slice(&rest[..forward]);
         self.to_server.bytes.extend_from_slice(&trailers);
         self.copy_content(cx, [&rest[..forward], &trailers]);
@@ -548,6 +549,8 @@ impl Session {
             let hash = hash_of_request(key, self.peer, target, head, &cx.fields);
             self.request.selection.set_hash(hash);
         }
+        let auth_result = self.request.auth_result.take();
+        let copied = auth_result.as_deref().and_then(AuthResult::copied);
         let mut add = Vec::new();
         if let Some(sticky) = &targets.sticky {
             self.find_sticky_server(sticky, head, &mut cx.fields, &mut add);
@@ -560,6 +563,10 @@ impl Session {
             Some(&service.request_header),
             route.map(|route| &route.edits.request),
         ];
+        if replaces_cookie(edits, copied) {
+            // The rest of the client's cookies.
+            add.clear();
+        }
         let mut rewritten = None;
         if route.is_some() || service.has_header_edits() {
             let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
@@ -573,13 +580,7 @@ impl Session {
             rewritten = self.edit_request(service, &from, &mut add);
             drop_fields(edits, head, &mut cx.fields);
         }
-        let auth_result = self.request.auth_result.take();
-        if let Some((rules, lines)) = auth_result.as_deref().and_then(AuthResult::copied) {
-            for field in &mut cx.fields {
-                field.dropped |= rules.replaces(field.name_in(head));
-            }
-            add.extend_from_slice(lines);
-        }
+        replace_copied(copied, head, &mut cx.fields, &mut add);
         self.write_trace_context(head, &mut cx.fields, &mut add);
         let request_facts = incoming.facts(self.peer.ip(), &cx.fields);
         let set_host = self.server_host(
@@ -600,6 +601,7 @@ impl Session {
             path: Some(rewritten.as_deref().unwrap_or(forwarded)),
             close: service.idle_servers == 0,
         };
+        self.request.trailer_filter = trailer_filter(request, &edit, copied);
         self.to_server = cx.buffer().into();
         write_request(head, request, &cx.fields, &edit, &mut self.to_server.bytes);
         self.begin_copies(cx, service, incoming, &edit);
@@ -660,6 +662,15 @@ impl Session {
             _ if self.is_stream() => "2",
             true => "1.0",
             false => "1.1",
+        }
+    }
+
+    /// Removes the trailers that the server does not get.
+    pub(super) fn filter_trailers(&self, trailers: &mut Vec<u8>) {
+        if let Some(filter) = self.request.trailer_filter.as_deref()
+            && !trailers.is_empty()
+        {
+            filter.apply(trailers);
         }
     }
 

@@ -147,10 +147,11 @@ impl Session {
         cx: &mut Context,
         bytes: &[u8],
     ) -> Result<Upload, Step> {
-        let upload = match self.request.exchange.client_data(bytes) {
+        let mut upload = match self.request.exchange.client_data(bytes) {
             Ok(upload) => upload,
             Err(refusal) => return Err(self.fail(key, cx, refusal.request_status())),
         };
+        self.filter_trailers(&mut upload.trailers);
         let content = self.request.exchange.request_content();
         let limit = self.body_limit();
         if !self.local.service.limits.allows_body(content) || limit > 0 && content > limit {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_http::Exchange;
 use weir_http::route::RequestId;
+use weir_http::{Exchange, TrailerFilter};
 use weir_model::Coding;
 use weir_select::Selection;
 use weir_select::limit::Slot;
@@ -206,6 +206,8 @@ pub(super) struct Request {
     pub(super) id: Option<RequestId>,
     /// The query for a file, if the request is sent to a server only if there is no file.
     pub(super) lookup: Option<Box<(Query, Transfer)>>,
+    /// Which trailers of the request the server gets; `None` = the request has none.
+    pub(super) trailer_filter: Option<Box<TrailerFilter>>,
     /// Copies for mirrors, until the request is complete.
     pub(super) copies: Vec<MirrorCopy>,
     /// The trace, if the request is traced.
@@ -265,6 +267,7 @@ impl Request {
             deadline_ms: u64::MAX,
             accepts: None,
             encoder: None,
+            trailer_filter: None,
             response_values: Vec::new(),
             id: None,
             lookup: None,

@@ -18,7 +18,7 @@ fn server(name: &str, weight: u32) -> Server {
     }
 }
 
-/// Two servers with weights 4 and 2 and a check.
+/// Returns a pool of two servers with weights 4 and 2, and a check.
 fn pool() -> Pool {
     let mut pool = Pool::new("p");
     pool.servers = vec![server(FIRST, 4), server(SECOND, 2)];
@@ -44,7 +44,7 @@ fn effective(states: &ServerStates, pool: &Pool, service: Option<&str>) -> Vec<u
     weights.servers.iter().map(|one| one.effective).collect()
 }
 
-/// Has the first server ejected from all proxy services.
+/// Sends samples that eject the first server from a service, or from all proxy services. Returns the events.
 fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<EjectionEvent> {
     let source = match service {
         Some(_) => Source::Handshakes,
@@ -71,9 +71,10 @@ fn eject(states: &mut ServerStates, pool: &Pool, service: Option<&str>) -> Vec<E
     events
 }
 
-/// The first server's weight by override, health, slow start and ejection; the second one is up with weight 2.
+/// Checks the first server's weight for overrides, health, slow start and ejection; the second server is up with weight
+/// 2.
 #[test]
-fn effective_weight_follows_from_override_health_slow_start_and_ejection() {
+fn effective_weight_depends_on_override_health_slow_start_and_ejection() {
     let slow = |ramp| Standing {
         ramp,
         ..standing(State::Up)
@@ -191,7 +192,7 @@ fn ejections_of_services_and_of_the_proxy_are_separate() {
 }
 
 #[test]
-fn broken_path_takes_weight_in_its_service_and_is_persisted() {
+fn broken_path_removes_weight_in_its_service_and_is_persisted() {
     let pool = pool();
     let mut first = standing(State::Up);
     let mut broken = standing(State::Down);
@@ -266,7 +267,7 @@ fn pool_below_its_quorum_is_reported_once_over_restarts() {
 }
 
 #[test]
-fn configuration_forgets_removed_servers_but_not_their_overrides() {
+fn configuration_removes_state_of_removed_servers_except_overrides() {
     let mut pool = pool();
     let mut states = ServerStates::default();
     states.handle_health(vec![
@@ -288,7 +289,7 @@ fn configuration_forgets_removed_servers_but_not_their_overrides() {
     assert_eq!(states.saved_standings(), SavedStandings::default());
 }
 
-/// Counts calls; the calls with these numbers fail.
+/// Records calls. The calls with the numbers in `fail_*` fail.
 #[derive(Default)]
 struct Planes {
     recorded: Vec<Option<Override>>,
@@ -327,33 +328,36 @@ impl Driver for Planes {
     }
 }
 
-fn place(states: &mut ServerStates, planes: &mut Planes) -> Result<bool, OrderError<&'static str>> {
+fn set_drain(
+    states: &mut ServerStates,
+    planes: &mut Planes,
+) -> Result<bool, OrderError<&'static str>> {
     let now = Duration::from_secs(100);
     states.place_order(("p", FIRST), Some(Override::Drain), now, planes)
 }
 
 #[test]
-fn order_is_recorded_then_applied_then_copied() {
+fn override_is_recorded_then_applied_then_copied() {
     let (mut states, mut planes) = (ServerStates::default(), Planes::default());
     states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
-    assert_eq!(place(&mut states, &mut planes), Ok(true));
+    assert_eq!(set_drain(&mut states, &mut planes), Ok(true));
     assert_eq!(planes.recorded, [Some(Override::Drain)]);
     assert_eq!(planes.weights, [0, 2]);
     assert_eq!(planes.copied.len(), 1);
     assert_eq!(states.since("p", FIRST), Some(Duration::from_secs(100)));
-    assert_eq!(place(&mut states, &mut planes), Ok(false));
+    assert_eq!(set_drain(&mut states, &mut planes), Ok(false));
     assert_eq!((planes.recorded.len(), planes.applies), (1, 1));
 }
 
 #[test]
-fn order_that_cannot_be_recorded_reaches_no_plane() {
+fn override_that_cannot_be_recorded_is_not_applied() {
     let mut states = ServerStates::default();
     states.handle_proxied(std::iter::once(("p", FIRST)), Duration::ZERO);
     let mut planes = Planes {
         fail_records: vec![0],
         ..Planes::default()
     };
-    let error = place(&mut states, &mut planes).unwrap_err();
+    let error = set_drain(&mut states, &mut planes).unwrap_err();
     assert_eq!(error, OrderError::Record("no space"));
     assert_eq!((planes.applies, planes.copied.len()), (0, 0));
     assert_eq!(states.overrides(), &Overrides::default());
@@ -361,7 +365,7 @@ fn order_that_cannot_be_recorded_reaches_no_plane() {
 }
 
 #[test]
-fn order_that_a_plane_refuses_is_taken_back() {
+fn override_that_a_plane_rejects_is_rolled_back() {
     for fail_records in [vec![], vec![1]] {
         let mut states = ServerStates::default();
         let mut planes = Planes {
@@ -370,7 +374,7 @@ fn order_that_a_plane_refuses_is_taken_back() {
             ..Planes::default()
         };
         states.update_pool(&pool());
-        let error = place(&mut states, &mut planes).unwrap_err();
+        let error = set_drain(&mut states, &mut planes).unwrap_err();
         let expected = match fail_records.is_empty() {
             true => OrderError::Apply("refused"),
             false => OrderError::Halfway {
@@ -388,7 +392,7 @@ fn order_that_a_plane_refuses_is_taken_back() {
 }
 
 #[test]
-fn failed_orders_describe_the_active_state() {
+fn errors_describe_the_recorded_override() {
     let texts = [
         (OrderError::Record("no space"), "no space"),
         (OrderError::Apply("refused"), "refused"),
@@ -397,7 +401,8 @@ fn failed_orders_describe_the_active_state() {
                 cause: "refused",
                 back: "no space",
             },
-            "refused; the order stays recorded and is applied by the next start, because: no space",
+            "refused; the change is recorded and could not be undone (no space): the daemon will apply it when it \
+             next starts",
         ),
     ];
     for (error, text) in texts {
@@ -439,14 +444,17 @@ fn ejected_server_returns_on_trial() {
 }
 
 #[test]
-fn servers_that_must_serve_or_are_down_are_not_ejected() {
+fn only_server_and_down_servers_are_not_ejected() {
     let ejects = |pool: &Pool, first: State| {
         let mut states = ServerStates::default();
         states.handle_health(vec![event(FIRST, standing(first))]);
         !eject(&mut states, pool, None).is_empty()
     };
     assert!(ejects(&pool(), State::Up));
-    assert!(!ejects(&pool(), State::Down), "its check has taken it out");
+    assert!(
+        !ejects(&pool(), State::Down),
+        "the server is down according to its check"
+    );
     let mut never = pool();
     never.health.max_ejected = 0;
     assert!(!ejects(&never, State::Up));
@@ -468,11 +476,14 @@ fn pool_in_panic_uses_servers_that_are_down() {
     assert_eq!(states.exceptional_state("p"), Some(PoolState::Panic));
     assert_eq!(effective(&states, &pool, None), [4, 2]);
     let weights = states.weights(&pool, None);
-    assert!(weights.servers.iter().all(|one| !one.down), "they are used");
+    assert!(
+        weights.servers.iter().all(|one| !one.down),
+        "all servers are used"
+    );
 }
 
 #[test]
-fn times_of_override_states_are_saved() {
+fn start_times_of_override_states_are_restored() {
     let mut states = ServerStates::default();
     states.handle_proxied(
         [("p", FIRST), ("q", SECOND)].into_iter(),
@@ -490,7 +501,7 @@ fn times_of_override_states_are_saved() {
 }
 
 #[test]
-fn weights_follow_latency_in_one_service() {
+fn latency_changes_weights_in_one_service() {
     let percent = |server: &str, percent| BTreeMap::from([(server.to_owned(), percent)]);
     let mut pool = Pool::new("p");
     pool.adapt = Adapt::Latency;

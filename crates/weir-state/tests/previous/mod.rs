@@ -1,5 +1,5 @@
-//! The types by which 0.1.0 reads and writes the state of servers. Frozen: they change only when downgrades to 0.1.0
-//! are not supported any more.
+//! The types with which 0.1.0 reads and writes the state of servers. They must not change while downgrades to 0.1.0 are
+//! supported.
 
 #![allow(dead_code, unreachable_pub, reason = "each test reads a part of them")]
 
@@ -27,7 +27,7 @@ pub struct ProxyFile {
     pub words: Words,
 }
 
-/// The part of `state.json` that is about servers.
+/// The servers' part of `state.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateFile {
     pub version: u32,
@@ -38,7 +38,7 @@ pub struct StateFile {
     pub standings: Standings,
 }
 
-/// The part of a line of `state.journal` that is about servers.
+/// The servers' part of a line in `state.journal`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,7 +79,7 @@ pub enum State {
     Down,
 }
 
-/// The part of `proxy-left.json` that is about servers.
+/// The servers' part of `proxy-left.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeftFile {
@@ -100,13 +100,13 @@ pub fn journal(text: &[u8], continues: u64) -> Vec<Record> {
         .collect()
 }
 
-/// The overrides of the layer 4 plane, as 0.1.0 reads them.
+/// Returns the overrides of the layer 4 plane, as 0.1.0 reads them.
 pub fn layer_4(state: &[u8], text: &[u8]) -> Words {
     let StateFile {
         number,
         mut overrides,
         ..
-    } = serde_json::from_slice(state).expect("0.1.0 reads the state file");
+    } = serde_json::from_slice(state).expect("parse the state file with 0.1.0's types");
     for (pool, server, word) in journal(text, number)
         .into_iter()
         .flat_map(|it| it.overrides)

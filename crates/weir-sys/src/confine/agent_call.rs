@@ -1,4 +1,4 @@
-//! The system calls of the VRRP agent, which uses sockets, timers and `/proc` (seccomp). All others fail with EPERM.
+//! Restricts the VRRP agent to the system calls that it needs (seccomp): sockets, timers, `/proc`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,8 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 use crate::{Error, Result};
 
-/// Memory, threads, time, signals, files for reading, sockets. No programs, no mounts, no namespaces, no bpf(2).
+/// Calls for memory, threads, time, signals, reading files, and sockets. Not for programs, mounts, namespaces, or
+/// bpf(2).
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -82,7 +83,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// Older calls, which other architectures do not have.
+/// Older calls that other architectures do not have.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_OLD: &[libc::c_long] = &[
     libc::SYS_epoll_wait,
@@ -94,11 +95,11 @@ const ALLOWED_OLD: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_OLD: &[libc::c_long] = &[];
 
-/// Restricts the calling thread, and threads that it starts later, to the calls of a network service. Others fail with
-/// `EPERM`, so that a library that tries one continues without it. It cannot be undone.
+/// Restricts the calling thread, and threads that it starts later, to the calls of a network service. Other calls fail
+/// with `EPERM`, so that a library that tries one of them continues without it. The restriction cannot be undone.
 ///
 /// # Errors
-/// The kernel has no seccomp, or privileges remain (no_new_privs is not set).
+/// The kernel has no seccomp, or no_new_privs is not set.
 pub fn restrict_to_agent_calls() -> Result<()> {
     let failed = |error: String| {
         let source = io::Error::other(error);
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn programs_cannot_be_started_and_sockets_can_be_opened() {
-        // The filter stays with its thread.
+        // The filter applies only to this thread.
         let tested = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             restrict_to_agent_calls().unwrap();

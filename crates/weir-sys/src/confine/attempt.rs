@@ -1,4 +1,4 @@
-//! Actions that hostile code inside a process without rights would try. For tests; absent from release programs.
+//! Tries actions that hostile code in an unprivileged process would try. Only for tests; not in release programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketType, socket};
 /// Each attempt with its result.
 pub type Attempts = Vec<(&'static str, io::Result<()>)>;
 
-/// Tries everything; `other` is a process of root.
+/// Tries all actions; `other` is the ID of a process of root.
 pub fn attempts(other: u32) -> Attempts {
     vec![
         ("open /etc/shadow", File::open("/etc/shadow").map(drop)),
@@ -55,7 +55,7 @@ fn result(returned: libc::c_long) -> io::Result<()> {
 
 fn bpf() -> io::Result<()> {
     const MAP_CREATE: libc::c_long = 0;
-    // The head of union bpf_attr for an array of one four byte value.
+    // The first fields of union bpf_attr for an array with one four-byte value.
     let attributes: [u32; 32] = std::array::from_fn(|at| match at {
         0 => 2,
         1 | 2 => 4,
@@ -79,6 +79,6 @@ fn trace(other: u32) -> io::Result<()> {
 }
 
 fn new_namespace() -> io::Result<()> {
-    // SAFETY: unshare(2) takes flags alone.
+    // SAFETY: unshare(2) takes only flags.
     result(unsafe { libc::unshare(libc::CLONE_NEWUSER) }.into())
 }

@@ -1,4 +1,4 @@
-//! The system calls of a daemon without rights (seccomp). All others fail with EPERM.
+//! Restricts an unprivileged daemon to the system calls of a proxy (seccomp); others fail with EPERM.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use seccompiler::{
 
 use crate::{Error, Result};
 
-/// Allowed with all arguments.
+/// Calls that are allowed with all arguments.
 const ALLOWED: &[libc::c_long] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -20,7 +20,7 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
-    // Fails with ENOSYS, by a separate filter.
+    // A separate filter makes this call fail with ENOSYS.
     libc::SYS_clone3,
     libc::SYS_close,
     libc::SYS_close_range,
@@ -166,9 +166,9 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_writev,
 ];
 
-/// The older forms of some of them.
+/// Older calls that other architectures do not have.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_OF_MACHINE: &[libc::c_long] = &[
+const ALLOWED_OLD: &[libc::c_long] = &[
     libc::SYS_access,
     libc::SYS_arch_prctl,
     libc::SYS_chmod,
@@ -196,7 +196,7 @@ const ALLOWED_OF_MACHINE: &[libc::c_long] = &[
     libc::SYS_unlink,
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_OF_MACHINE: &[libc::c_long] = &[];
+const ALLOWED_OLD: &[libc::c_long] = &[];
 
 /// Flags of clone(2) that create a namespace.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
@@ -207,11 +207,11 @@ const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// The type of a socket without its flags.
+/// Mask of the type of a socket, without its flags.
 const SOCKET_TYPE: u64 = 0xf;
 
-/// Restricts the calling thread, and the threads that it starts, to the system calls of a proxy: no program can be
-/// started, no other process traced, no namespace, mount, packet socket or BPF object created.
+/// Restricts the calling thread, and the threads that it starts, to the system calls of a proxy. They cannot start a
+/// program, trace another process, or create a namespace, mount, packet socket or BPF object.
 ///
 /// # Errors
 /// The kernel has no seccomp, or NoNewPrivs is not set.
@@ -227,7 +227,7 @@ pub fn restrict_to_daemon_calls() -> Result<()> {
 fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> {
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-    for number in ALLOWED.iter().chain(ALLOWED_OF_MACHINE) {
+    for number in ALLOWED.iter().chain(ALLOWED_OLD) {
         rules.insert(*number, Vec::new());
     }
     rules.insert(libc::SYS_socket, sockets()?);
@@ -246,7 +246,7 @@ fn filters() -> std::result::Result<[BpfProgram; 2], seccompiler::BackendError> 
     Ok([without_clone3.try_into()?, allowed.try_into()?])
 }
 
-/// Unix, TCP and UDP sockets, and netlink for routes and the list of sockets.
+/// Returns rules that allow unix, TCP and UDP sockets, and netlink for routes and the list of sockets.
 fn sockets() -> std::result::Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let family = |family: libc::c_int| condition(0, SeccompCmpOp::Eq, family);
     let mut rules = vec![SeccompRule::new(vec![family(libc::AF_UNIX)?])?];

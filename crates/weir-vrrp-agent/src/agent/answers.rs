@@ -1,5 +1,5 @@
-//! The helper's answers, read by the agent's own thread: a thread that only reads them would run at normal priority,
-//! so that on a busy machine the addresses were announced late.
+//! Receives the helper's responses on the agent's real-time thread. A separate reader thread would run at normal
+//! priority, and on a busy machine the addresses would be announced late.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use weir_helper::{Answered, Client};
 
 use crate::Error;
 
-/// Reads the helper's answers in the agent's own thread.
+/// Receives the helper's responses on the agent's thread.
 #[derive(Debug)]
 pub(super) struct Answers {
     client: Arc<Client>,
@@ -19,13 +19,15 @@ pub(super) struct Answers {
 }
 
 impl Answers {
+    /// Starts watching the channel of `client`.
+    ///
     /// # Errors
-    /// The channel cannot be watched.
+    /// Returns an error if the channel cannot be watched.
     #[expect(
         deprecated,
-        reason = "the others are unsafe; the descriptor is owned for as long as it is registered"
+        reason = "the alternatives are unsafe; the descriptor is owned while it is registered"
     )]
-    pub(super) fn of(client: &Arc<Client>) -> Result<Self, Error> {
+    pub(super) fn new(client: &Arc<Client>) -> Result<Self, Error> {
         let watched = client
             .as_fd()
             .try_clone_to_owned()
@@ -36,7 +38,7 @@ impl Answers {
         })
     }
 
-    /// The next answer; `None` = the helper has ended. Cancel-safe.
+    /// Returns the next response, or `None` if the helper has exited. Cancel-safe.
     pub(super) async fn next(&self) -> Option<Answered> {
         loop {
             let mut guard = self.ready.readable().await.ok()?;

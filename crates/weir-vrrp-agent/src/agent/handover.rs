@@ -1,22 +1,23 @@
-//! The state that an agent leaves for its successor: when it last advertised each virtual router as active.
+//! State that an agent passes to the next one: when it last advertised each virtual router as active.
 //!
-//! The keeper holds the file, in memory, and starts each agent with it as standard output. It has a slot of 16 bytes
-//! for each virtual router: a hash of its name, and the time of the last advertisement (CLOCK_BOOTTIME, nanoseconds),
-//! or 0 while it is not active. A slot is written at once, so that an agent that is killed leaves no half.
+//! The state is an in-memory file that the keeper keeps open and passes to each agent as standard output. It contains a
+//! 16-byte slot for each virtual router: a hash of the name, and the time of the last advertisement (`CLOCK_BOOTTIME`,
+//! nanoseconds), or 0 while the router is not active. A slot is written with a single system call, so that an agent
+//! that is killed leaves no partial slot.
 
 use std::io;
 use std::time::Duration;
 
-const SLOT: u64 = 16;
+const SLOT_BYTES: u64 = 16;
 
 #[derive(Debug)]
 pub(super) struct Handover {
-    /// The content at the start.
-    former: Vec<u8>,
+    /// The file's content when this agent started.
+    previous: Vec<u8>,
     is_first: bool,
 }
 
-/// FNV-1a: the same in every build.
+/// FNV-1a hash, which is the same in every build.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -31,56 +32,56 @@ fn slot(name: &str, last_sent: Option<Duration>) -> [u8; 16] {
     bytes
 }
 
-fn find(content: &[u8], name: &str) -> Option<Duration> {
+fn find_last_sent(content: &[u8], name: &str) -> Option<Duration> {
     let slots = content.chunks_exact(16);
     let number = |bytes: &[u8]| {
         bytes
             .iter()
             .rev()
-            .fold(0, |all, byte| (all << 8) | u64::from(*byte))
+            .fold(0, |value, byte| (value << 8) | u64::from(*byte))
     };
-    let mut found = slots.filter(|slot| number(&slot[..8]) == hash(name));
-    let nanoseconds = found.next().map(|slot| number(&slot[8..]))?;
+    let mut matching = slots.filter(|slot| number(&slot[..8]) == hash(name));
+    let nanoseconds = matching.next().map(|slot| number(&slot[8..]))?;
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }
 
 impl Handover {
-    /// Reads what the former agent left; nothing, if standard output is not such a file.
+    /// Reads the previous agent's state. It is empty if standard output is not such a file.
     pub(super) fn open() -> Self {
         Self {
-            former: weir_sys::read_stdout_file().unwrap_or_default(),
+            previous: weir_sys::read_stdout_file().unwrap_or_default(),
             is_first: true,
         }
     }
 
-    /// Whether this is the first call.
+    /// Returns true on the first call.
     pub(super) const fn take_first(&mut self) -> bool {
         std::mem::replace(&mut self.is_first, false)
     }
 
-    /// When the former agent last advertised a virtual router as active.
+    /// Returns when the previous agent last advertised a virtual router as active; `None` if it was not active.
     pub(super) fn last_sent(&self, name: &str) -> Option<Duration> {
-        find(&self.former, name)
+        find_last_sent(&self.previous, name)
     }
 
-    /// Replaces the slots by those of the configured virtual routers.
+    /// Replaces all slots with those of the configured virtual routers.
     pub(super) fn replace<'a>(&self, routers: impl Iterator<Item = (&'a str, Option<Duration>)>) {
         let content: Vec<u8> = routers
             .flat_map(|(name, last_sent)| slot(name, last_sent))
             .collect();
-        log(weir_sys::replace_stdout_file(&content));
+        log_failure(weir_sys::replace_stdout_file(&content));
     }
 
-    /// Records that an advertisement was sent, or that the router is not active.
+    /// Writes a slot: when the last advertisement was sent, or `None` if the router is not active.
     pub(super) fn write(&self, index: usize, name: &str, last_sent: Option<Duration>) {
-        let at = SLOT * u64::try_from(index).unwrap_or(u64::MAX / SLOT);
-        log(weir_sys::write_stdout_file(at, &slot(name, last_sent)));
+        let at = SLOT_BYTES * u64::try_from(index).unwrap_or(u64::MAX / SLOT_BYTES);
+        log_failure(weir_sys::write_stdout_file(at, &slot(name, last_sent)));
     }
 }
 
-fn log(written: io::Result<()>) {
-    if let Err(error) = written {
-        tracing::debug!(%error, "failed to record for the next agent");
+fn log_failure(result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "failed to record the state for the next agent");
     }
 }
 
@@ -93,9 +94,9 @@ mod tests {
         let time = Duration::from_nanos(1_234_567_890_123);
         let mut content = slot("a", Some(time)).to_vec();
         content.extend(slot("b", None));
-        assert_eq!(find(&content, "a"), Some(time));
-        assert_eq!(find(&content, "b"), None);
-        assert_eq!(find(&content, "c"), None);
-        assert_eq!(find(&content[..10], "a"), None);
+        assert_eq!(find_last_sent(&content, "a"), Some(time));
+        assert_eq!(find_last_sent(&content, "b"), None);
+        assert_eq!(find_last_sent(&content, "c"), None);
+        assert_eq!(find_last_sent(&content[..10], "a"), None);
     }
 }

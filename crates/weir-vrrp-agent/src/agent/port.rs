@@ -1,4 +1,4 @@
-//! A virtual router on this machine: its socket, its addresses, the time of its last change.
+//! A virtual router's state on this host: socket, addresses, and time of the last state change.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -17,15 +17,15 @@ use crate::link::Attachment;
 pub(super) struct Port {
     attachment: Option<Attachment>,
     socket: Option<AsyncFd<RawIpSocket>>,
-    /// The TTL of packets, if the socket sends and receives by unicast.
-    unicast: Option<u8>,
-    /// The helper has added the addresses.
+    /// TTL of sent packets, if the socket is for unicast.
+    unicast_ttl: Option<u8>,
+    /// Whether the helper has added the addresses.
     pub(super) addresses_added: bool,
-    /// The addresses are announced that often when they are there.
-    pub(super) announcement_due: Option<u32>,
+    /// Frames per address of an announcement that is due as soon as the addresses are added.
+    pub(super) pending_announcement: Option<u32>,
     /// When the state was entered.
     pub(super) since: SystemTime,
-    /// Number of times it became active.
+    /// Number of times the router became active since the agent started.
     pub(super) takeovers: u64,
 }
 
@@ -34,9 +34,9 @@ impl Default for Port {
         Self {
             attachment: None,
             socket: None,
-            unicast: None,
+            unicast_ttl: None,
             addresses_added: false,
-            announcement_due: None,
+            pending_announcement: None,
             since: SystemTime::now(),
             takeovers: 0,
         }
@@ -48,19 +48,20 @@ impl Port {
         self.socket.as_ref()
     }
 
-    /// The address that packets are sent from; `None` without a usable interface.
+    /// Returns the source address of packets; `None` if there is no usable interface.
     pub(super) fn source(&self) -> Option<IpAddr> {
         let attachment = self.attachment.as_ref()?;
         self.socket.is_some().then_some(attachment.source)
     }
 
-    /// Name of the interface, if it is usable.
+    /// Returns the name of the interface, if it is usable.
     pub(super) fn interface(&self) -> Option<String> {
         self.source()?;
         self.attachment.as_ref().map(|it| it.interface.clone())
     }
 
-    /// Index of the interface, and the MAC address of advertisements and addresses; `None` if it has none.
+    /// Returns the index of the interface, and the MAC address for advertisements and announcements; `None` if there is
+    /// no interface or it has no MAC address.
     pub(super) fn link(&self, settings: &VirtualRouter) -> Option<(u32, MacAddr)> {
         let attachment = self.attachment.as_ref()?;
         let mac = match settings.virtual_mac {
@@ -70,27 +71,29 @@ impl Port {
         Some((attachment.ifindex, MacAddr::new(mac)))
     }
 
-    /// Opens the socket if the attachment has changed or there is none. Returns whether the machine must be informed.
+    /// Opens the socket if the attachment has changed or there is no socket. Returns whether the source address must be
+    /// passed to the state machine.
     pub(super) fn attach(
         &mut self,
         settings: &VirtualRouter,
         attachment: Option<Attachment>,
         changed: bool,
     ) -> bool {
-        let unicast = (!settings.peers.is_empty()).then(|| settings.unicast_ttl.unwrap_or(u8::MAX));
-        let is_same = self.attachment == attachment && self.unicast == unicast;
+        let unicast_ttl =
+            (!settings.peers.is_empty()).then(|| settings.unicast_ttl.unwrap_or(u8::MAX));
+        let is_same = self.attachment == attachment && self.unicast_ttl == unicast_ttl;
         if is_same && (self.socket.is_some() || attachment.is_none()) {
             return changed;
         }
         self.socket = attachment
             .as_ref()
-            .and_then(|it| open(it, unicast, &settings.name));
+            .and_then(|it| open(it, unicast_ttl, &settings.name));
         self.attachment = attachment;
-        self.unicast = unicast;
+        self.unicast_ttl = unicast_ttl;
         true
     }
 
-    /// Whom advertisements are sent to.
+    /// Returns the destinations of advertisements: the peers, or the multicast group.
     pub(super) fn receivers(&self, settings: &VirtualRouter, source: IpAddr) -> Vec<IpAddr> {
         if settings.peers.is_empty() {
             vec![group(source)]
@@ -121,10 +124,10 @@ impl Port {
         }
     }
 
-    pub(super) fn note_change(&mut self, to: State) {
+    pub(super) fn record_state_change(&mut self, to: State) {
         self.since = SystemTime::now();
         self.addresses_added = false;
-        self.announcement_due = None;
+        self.pending_announcement = None;
         if to == State::Active {
             self.takeovers += 1;
         }
@@ -140,11 +143,11 @@ const fn group(source: IpAddr) -> IpAddr {
 
 #[expect(
     deprecated,
-    reason = "the others are unsafe; the socket owns its descriptor for as long as it is registered"
+    reason = "the alternatives are unsafe; the socket owns its descriptor while it is registered"
 )]
 fn open(
     attachment: &Attachment,
-    unicast: Option<u8>,
+    unicast_ttl: Option<u8>,
     router: &str,
 ) -> Option<AsyncFd<RawIpSocket>> {
     let Attachment {
@@ -153,11 +156,11 @@ fn open(
         source,
         ..
     } = attachment;
-    let group = unicast.is_none().then_some(group(*source));
+    let group = unicast_ttl.is_none().then_some(group(*source));
     let opened = RawIpSocket::open(PROTOCOL, interface, *ifindex, *source, group);
     let registered = opened
         .and_then(|mut socket| {
-            unicast.map_or(Ok(()), |ttl| socket.set_unicast_ttl(ttl))?;
+            unicast_ttl.map_or(Ok(()), |ttl| socket.set_unicast_ttl(ttl))?;
             Ok(socket)
         })
         .map_err(|error| error.to_string())
@@ -165,6 +168,12 @@ fn open(
             AsyncFd::with_interest(socket, Interest::READABLE).map_err(|error| error.to_string())
         });
     registered
-        .inspect_err(|error| tracing::warn!(router, error, "failed to open a socket"))
+        .inspect_err(|error| {
+            tracing::warn!(
+                router,
+                error,
+                "failed to open the socket of a virtual router"
+            )
+        })
         .ok()
 }

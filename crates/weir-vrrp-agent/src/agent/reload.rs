@@ -1,4 +1,4 @@
-//! Adopts a list of virtual routers.
+//! Applies a new list of virtual routers.
 
 use weir_model::{RouterAnnouncements, RouterHmac, RouterHmacMode, RouterKey, VirtualRouter};
 use weir_vrrp::{
@@ -8,14 +8,14 @@ use weir_vrrp::{
 use super::{Agent, Error, Port, now, track};
 
 impl Agent {
-    /// Replaces the virtual routers. Those that remain continue without a missed advertisement.
+    /// Replaces the virtual routers. Unchanged ones continue without missing an advertisement.
     pub(super) fn apply(&mut self, settings: Vec<VirtualRouter>) -> Result<(), Error> {
         let configs: Vec<Config> = settings.iter().map(config).collect();
         for index in self.router.removed_by(&configs) {
             self.router.stop(index, now());
         }
         self.flush()?;
-        let mut former: Vec<(String, Port)> = self
+        let mut previous: Vec<(String, Port)> = self
             .settings
             .iter()
             .map(|settings| settings.name.clone())
@@ -23,13 +23,13 @@ impl Agent {
             .collect();
         let continues = self.router.handle_configs(configs, now());
         for (settings, continues) in settings.iter().zip(continues) {
-            let at = former
+            let at = previous
                 .iter()
                 .position(|(name, _)| continues && *name == settings.name);
-            let port = at.map(|at| former.swap_remove(at).1);
+            let port = at.map(|at| previous.swap_remove(at).1);
             self.ports.push(port.unwrap_or_default());
         }
-        self.watched = track::watched(&settings, now());
+        self.tracked = track::tracked_objects(&settings, now());
         self.awaited
             .retain(|_, awaited| !matches!(awaited, super::Awaited::Track(_)));
         self.settings = settings;
@@ -70,7 +70,7 @@ fn config(router: &VirtualRouter) -> Config {
         down_adverts: router.down_adverts,
         unicast_min_ttl: router.unicast_min_ttl.unwrap_or(match router.is_ipv4() {
             true => u8::MAX,
-            // keepalived leaves it to the kernel, which sends 64.
+            // keepalived does not set the hop limit; the kernel's default is 64.
             false => 1,
         }),
         checksum: if router.pseudo_header {
@@ -87,15 +87,15 @@ fn config(router: &VirtualRouter) -> Config {
         password: router.password.as_ref().map(password),
         hmac: router.hmac.as_ref().map(hmac),
         group: router.group.clone(),
-        tracked: router.track.iter().map(track::tracked).collect(),
+        tracked: router.track.iter().map(track::settings).collect(),
     }
 }
 
-/// Padded with zeros.
+/// Returns the password, padded with zeros to 8 bytes.
 fn password(key: &RouterKey) -> [u8; 8] {
     let mut padded = [0; 8];
-    for (to, from) in padded.iter_mut().zip(&key.0) {
-        *to = *from;
+    for (padded, byte) in padded.iter_mut().zip(&key.0) {
+        *padded = *byte;
     }
     padded
 }

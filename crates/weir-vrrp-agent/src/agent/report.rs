@@ -1,4 +1,4 @@
-//! Executes requests of the control socket.
+//! Executes requests received on the control socket.
 
 use std::time::SystemTime;
 
@@ -37,49 +37,50 @@ impl Agent {
     }
 
     fn report(&self) -> Vec<RouterReport> {
-        let all = self.router.instances().zip(&self.settings).zip(&self.ports);
-        all.map(|(((instance, counters), settings), port)| {
-            let since = port
-                .since
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default();
-            let router = RouterStatus {
-                name: settings.name.clone(),
-                state: instance.state().as_str().to_owned(),
-                priority: instance.priority(),
-                reason: instance.reason().to_owned(),
-                active_peer: instance.active_peer(),
-                version: settings.version,
-                router_id: settings.router_id,
-                interface: port.interface(),
-                checksum: instance.checksum().as_str().to_owned(),
-                sent: counters.sent,
-                received: counters.received,
-                ignored: counters
-                    .ignored
-                    .iter()
-                    .map(|(reason, count)| (reason.as_str().to_owned(), *count))
-                    .collect(),
-                address_mismatches: instance.mismatches(),
-                takeovers: port.takeovers,
-                tracked: instance
-                    .tracked()
-                    .map(|(tracked, state)| TrackedStatus {
-                        name: tracked.name.clone(),
-                        state: match state {
-                            TrackedState::Unknown => "unknown".to_owned(),
-                            TrackedState::Up => "up".to_owned(),
-                            TrackedState::Down => "down".to_owned(),
-                            TrackedState::Number(number) => number.to_string(),
-                        },
-                    })
-                    .collect(),
-            };
-            RouterReport {
-                since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
-                router,
-            }
-        })
-        .collect()
+        let routers = self.router.instances().zip(&self.settings).zip(&self.ports);
+        routers
+            .map(|(((instance, counters), settings), port)| {
+                let since = port
+                    .since
+                    .duration_since(SystemTime::UNIX_EPOCH)
+                    .unwrap_or_default();
+                let router = RouterStatus {
+                    name: settings.name.clone(),
+                    state: instance.state().as_str().to_owned(),
+                    priority: instance.priority(),
+                    reason: instance.reason().to_owned(),
+                    active_peer: instance.active_peer(),
+                    version: settings.version,
+                    router_id: settings.router_id,
+                    interface: port.interface(),
+                    checksum: instance.checksum().as_str().to_owned(),
+                    sent: counters.sent,
+                    received: counters.received,
+                    ignored: counters
+                        .ignored
+                        .iter()
+                        .map(|(reason, count)| (reason.as_str().to_owned(), *count))
+                        .collect(),
+                    address_mismatches: instance.mismatches(),
+                    takeovers: port.takeovers,
+                    tracked: instance
+                        .tracked()
+                        .map(|(tracked, state)| TrackedStatus {
+                            name: tracked.name.clone(),
+                            state: match state {
+                                TrackedState::Unknown => "unknown".to_owned(),
+                                TrackedState::Up => "up".to_owned(),
+                                TrackedState::Down => "down".to_owned(),
+                                TrackedState::Number(number) => number.to_string(),
+                            },
+                        })
+                        .collect(),
+                };
+                RouterReport {
+                    since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+                    router,
+                }
+            })
+            .collect()
     }
 }

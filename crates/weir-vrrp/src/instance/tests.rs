@@ -42,7 +42,7 @@ fn received(priority: u8, interval: Duration) -> Received {
     }
 }
 
-/// An active router of priority 100.
+/// Returns an active router with priority 100, and the time at which it became active.
 fn active() -> (Instance, Duration) {
     let mut instance = started(config(100));
     let at = instance.next_deadline().unwrap();
@@ -73,7 +73,7 @@ fn backup_becomes_active_after_three_intervals_and_skew() {
 }
 
 #[test]
-fn owner_is_active_at_once() {
+fn owner_becomes_active_at_once() {
     assert_eq!(started(config(255)).state(), State::Active);
 }
 
@@ -90,11 +90,11 @@ fn backup_adopts_interval_of_active_router() {
 }
 
 #[test]
-fn version_2_requires_the_same_interval_and_skews_by_a_second() {
-    let mut two = config(100);
-    two.version = Version::V2;
-    two.interval = 2 * SECOND;
-    let mut instance = started(two);
+fn version_2_requires_same_interval_and_skew_is_fraction_of_second() {
+    let mut settings = config(100);
+    settings.version = Version::V2;
+    settings.interval = 2 * SECOND;
+    let mut instance = started(settings);
     assert_eq!(
         instance.next_deadline(),
         Some(6 * SECOND + SECOND * 156 / 256)
@@ -115,7 +115,7 @@ fn version_2_requires_the_same_interval_and_skews_by_a_second() {
 }
 
 #[test]
-fn priority_0_leaves_only_the_skew() {
+fn priority_0_shortens_down_timer_to_skew() {
     let mut instance = started(config(100));
     instance
         .handle_packet(&received(200, SECOND), LOWER, SECOND)
@@ -155,7 +155,7 @@ fn preemption_happens_after_its_delay() {
             instance.handle_timeout(at);
         }
         if instance.state() == State::Active {
-            // 1 s, when the other one was noticed, 10 s of delay, then the down timer that the last packet set.
+            // 1 s until the first packet from the peer, 10 s delay, then the down timer that the last packet restarted.
             assert_eq!(second, 14);
             return;
         }
@@ -167,7 +167,7 @@ fn preemption_happens_after_its_delay() {
 }
 
 #[test]
-fn equal_priorities_are_decided_by_the_address() {
+fn higher_address_wins_if_priorities_are_equal() {
     let (mut instance, at) = active();
     instance
         .handle_packet(&received(100, SECOND), LOWER, at)
@@ -178,7 +178,7 @@ fn equal_priorities_are_decided_by_the_address() {
         .handle_packet(&received(100, SECOND), HIGHER, at)
         .unwrap();
     assert_eq!(instance.state(), State::Backup);
-    // The last packet makes the other one announce the addresses.
+    // The last packet makes the other router announce the addresses.
     assert_eq!(
         drain(&mut instance),
         [
@@ -192,10 +192,10 @@ fn equal_priorities_are_decided_by_the_address() {
 }
 
 #[test]
-fn addresses_are_announced_after_every_other_active_router() {
+fn addresses_are_announced_after_packets_with_lower_priority() {
     let announce = Output::Announce { repeat: 5 };
     let (mut instance, at) = active();
-    let hear = |instance: &mut Instance, now| {
+    let receive = |instance: &mut Instance, now| {
         instance
             .handle_packet(&received(50, SECOND), LOWER, now)
             .unwrap();
@@ -203,12 +203,15 @@ fn addresses_are_announced_after_every_other_active_router() {
     };
     let later = at + SECOND;
     assert_eq!(
-        hear(&mut instance, later),
+        receive(&mut instance, later),
         [Output::Send { priority: 100 }, announce]
     );
-    // At most once a second, and not too seldom: the last packet counts.
+    // At most once a second, and once more a second after the last packet.
     let last = later + SECOND / 2;
-    assert_eq!(hear(&mut instance, last), [Output::Send { priority: 100 }]);
+    assert_eq!(
+        receive(&mut instance, last),
+        [Output::Send { priority: 100 }]
+    );
     assert_eq!(instance.next_deadline(), Some(later + SECOND));
     instance.handle_timeout(later + SECOND);
     assert_eq!(drain(&mut instance), [announce]);
@@ -216,7 +219,7 @@ fn addresses_are_announced_after_every_other_active_router() {
 }
 
 #[test]
-fn announcements_are_repeated_once() {
+fn announcement_is_repeated_once_by_default() {
     let (mut instance, at) = active();
     let mut announced = 0;
     for tick in 1..20 {
@@ -230,10 +233,10 @@ fn announcements_are_repeated_once() {
 }
 
 #[test]
-fn stalled_active_router_listens_before_it_speaks() {
+fn stalled_active_router_becomes_backup_without_sending() {
     let (mut instance, at) = active();
     let now = at + 3 * SECOND;
-    // Even a packet that would make it assert its state.
+    // A packet with a lower priority, which would otherwise make the router assert its state.
     instance
         .handle_packet(&received(50, SECOND), LOWER, now)
         .unwrap();
@@ -251,7 +254,7 @@ fn stalled_active_router_listens_before_it_speaks() {
     let (mut instance, at) = active();
     instance.handle_timeout(at + 2 * SECOND);
     assert_eq!(drain(&mut instance), [Output::Send { priority: 100 }]);
-    // Nothing is sent after a stall, a last advertisement included.
+    // Nothing is sent after a stall, not even a last advertisement.
     instance.handle_source(None, at + 30 * SECOND);
     assert_eq!(
         drain(&mut instance),
@@ -263,7 +266,7 @@ fn stalled_active_router_listens_before_it_speaks() {
 }
 
 #[test]
-fn stalled_backup_listens_again() {
+fn stalled_backup_restarts_down_timer() {
     let mut instance = started(config(100));
     let now = Duration::from_mins(1);
     instance.handle_timeout(now);
@@ -367,7 +370,7 @@ fn differing_addresses_are_counted_but_accepted() {
 }
 
 #[test]
-fn start_delay_passes_before_the_router_takes_part() {
+fn router_starts_after_start_delay() {
     let mut instance = started(Config {
         start_delay: 10 * SECOND,
         ..config(255)
@@ -380,7 +383,7 @@ fn start_delay_passes_before_the_router_takes_part() {
 }
 
 #[test]
-fn successor_of_an_active_router_continues_unless_it_is_late() {
+fn restarted_active_router_continues_unless_it_is_late() {
     for (late, state) in [(false, State::Active), (true, State::Backup)] {
         let mut instance = Instance::new(config(100), 9 * SECOND);
         instance.continue_from(9 * SECOND);
@@ -419,7 +422,7 @@ fn addresses_are_announced_again_as_configured() {
 }
 
 #[test]
-fn missed_advertisements_are_counted_as_configured() {
+fn down_adverts_sets_down_interval() {
     let instance = started(Config {
         down_adverts: 5,
         ..config(100)
@@ -430,9 +433,10 @@ fn missed_advertisements_are_counted_as_configured() {
     );
 }
 
-/// keepalived's `down_timer_adverts 1`: the timer of an active router ends after one interval, which is no stall.
+/// With keepalived's `down_timer_adverts 1`, the timer of an active router expires after one interval; this is not a
+/// stall.
 #[test]
-fn one_missed_advertisement_is_no_stall() {
+fn down_adverts_1_does_not_cause_stalls() {
     let mut instance = started(Config {
         down_adverts: 1,
         ..config(100)
@@ -449,7 +453,7 @@ fn one_missed_advertisement_is_no_stall() {
 }
 
 #[test]
-fn link_that_fails_and_recovers_does_not_shorten_the_wait() {
+fn link_that_fails_and_recovers_does_not_shorten_start_delay() {
     let mut settings = config(255);
     settings.start_delay = 10 * SECOND;
     settings.tracked = vec![Tracked {
@@ -475,7 +479,7 @@ fn link_that_fails_and_recovers_does_not_shorten_the_wait() {
 }
 
 #[test]
-fn backup_follows_a_changed_interval() {
+fn backup_adopts_changed_interval_only_in_version_2() {
     let longer = |version| {
         let interval = 5 * SECOND;
         Config {
@@ -484,25 +488,25 @@ fn backup_follows_a_changed_interval() {
             ..config(156)
         }
     };
-    let mut two = started(Config {
+    let mut version_2 = started(Config {
         version: Version::V2,
         ..config(156)
     });
-    two.handle_config(longer(Version::V2), SECOND);
+    version_2.handle_config(longer(Version::V2), SECOND);
     let expected = SECOND + 15 * SECOND + SECOND * 100 / 256;
-    assert_eq!(two.next_deadline(), Some(expected));
-    // In version 3 the active router decides.
-    let mut three = started(config(156));
-    three
+    assert_eq!(version_2.next_deadline(), Some(expected));
+    // In version 3, the active router's interval applies.
+    let mut version_3 = started(config(156));
+    version_3
         .handle_packet(&received(200, SECOND), LOWER, SECOND)
         .unwrap();
-    let before = three.next_deadline();
-    three.handle_config(longer(Version::V3), SECOND);
-    assert_eq!(three.next_deadline(), before);
+    let before = version_3.next_deadline();
+    version_3.handle_config(longer(Version::V3), SECOND);
+    assert_eq!(version_3.next_deadline(), before);
 }
 
 #[test]
-fn source_is_announced_when_the_router_begins_or_recovers() {
+fn source_is_announced_when_router_starts_or_recovers() {
     let mut instance = Instance::new(config(100), Duration::ZERO);
     let mut announces = |source, now| {
         instance.handle_source(source, now);

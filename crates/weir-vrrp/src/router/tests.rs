@@ -37,7 +37,7 @@ fn pair() -> Router {
     router
 }
 
-/// Both became active before the fourth second.
+/// Returns two routers that are active before t = 4 s.
 fn active_pair() -> Router {
     let mut router = pair();
     for _ in 0..2 {
@@ -78,7 +78,7 @@ fn receive(router: &mut Router, vrid: u8, priority: u8, now: Duration) -> Result
 fn group_becomes_active_backup_and_faulty_together() {
     let mut router = pair();
     assert_eq!(states(&router), [State::Backup; 2]);
-    // The other one is not ready: its timer ends later, because its priority is lower.
+    // The second router is not ready: its timer expires later, because its priority is lower.
     let now = router.next_deadline().unwrap();
     router.handle_timeout(now);
     assert_eq!(states(&router), [State::Backup; 2]);
@@ -101,7 +101,7 @@ fn group_becomes_active_backup_and_faulty_together() {
 }
 
 #[test]
-fn packets_of_other_routers_and_strangers_are_ignored() {
+fn packets_for_other_vrids_and_from_unknown_peers_are_ignored() {
     let mut router = pair();
     let bytes = packet(9, 200);
     let arrival = Arrival {
@@ -135,7 +135,7 @@ fn packets_of_other_routers_and_strangers_are_ignored() {
 }
 
 #[test]
-fn unchanged_router_continues_after_reload() {
+fn router_with_same_identity_continues_after_reload() {
     let mut router = active_pair();
     let now = 4 * SECOND;
     let mut changed = config("a", 1, 150);
@@ -213,8 +213,7 @@ fn authentication_trailer_is_sent_and_required() {
     }
 }
 
-/// A peer that is active on one of two links makes the whole group wait; otherwise it would become active and backup
-/// in turn.
+/// While a peer is active on one of two links, the whole group waits; otherwise the group would flap.
 #[test]
 fn group_waits_while_one_member_receives_advertisements() {
     let mut router = pair();
@@ -255,7 +254,7 @@ fn group_waits_for_first_results_of_all_members() {
 }
 
 #[test]
-fn weight_of_a_member_changes_the_priority_of_the_group() {
+fn weight_tracked_by_one_member_changes_priority_of_group() {
     let weighted = |identity: &str, penalty| Tracked {
         name: "script /bin/sh".to_owned(),
         identity: identity.to_owned(),
@@ -285,7 +284,7 @@ fn weight_of_a_member_changes_the_priority_of_the_group() {
     assert_eq!(priorities(&router), [180, 180, 200]);
     router.handle_tracked(1, 1, TrackedState::Down, SECOND);
     assert_eq!(priorities(&router), [140, 140, 200]);
-    // Each member looks at an object that both track.
+    // Each member uses its own state of an object that both track.
     router.handle_tracked(0, 0, TrackedState::Down, SECOND);
     assert_eq!(priorities(&router), [130, 140, 200]);
     router.handle_tracked(1, 0, TrackedState::Down, SECOND);
@@ -294,9 +293,10 @@ fn weight_of_a_member_changes_the_priority_of_the_group() {
     assert_eq!(priorities(&router), [200]);
 }
 
-/// The peer's members become backup with the first of them, and clients have the addresses of all of them from it.
+/// All of the peer's members become backup with the first one, and clients may have cached its MAC address for the
+/// addresses of all members.
 #[test]
-fn all_members_announce_after_a_packet_of_lower_priority() {
+fn all_members_announce_after_packet_with_lower_priority() {
     let mut router = active_pair();
     receive(&mut router, 1, 50, 5 * SECOND).unwrap();
     let outputs = std::iter::from_fn(|| router.poll_output());
@@ -308,8 +308,8 @@ fn all_members_announce_after_a_packet_of_lower_priority() {
 }
 
 #[test]
-fn unicast_packets_that_were_forwarded_are_accepted_as_configured() {
-    for (least, hop_limit, expected) in [
+fn unicast_min_ttl_limits_accepted_packets() {
+    for (min_ttl, hop_limit, expected) in [
         (255, 254, Err(Ignored::HopLimit)),
         (254, 254, Ok(())),
         (254, 253, Err(Ignored::HopLimit)),
@@ -317,7 +317,7 @@ fn unicast_packets_that_were_forwarded_are_accepted_as_configured() {
     ] {
         let mut router = Router::new(
             vec![Config {
-                unicast_min_ttl: least,
+                unicast_min_ttl: min_ttl,
                 ..config("a", 1, 200)
             }],
             Duration::ZERO,
@@ -331,6 +331,6 @@ fn unicast_packets_that_were_forwarded_are_accepted_as_configured() {
             hop_limit,
         };
         let handled = router.handle_packet(0, &arrival, &[PEER], (SECOND, Duration::ZERO));
-        assert_eq!(handled, expected, "{least} {hop_limit}");
+        assert_eq!(handled, expected, "{min_ttl} {hop_limit}");
     }
 }

@@ -1,20 +1,21 @@
-//! Two or three directors with a group of two virtual routers, each on a segment of its own; virtual time. Packets are
-//! delayed and lost, segments are cut between directors, in one direction or both.
+//! Two or three directors with a group of two virtual routers, each on its own network segment. Packets are delayed and
+//! lost, and links between directors are cut in one direction or both.
 
 use std::time::Duration;
 
-use super::network::{DELAY, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
 use weir_vrrp::{Arrival, Config, HOP_LIMIT, Output, Router, State, Version};
 
 const SCHEDULES: u64 = 1_000;
-const SCHEDULES_AT_LENGTH: u64 = 200_000;
+const SOAK_SCHEDULES: u64 = 200_000;
 const INTERVAL: Duration = Duration::from_millis(100);
 const SEGMENTS: usize = 2;
-/// Disturbances end on the second segment first, then on both.
-const DISTURBED: Duration = Duration::from_secs(4);
-const HALF_WHOLE: Duration = Duration::from_secs(8);
+/// End of loss and of cuts on the second segment.
+const SECOND_SEGMENT_HEALED: Duration = Duration::from_secs(4);
+/// End of cuts on the first segment.
+const FIRST_SEGMENT_HEALED: Duration = Duration::from_secs(8);
 const END: Duration = Duration::from_secs(12);
-/// After this a network that does not change has one active director: two active down intervals.
+/// Time after which an unchanged network must have exactly one active director: more than two active down intervals.
 const SETTLED: Duration = Duration::from_secs(1);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ enum Event {
     },
 }
 
-/// Packets of a director to another one on a segment.
+/// The link from one director to another on a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Link {
     segment: usize,
@@ -56,7 +57,7 @@ struct Simulation {
     cut: Vec<Link>,
     loss: u64,
     now: Duration,
-    /// Changes of states while the network does not change, after it has settled.
+    /// State changes although the network has not changed for [`SETTLED`].
     late_changes: Vec<(Duration, usize)>,
     overlap: Overlap,
 }
@@ -101,7 +102,7 @@ impl Simulation {
     fn plan(&mut self) {
         let count = self.nodes.len() as u64;
         for node in 0..self.nodes.len() {
-            let at = self.random.time(DISTURBED / 2);
+            let at = self.random.time(SECOND_SEGMENT_HEALED / 2);
             self.events.push(at, Event::Start { node });
         }
         self.loss = self.random.below(50);
@@ -111,17 +112,17 @@ impl Simulation {
                 from: self.random.below(count) as usize,
                 to: self.random.below(count) as usize,
             };
-            let at = self.random.time(DISTURBED);
+            let at = self.random.time(SECOND_SEGMENT_HEALED);
             self.events.push(at, Event::Cut { link });
-            // The first segment may stay cut while the second one is whole.
+            // The first segment may stay cut after the second one has healed.
             let end = if link.segment == 0 {
-                HALF_WHOLE
+                FIRST_SEGMENT_HEALED
             } else {
-                DISTURBED
+                SECOND_SEGMENT_HEALED
             };
             let until = match self.random.below(2) {
                 0 => end,
-                _ => (at + self.random.time(DISTURBED)).min(DISTURBED),
+                _ => (at + self.random.time(SECOND_SEGMENT_HEALED)).min(SECOND_SEGMENT_HEALED),
             };
             self.events.push(until, Event::Join { link });
         }
@@ -130,7 +131,7 @@ impl Simulation {
     fn run(&mut self) {
         while let Some((at, event)) = self.events.pop(END) {
             self.now = at;
-            if self.now >= DISTURBED {
+            if self.now >= SECOND_SEGMENT_HEALED {
                 self.loss = 0;
             }
             self.handle(event);
@@ -164,7 +165,7 @@ impl Simulation {
                 };
                 let times = (self.now, Duration::ZERO);
                 let handled = self.nodes[to].handle_packet(segment, &arrival, &[], times);
-                handled.expect("it is accepted");
+                handled.expect("packet is accepted");
                 self.drain(to);
             }
             Event::Timer { node } => {
@@ -190,10 +191,14 @@ impl Simulation {
             match output {
                 Output::Send { priority } => self.send(node, index, priority),
                 Output::Changed { from, to } => {
-                    assert_eq!(self.states[node][index], from, "changes are consecutive");
+                    assert_eq!(
+                        self.states[node][index], from,
+                        "state changes are consecutive"
+                    );
                     self.states[node][index] = to;
-                    if self.now.saturating_sub(DISTURBED) >= SETTLED
-                        && !(HALF_WHOLE..HALF_WHOLE + SETTLED).contains(&self.now)
+                    if self.now.saturating_sub(SECOND_SEGMENT_HEALED) >= SETTLED
+                        && !(FIRST_SEGMENT_HEALED..FIRST_SEGMENT_HEALED + SETTLED)
+                            .contains(&self.now)
                     {
                         self.late_changes.push((self.now, node));
                     }
@@ -203,7 +208,11 @@ impl Simulation {
         }
         let [first, second] = self.states[node];
         let is_active = |state| state == State::Active;
-        assert_eq!(is_active(first), is_active(second), "members move together");
+        assert_eq!(
+            is_active(first),
+            is_active(second),
+            "members are active together"
+        );
         if let Some(at) = self.nodes[node].next_deadline() {
             self.events.push(at.max(self.now), Event::Timer { node });
         }
@@ -218,7 +227,7 @@ impl Simulation {
             if to == from || self.cut.contains(&link) || self.random.chance(self.loss) {
                 continue;
             }
-            let at = self.now + self.random.time(DELAY);
+            let at = self.now + self.random.time(DELAY_MAX);
             for (_, bytes) in &packets {
                 let bytes = bytes.clone();
                 self.events.push(
@@ -242,9 +251,9 @@ impl Simulation {
             .collect()
     }
 
-    /// The second segment is whole from the end of the disturbances on.
+    /// Observes only the time after the second segment has healed.
     fn observe(&mut self) {
-        if self.now < DISTURBED {
+        if self.now < SECOND_SEGMENT_HEALED {
             return;
         }
         self.overlap.observe(self.now, self.active().len());
@@ -259,16 +268,16 @@ fn group_has_one_active_director_and_does_not_flap() {
 #[test]
 fn group_has_one_active_director_and_does_not_flap_at_length() {
     if is_soak() {
-        run_schedules(SCHEDULES_AT_LENGTH);
+        run_schedules(SOAK_SCHEDULES);
     }
 }
 
 fn run_schedules(count: u64) {
-    let mut changed_hands = 0;
+    let mut other_winners = 0;
     for seed in seeds(count) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        let limit = INTERVAL + 2 * DELAY;
+        let limit = INTERVAL + 2 * DELAY_MAX;
         let longest = simulation.overlap.longest;
         assert!(
             longest <= limit,
@@ -278,7 +287,7 @@ fn run_schedules(count: u64) {
         assert!(late.is_empty(), "seed {seed}: changes at {late:?}");
         let active = simulation.active();
         assert_eq!(active.len(), 1, "seed {seed}: active {active:?}");
-        changed_hands += u64::from(active[0] != 0);
+        other_winners += u64::from(active[0] != 0);
     }
-    assert!(changed_hands > 0, "the first director always won");
+    assert!(other_winners > 0, "the first director always won");
 }

@@ -1,5 +1,5 @@
-//! What both simulations have: random numbers, events in order, addresses, how long several routers are active, and
-//! the schedules.
+//! Shared by both simulations: random numbers, a queue of events, addresses, the time during which several routers are
+//! active, and the seeds of the schedules.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use weir_vrrp::GROUP_V4;
 
-/// The longest transmission time of a packet.
-pub(crate) const DELAY: Duration = Duration::from_millis(3);
+/// Maximum transmission delay of a packet.
+pub(crate) const DELAY_MAX: Duration = Duration::from_millis(3);
 
-/// SplitMix64.
+/// The SplitMix64 generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -37,7 +37,7 @@ impl Random {
     }
 }
 
-/// Events in the order of their times, those of the same time in the order in which they were added.
+/// A queue of events ordered by time; events at the same time keep the order in which they were added.
 pub(crate) struct Timeline<E> {
     events: BinaryHeap<Reverse<(Duration, u64, E)>>,
     number: u64,
@@ -56,14 +56,14 @@ impl<E: Ord> Timeline<E> {
         self.events.push(Reverse((at, self.number, event)));
     }
 
-    /// The next event up to a time.
+    /// Removes and returns the next event if it is due at `end` or earlier.
     pub(crate) fn pop(&mut self, end: Duration) -> Option<(Duration, E)> {
         let Reverse((at, _, event)) = self.events.pop()?;
         (at <= end).then_some((at, event))
     }
 }
 
-/// How long several routers were active at the same time, at most.
+/// The longest time during which several routers were active.
 #[derive(Default)]
 pub(crate) struct Overlap {
     since: Option<Duration>,
@@ -98,12 +98,12 @@ fn setting(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
-/// Whether the long forms run.
+/// Returns whether the long forms of the tests run.
 pub(crate) fn is_soak() -> bool {
     setting("WEIR_SOAK", 0) > 0
 }
 
-/// The seeds of the schedules to run.
+/// Returns the seeds of the schedules to run.
 pub(crate) fn seeds(count: u64) -> Range<u64> {
     let first = setting("WEIR_VRRP_SEED", 1);
     let count = setting("WEIR_VRRP_SCHEDULES", count);

@@ -1,16 +1,17 @@
-//! Two to four routers on a network that loses, delays and partitions, with pauses of routers; virtual time.
+//! Two to four routers that may be paused, on a network that loses and delays packets and becomes partitioned.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::network::{DELAY, Overlap, Random, Timeline, address, group, is_soak, seeds};
+use super::network::{DELAY_MAX, Overlap, Random, Timeline, address, group, is_soak, seeds};
 use weir_vrrp::{Arrival, Config, HOP_LIMIT, Instance, Output, State, Version, decode};
 
 const SCHEDULES: u64 = 2_000;
-const SCHEDULES_AT_LENGTH: u64 = 1_000_000;
-/// How long the network is disturbed, and how long it is whole afterwards.
-const DISTURBED: Duration = Duration::from_secs(12);
-const WHOLE: Duration = Duration::from_secs(12);
+const SOAK_SCHEDULES: u64 = 1_000_000;
+/// Time during which faults occur.
+const FAULTY_PERIOD: Duration = Duration::from_secs(12);
+/// Time without faults afterwards.
+const HEALED_PERIOD: Duration = Duration::from_secs(12);
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -33,12 +34,12 @@ enum Event {
         node: usize,
     },
     Cut {
-        one: usize,
-        other: usize,
+        first: usize,
+        second: usize,
     },
     Join {
-        one: usize,
-        other: usize,
+        first: usize,
+        second: usize,
     },
     Loss {
         percent: u64,
@@ -85,7 +86,7 @@ impl Simulation {
                     [50, 100, 500, 1_000].map(Duration::from_millis)[random.below(4) as usize]
                 }
             };
-            // Often equal: the address decides.
+            // Often equal, so that the address decides.
             let priority = [100, 100, 150, 200, 254, 1][random.below(6) as usize];
             let config = Config {
                 name: "v".to_owned(),
@@ -130,21 +131,21 @@ impl Simulation {
             self.events.push(at, Event::Start { node });
         }
         for _ in 0..self.random.below(12) {
-            let at = self.random.time(DISTURBED);
-            let until = (at + self.random.time(Duration::from_secs(6))).min(DISTURBED);
-            let (one, other) = (
+            let at = self.random.time(FAULTY_PERIOD);
+            let until = (at + self.random.time(Duration::from_secs(6))).min(FAULTY_PERIOD);
+            let (first, second) = (
                 self.random.below(count as u64) as usize,
                 self.random.below(count as u64) as usize,
             );
             match self.random.below(3) {
                 0 => {
-                    self.events.push(at, Event::Cut { one, other });
-                    self.events.push(until, Event::Join { one, other });
+                    self.events.push(at, Event::Cut { first, second });
+                    self.events.push(until, Event::Join { first, second });
                 }
                 1 => self.events.push(
                     at,
                     Event::Pause {
-                        node: one,
+                        node: first,
                         length: until - at,
                     },
                 ),
@@ -154,11 +155,11 @@ impl Simulation {
                 }
             }
         }
-        self.events.push(DISTURBED, Event::Heal);
+        self.events.push(FAULTY_PERIOD, Event::Heal);
     }
 
     fn run(&mut self) {
-        let end = DISTURBED + WHOLE;
+        let end = FAULTY_PERIOD + HEALED_PERIOD;
         while let Some((at, event)) = self.events.pop(end) {
             self.now = at;
             self.handle(event);
@@ -197,9 +198,9 @@ impl Simulation {
                 }
             }
             Event::Resume { node } => self.resume(node),
-            Event::Cut { one, other } => self.cut.push((one, other)),
-            Event::Join { one, other } => {
-                if let Some(at) = self.cut.iter().position(|it| *it == (one, other)) {
+            Event::Cut { first, second } => self.cut.push((first, second)),
+            Event::Join { first, second } => {
+                if let Some(at) = self.cut.iter().position(|it| *it == (first, second)) {
                     self.cut.swap_remove(at);
                 }
             }
@@ -212,7 +213,7 @@ impl Simulation {
         }
     }
 
-    /// Packets that waited come before timers, as in the driver.
+    /// Resumes a paused node. Queued packets are handled before timers, as in the driver.
     fn resume(&mut self, node: usize) {
         self.nodes[node].paused = false;
         let length = self.now - self.nodes[node].paused_at;
@@ -223,10 +224,10 @@ impl Simulation {
         self.nodes[node].instance.handle_timeout(self.now);
         let interval = self.nodes[node].instance.config().interval;
         let sent = self.drain(node);
-        // It was silent for so long that another one may be active: it listens first.
+        // It was silent for so long that another router may be active, so it must listen first.
         assert!(
             !(sent && was_active && length >= 3 * interval),
-            "a stalled router speaks"
+            "a stalled router sent an advertisement"
         );
     }
 
@@ -240,14 +241,14 @@ impl Simulation {
             destination: group(),
             hop_limit: HOP_LIMIT,
         };
-        let received = decode(&arrival).expect("a valid packet");
+        let received = decode(&arrival).expect("packet is valid");
         let handled = self.nodes[to]
             .instance
             .handle_packet(&received, address(from), self.now);
-        handled.expect("it is accepted");
+        handled.expect("packet is accepted");
     }
 
-    /// Sends what the node requests, and sets its timer. Returns whether it sent as active.
+    /// Handles the node's outputs and sets its timer. Returns whether it sent an advertisement with a priority above 0.
     fn drain(&mut self, node: usize) -> bool {
         let mut sent = false;
         while let Some(output) = self.nodes[node].instance.poll_output() {
@@ -257,7 +258,10 @@ impl Simulation {
                     self.send(node, priority);
                 }
                 Output::Changed { from, to } => {
-                    assert_eq!(self.nodes[node].state, from, "changes are consecutive");
+                    assert_eq!(
+                        self.nodes[node].state, from,
+                        "state changes are consecutive"
+                    );
                     assert_ne!(from, to);
                     self.nodes[node].state = to;
                 }
@@ -280,7 +284,7 @@ impl Simulation {
             if to == from || is_cut || self.random.chance(self.loss) {
                 continue;
             }
-            let at = self.now + self.random.time(DELAY);
+            let at = self.now + self.random.time(DELAY_MAX);
             self.events.push(
                 at,
                 Event::Packet {
@@ -317,26 +321,26 @@ impl Simulation {
 }
 
 #[test]
-fn one_router_is_active_when_the_network_is_whole() {
+fn one_router_is_active_after_network_heals() {
     run_schedules(SCHEDULES);
 }
 
-/// A million schedules, in about half an hour; `WEIR_SOAK=1` runs it.
+/// Runs a million schedules in about half an hour; requires `WEIR_SOAK=1`.
 #[test]
-fn one_router_is_active_when_the_network_is_whole_at_length() {
+fn one_router_is_active_after_network_heals_at_length() {
     if !is_soak() {
         return;
     }
-    run_schedules(SCHEDULES_AT_LENGTH);
+    run_schedules(SOAK_SCHEDULES);
 }
 
 fn run_schedules(count: u64) {
-    let mut changed_hands = 0;
+    let mut other_winners = 0;
     for seed in seeds(count) {
         let mut simulation = Simulation::new(seed);
         simulation.run();
-        // The next advertisement of each arrives, and an answer.
-        let limit = simulation.longest_interval() + 2 * DELAY;
+        // Until each router's next advertisement arrives, and the response to it.
+        let limit = simulation.longest_interval() + 2 * DELAY_MAX;
         let longest = simulation.overlap.longest;
         assert!(
             longest <= limit,
@@ -358,7 +362,7 @@ fn run_schedules(count: u64) {
                 );
             }
         }
-        changed_hands += u64::from(active[0] != 0);
+        other_winners += u64::from(active[0] != 0);
     }
-    assert!(changed_hands > 0, "the first router always won");
+    assert!(other_winners > 0, "the first router always won");
 }

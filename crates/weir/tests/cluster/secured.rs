@@ -3,8 +3,11 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::{Group, SERVERS, TIMEOUT, config, privileged, wait_for};
 
+const CURRENT: &str = "/weir/edge/config/current";
 const PASSWORD: &str = "password of weir";
 
 impl Group {
@@ -156,6 +159,8 @@ fn group_works_with_tls_and_users_in_etcd() {
         "configuration must be encrypted: {stored}"
     );
 
+    let former = as_root(&["get", "--print-value-only", CURRENT]);
+
     // A client that can write to etcd but does not have the group key cannot change the configuration.
     let text = config(8081, &SERVERS);
     let path = group.file("unsealed.toml");
@@ -167,13 +172,47 @@ fn group_works_with_tls_and_users_in_etcd() {
         "version": 2, "digest": digest, "bytes": text.len(), "chunks": [digest], "sealed": false, "by": "lb9",
     });
     as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
-    as_root(&["put", "/weir/edge/config/current", &pointer.to_string()]);
+    as_root(&["put", CURRENT, &pointer.to_string()]);
     wait_for("the refusal", TIMEOUT, || {
         group.group(0)["rollout"] == "stopped"
     });
     let reason = group.group(0)["rollout_reason"].to_string();
     assert!(reason.contains("not encrypted"), "{reason}");
     assert!(group.get(0, 8080) && !group.get(0, 8081));
+
+    // Nor can it replay a previous configuration with a new version, or add a server.
+    let published = group.publish(0, &config(8083, &SERVERS), "0s");
+    assert!(published.status.success(), "{published:?}");
+    let mut former: Value = serde_json::from_str(&former).expect("output is valid JSON");
+    former["version"] = u64::MAX.into();
+    as_root(&["put", CURRENT, &former.to_string()]);
+    as_root(&["put", "/weir/edge/config/complete", &former.to_string()]);
+    as_root(&[
+        "put",
+        "/weir/edge/server/web/10.71.0.99:80",
+        "{\"weight\":65535}",
+    ]);
+    as_root(&[
+        "put",
+        &format!("/weir/edge/override/web/{}", SERVERS[0]),
+        "{\"state\":\"maint\"}",
+    ]);
+    for n in 0..2 {
+        wait_for("the refusal", TIMEOUT, || {
+            let reason = group.group(n)["rollout_reason"].to_string();
+            reason.contains("changed in etcd")
+        });
+    }
+    group.succeed(0, &["server", &format!("web/{}", SERVERS[1]), "drain"]);
+    for n in 0..2 {
+        wait_for("the drain", TIMEOUT, || {
+            group.state(n, SERVERS[1]) == "drain"
+        });
+        assert!(group.get(n, 8083) && !group.get(n, 8080), "{n}");
+        let servers = group.servers(n);
+        assert_eq!(servers.len(), SERVERS.len(), "{servers:?}");
+        assert_ne!(group.state(n, SERVERS[0]), "maint");
+    }
 
     // Etcd's tokens are lost when its process ends.
     group.kill_etcd(0);

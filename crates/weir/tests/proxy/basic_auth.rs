@@ -1,4 +1,4 @@
-//! `basic_auth`: passwords of htpasswd and of the configuration, verified off the workers.
+//! `basic_auth`: passwords from htpasswd files and from the configuration, verified outside of the worker threads.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs, keeper};
 
-/// A daemon with these lines in its service, and these routes to its pool.
+/// Starts a daemon with these lines in its service, and these routes to its pool.
 fn proxy(origin: &Origin, service: &str, routes: &[String]) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&text(&proxy, origin, service, routes));
@@ -26,7 +26,7 @@ fn text(proxy: &Proxy, origin: &Origin, service: &str, routes: &[String]) -> Str
     )
 }
 
-/// The status that curl gets.
+/// Returns the status that curl receives.
 fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args([
@@ -41,23 +41,23 @@ fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
         .args(arguments)
         .arg(format!("http://{}{path}", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn htpasswd(arguments: &[&str]) {
     let done = Command::new("htpasswd").args(arguments).output();
-    let done = done.expect("htpasswd runs: tools/install-deps.sh");
+    let done = done.expect("run htpasswd (see tools/install-deps.sh)");
     assert!(done.status.success(), "{done:?}");
 }
 
 #[test]
-fn users_of_htpasswd_are_admitted_and_others_refused() {
+fn htpasswd_users_are_admitted_and_others_get_401() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-users-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let file = directory.join("users");
-    let name = file.to_str().expect("plain");
+    let name = file.to_str().expect("not UTF-8");
     htpasswd(&["-cbB", name, "bcrypt", "secret one"]);
     htpasswd(&["-bm", name, "apr1", "secret two"]);
     htpasswd(&["-bs", name, "sha", "secret:three"]);
@@ -77,7 +77,7 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
         "sha:secret:three",
         "crypt:password",
     ] {
-        // Verified, then remembered.
+        // The password is verified first, then found in the cache.
         assert_eq!(admin(user), "200", "{user}");
         assert_eq!(admin(user), "200", "{user}");
     }
@@ -94,7 +94,7 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     assert_eq!(curl(&proxy, "/other", &[]), "200");
     assert_eq!(curl(&proxy, "/text", &[]), "401");
     assert_eq!(curl(&proxy, "/text", &["-u", "a:password"]), "200");
-    // A connection continues after a refusal, and requests that wait for a password keep their order.
+    // A connection continues after a rejected request. Requests that wait for password verification keep their order.
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch("GET /admin/x HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 401 Unauthorized\r\n"), "{head}");
@@ -106,11 +106,14 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
     let bad = "GET /text HTTP/1.1\r\nHost: h\r\nAuthorization: Basic YTp3cm9uZw==\r\n\r\n";
     client.send(&[good, bad, good].concat());
     let statuses = [0; 3].map(|_| {
-        let (head, _) = client.response().expect("whole").expect("a response");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         head.split(' ').nth(1).unwrap_or_default().to_owned()
     });
     assert_eq!(statuses, ["200", "401", "200"]);
-    // Two fields could be read differently by a server.
+    // A server could interpret two fields differently.
     let (head, _) = client.fetch(&good.replace(
         "\r\n\r\n",
         "\r\nAuthorization: Basic YTpwYXNzd29yZA==\r\n\r\n",
@@ -120,11 +123,11 @@ fn users_of_htpasswd_are_admitted_and_others_refused() {
 }
 
 #[test]
-fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
+fn changed_user_file_applies_and_invalid_file_keeps_previous_users() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("users");
-    fs::write(&file, "a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("written");
+    fs::write(&file, "a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("write file");
     let service = format!("basic_auth = {{ file = {file:?} }}");
     let open = "path = \"/open\"\nstatus = 204\nbasic_auth = false".to_owned();
     let configuration = text(&proxy, &origin, &service, &[open]);
@@ -139,13 +142,13 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
             std::thread::sleep(Duration::from_millis(100));
         }
     };
-    // Without a reload.
-    fs::write(&file, "# new\nb:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("written");
+    // The file is read again without a reload.
+    fs::write(&file, "# new\nb:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n").expect("write file");
     until("the new user", &|| {
         curl(&proxy, "/", &["-u", "b:password"]) == "200"
     });
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "401");
-    fs::write(&file, "b:plain text\n").expect("written");
+    fs::write(&file, "b:plain text\n").expect("write file");
     until("the error", &|| proxy.status()["list_error"].is_string());
     assert_eq!(curl(&proxy, "/", &["-u", "b:password"]), "200");
     assert_eq!(curl(&proxy, "/", &[]), "401");
@@ -155,9 +158,9 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
         "{output}"
     );
     assert!(!output.contains("plain text"), "{output}");
-    fs::remove_file(&file).expect("removed");
+    fs::remove_file(&file).expect("remove file");
     let path = proxy.directory.join("weir.toml");
-    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("plain")]);
+    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
     assert!(
         !done && output.contains("cannot read the users"),
         "{output}"
@@ -166,27 +169,27 @@ fn changed_users_take_effect_and_an_unusable_file_keeps_them() {
 
 /// The time of a response must not reveal which users exist, so a password is verified for unknown users too.
 #[test]
-fn password_of_an_unknown_user_is_verified_and_refused() {
+fn password_is_verified_even_for_unknown_users() {
     let origin = Origin::start("o");
     let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
     let proxy = proxy(&origin, users, &[]);
     let daemon = keeper::daemon(proxy.child.id());
     let verifies = || {
-        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives");
-        let mut names =
-            threads.map(|it| fs::read_to_string(it.expect("a thread").path().join("comm")));
+        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("read /proc");
+        let mut names = threads
+            .map(|it| fs::read_to_string(it.expect("read directory entry").path().join("comm")));
         names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
     };
     assert_eq!(curl(&proxy, "/", &[]), "401");
     assert!(!verifies());
-    // It is the password of another user.
+    // The password belongs to another user.
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
     assert!(verifies());
     assert_eq!(curl(&proxy, "/", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/", &["-u", "unknown:password"]), "401");
 }
 
-/// Verifying a password costs much more than refusing a request.
+/// Verifying a password costs much more than rejecting a request.
 #[test]
 fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
     let origin = Origin::start("o");
@@ -198,22 +201,22 @@ fn limits_apply_before_a_password_is_verified_and_count_a_request_once() {
     let proxy = proxy(&origin, users, &routes);
     let daemon = keeper::daemon(proxy.child.id());
     let verifies = || {
-        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("it lives");
-        let mut names =
-            threads.map(|it| fs::read_to_string(it.expect("a thread").path().join("comm")));
+        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("read /proc");
+        let mut names = threads
+            .map(|it| fs::read_to_string(it.expect("read directory entry").path().join("comm")));
         names.any(|name| name.is_ok_and(|name| name.trim() == "weir-password"))
     };
-    // Refused requests count.
+    // Rejected requests count.
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &[]), "401");
     assert_eq!(curl(&proxy, "/one", &["-u", "a:password"]), "429");
-    assert!(!verifies(), "the limit is checked first");
-    // The first one waits for its password, the second does not.
+    assert!(!verifies(), "the limit is checked before the password");
+    // The first request waits for the verification of its password, the second one finds the result in the cache.
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
     assert!(verifies());
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "200");
     assert_eq!(curl(&proxy, "/two", &["-u", "a:password"]), "429");
-    // The slots of requests that waited for their password are returned.
+    // Requests that waited for password verification release their slots.
     let concurrent =
         "path = \"/three\"\npool = \"p\"\nmax_connections = 1\nlimits = { concurrent = 1 }";
     proxy.reload(&text(&proxy, &origin, users, &[concurrent.to_owned()]));

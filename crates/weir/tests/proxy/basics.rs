@@ -1,4 +1,4 @@
-//! The main properties of proxy services: balancing, framing, header fields, tunnels, errors, routes, restarts.
+//! Basic behaviour of proxy services: balancing, framing, header fields, tunnels, errors, routes, restarts.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use weir_testing::free_address;
 use super::{Client, GET, Origin, Proxy, configuration};
 
 #[test]
-fn requests_of_one_connection_are_balanced_and_connections_reused() {
+fn requests_on_one_connection_are_balanced_and_server_connections_reused() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -21,12 +21,12 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         counts[usize::from(body.starts_with(b"two\n"))] += 1;
     }
-    // With a fair scheduler a server gets fewer than 13 of 64 requests in one of a million runs.
+    // With a fair scheduler, a server gets fewer than 13 of 64 requests in one of a million runs.
     assert!(counts.iter().all(|count| *count >= 13), "{counts:?}");
     assert_eq!(
         one.connections() + two.connections(),
         2,
-        "one connection to each server serves them all"
+        "all requests to a server use one connection"
     );
     let status = proxy.status();
     let service = &status["services"][0];
@@ -44,7 +44,7 @@ fn requests_of_one_connection_are_balanced_and_connections_reused() {
     );
     assert!(
         !proxy.directory.join("pins").exists(),
-        "nothing is pinned for a proxy"
+        "no BPF object is pinned for a proxy service"
     );
 }
 
@@ -88,7 +88,7 @@ fn client_address_headers_cannot_be_spoofed() {
 }
 
 #[test]
-fn bodies_pass_in_every_framing() {
+fn bodies_are_forwarded_in_every_framing() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -102,12 +102,12 @@ fn bodies_pass_in_every_framing() {
      0\r\nT: v\r\n\r\n";
     let (_, body) = client.fetch(chunked);
     assert_eq!(body, b"11");
-    // Two requests and a half in one segment, then the rest.
+    // Two and a half requests in one segment, then the rest.
     client.send(&format!("{chunked}{GET}GET /sum HT"));
     assert_eq!(client.response().unwrap().unwrap().1, b"11");
     assert!(client.response().unwrap().is_some());
     assert_eq!(client.fetch("TP/1.1\r\nHost: a\r\n\r\n").1, b"0");
-    // The end of the server's connection ends the response.
+    // The response ends with the server's connection.
     client.send("GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n");
     let mut rest = String::new();
     client.0.read_to_string(&mut rest).unwrap();
@@ -115,7 +115,7 @@ fn bodies_pass_in_every_framing() {
         rest.contains("Connection: close\r\n") && rest.ends_with("\r\n\r\nuntil the end"),
         "{rest}"
     );
-    // HTTP/1.0 has no chunks.
+    // HTTP/1.0 has no chunked transfer coding.
     let mut old = Client::connect(proxy.listen);
     old.send("GET /chunked HTTP/1.0\r\n\r\n");
     let mut text = String::new();
@@ -127,7 +127,7 @@ fn bodies_pass_in_every_framing() {
 }
 
 #[test]
-fn ambiguous_requests_are_rejected_before_the_server() {
+fn ambiguous_requests_are_rejected_without_contacting_a_server() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     for (bad, status) in [
@@ -154,14 +154,14 @@ fn ambiguous_requests_are_rejected_before_the_server() {
         assert!(head.contains("Connection: close"), "{head}");
         assert!(
             matches!(client.response(), Ok(None)),
-            "{bad:?}: the connection ends"
+            "{bad:?}: the connection is closed"
         );
     }
     assert_eq!(origin.connections(), 0);
 }
 
 #[test]
-fn upgrade_becomes_a_tunnel() {
+fn upgraded_connection_is_tunneled() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -192,7 +192,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     ));
     assert!(
         client.fetch(GET).0.starts_with("HTTP/1.1 200 "),
-        "the connection was kept"
+        "the client's connection stays open"
     );
     let name = format!("p/{}", origin.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
@@ -211,7 +211,7 @@ fn missing_server_is_502_or_503_and_drain_works() {
     client.send(GET);
     assert!(
         matches!(client.response(), Ok(None)),
-        "no answer, and the end"
+        "expected end of stream without a response"
     );
     let mut client = Client::connect(proxy.listen);
     assert!(proxy.weir(&["server", &name, "ready"]).0);
@@ -258,7 +258,7 @@ fn tcp_directions_close_independently() {
     sending.join().unwrap();
     assert!(
         back == large,
-        "{} of {} bytes came back",
+        "{} of {} bytes received",
         back.len(),
         large.len()
     );
@@ -299,7 +299,7 @@ fn counters_continue_over_restart_and_crash() {
     let counted = |proxy: &Proxy| {
         let service = &proxy.status()["services"][0];
         let server = &service["servers"][0];
-        let number = |value: &serde_json::Value| value.as_u64().expect("a count");
+        let number = |value: &serde_json::Value| value.as_u64().expect("not a number");
         (
             number(&service["requests"]),
             number(&service["responses"][1]),
@@ -318,11 +318,11 @@ fn counters_continue_over_restart_and_crash() {
     let file = proxy.directory.join("run/proxy-left.json");
     let deadline = Instant::now() + Duration::from_secs(10);
     while !fs::read_to_string(&file).is_ok_and(|text| text.contains(",7,")) {
-        assert!(Instant::now() < deadline, "the counts are not written down");
+        assert!(Instant::now() < deadline, "the counters are not saved");
         std::thread::sleep(Duration::from_millis(20));
     }
-    proxy.child.kill().expect("it runs");
-    proxy.child.wait().expect("it ends");
+    proxy.child.kill().expect("send signal");
+    proxy.child.wait().expect("wait for the process");
     proxy.start_again();
     assert_eq!(counted(&proxy), before);
 }
@@ -342,9 +342,9 @@ fn proxy_runs_without_privileges() {
         configuration(listen, "http", &[origin.address()], ""),
     )
     .unwrap();
-    // The build directory may not be accessible to other users, but the program is. It is copied by another program: a
-    // file that a child of this process, started by another test, still has open for writing cannot be executed
-    // (ETXTBSY).
+    // The build directory may be inaccessible to other users, so the program is copied. Another process copies it:
+    // otherwise a child of this process, started by another test, could inherit the file open for writing, and then the
+    // file cannot be executed (ETXTBSY).
     let sh = "cp \"$1\" \"$2/weir\" && chown -R 65534:65534 \"$2\"";
     let copied = Command::new("sh")
         .args(["-c", sh, "sh", env!("CARGO_BIN_EXE_weir")])
@@ -434,7 +434,7 @@ fn routes_select_pools_redirects_or_responses() {
     );
     assert!(
         fetch("GET", "b.example", "/").1.starts_with("web\n"),
-        "the connection is still the same"
+        "the connection stays open"
     );
     let port = proxy.listen.port();
     let explain = |url: &str| {

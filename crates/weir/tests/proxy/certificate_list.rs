@@ -1,8 +1,8 @@
-//! `certificates` of `tls` as a list.
+//! `tls.certificates` as a list of files and directories.
 
 use std::path::Path;
 
-use super::tls::{Authority, connect, fetch, served};
+use super::tls::{Authority, connect, fetch, peer_certificate};
 use super::*;
 
 #[test]
@@ -18,16 +18,16 @@ fn certificates_of_a_list_are_selected_by_sni() {
         &[origin.address()],
         &tls(&format!("{}, {}", quoted(&two), quoted(&one))),
     );
-    // A new configuration each: a resumed session has no certificate.
+    // Each handshake uses a new client configuration: a resumed session has no certificate.
     let certificate = |name: &str| {
         let mut stream = connect(&authority.client(None), proxy.listen, name);
-        let answer = fetch(&mut stream, GET).expect("an answer");
+        let answer = fetch(&mut stream, GET).expect("fetch");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        served(&stream)
+        peer_certificate(&stream)
     };
     let (first, second) = (certificate("a.example"), certificate("b.example"));
     assert_ne!(first, second);
-    // A file that is also in a directory of the list, and a file that is not in the list any more.
+    // The list contains a file that is also in one of its directories. Later, a file is no longer in the list.
     let text = |list: &str| configuration(proxy.listen, "http", &[origin.address()], &tls(list));
     proxy.reload(&text(&format!(
         "{}, \"{}\"",
@@ -41,10 +41,10 @@ fn certificates_of_a_list_are_selected_by_sni() {
     proxy.reload(&text(&quoted(&one)));
     let mut other = connect(&authority.client(None), proxy.listen, "b.example");
     let refused = fetch(&mut other, GET)
-        .expect_err("another name")
+        .expect_err("certificate for another name was accepted")
         .to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
-    // Errors are reported at the entry.
+    // Errors are reported at the position of the list entry.
     let file = proxy.directory.join("wrong.toml");
     for (list, message) in [
         ("", "`certificates` is an empty list"),
@@ -57,8 +57,8 @@ fn certificates_of_a_list_are_selected_by_sni() {
             "/nowhere.pem: No such file or directory",
         ),
     ] {
-        fs::write(&file, text(list)).expect("written");
-        let (done, answer) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+        fs::write(&file, text(list)).expect("write file");
+        let (done, answer) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
         assert!(!done && answer.contains(message), "{answer}");
     }
 }

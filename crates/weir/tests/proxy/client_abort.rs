@@ -1,5 +1,5 @@
-//! Clients that close before they have their response: nothing of their requests remains at servers, in queues or in
-//! the daemon.
+//! Clients that disconnect before the response: their requests are removed from servers and queues, and the daemon
+//! keeps no state of them.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server that answers when the test requests it, and counts the requests whose client has closed.
+/// A server that holds its responses until the test releases them, and counts the open requests.
 pub(super) struct Slow {
     pub(super) address: SocketAddr,
     seen: Arc<Seen>,
@@ -21,17 +21,18 @@ pub(super) struct Slow {
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// Unanswered requests whose connection is open.
+    /// Number of open connections that have sent a request.
     open: AtomicI64,
     held: Mutex<Vec<TcpStream>>,
-    /// Answers at once.
+    /// Whether requests get their response immediately.
     quick: AtomicBool,
 }
 
 impl Slow {
+    /// Starts the server. It holds all responses until `answer` is called.
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let address = listener.local_addr().expect("get local address");
         let seen = Arc::new(Seen::default());
         let shared = Arc::clone(&seen);
         std::thread::spawn(move || {
@@ -39,24 +40,26 @@ impl Slow {
                 let seen = Arc::clone(&shared);
                 let thread = std::thread::Builder::new().stack_size(128 << 10);
                 let served = thread.spawn(move || serve(stream, &seen));
-                served.expect("a thread");
+                served.expect("spawn a thread");
             }
         });
         Self { address, seen }
     }
 
+    /// Returns the number of requests since the start.
     fn requests(&self) -> u64 {
         self.seen.requests.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of open connections that have sent a request.
     pub(super) fn open(&self) -> i64 {
         self.seen.open.load(Ordering::Relaxed)
     }
 
-    /// Answers all waiting and all later requests.
+    /// Responds to all held requests and to all later ones.
     pub(super) fn answer(&self) {
         self.seen.quick.store(true, Ordering::Relaxed);
-        for mut stream in self.seen.held.lock().expect("no panics").drain(..) {
+        for mut stream in self.seen.held.lock().expect("lock poisoned").drain(..) {
             let _ = stream.write_all(ANSWER);
         }
     }
@@ -64,6 +67,7 @@ impl Slow {
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow";
 
+/// Serves a connection until the client closes it.
 fn serve(mut stream: TcpStream, seen: &Seen) {
     let mut buffer = [0u8; 4096];
     let mut head = Vec::new();
@@ -82,11 +86,11 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
             seen.open.fetch_add(1, Ordering::Relaxed);
         }
         request_count = true;
-        let mut held = seen.held.lock().expect("no panics");
+        let mut held = seen.held.lock().expect("lock poisoned");
         if seen.quick.load(Ordering::Relaxed) {
             let _ = stream.write_all(ANSWER);
         } else {
-            held.push(stream.try_clone().expect("a descriptor"));
+            held.push(stream.try_clone().expect("duplicate descriptor"));
         }
     }
     if request_count {
@@ -94,32 +98,36 @@ fn serve(mut stream: TcpStream, seen: &Seen) {
     }
 }
 
-/// Waits for a condition; returns how long it took.
+/// Waits until the condition holds. Returns the time that it took.
 pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < TIMEOUT, "not so: {what}");
+        assert!(began.elapsed() < TIMEOUT, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
     began.elapsed()
 }
 
+/// Makes the connection close with a reset.
 fn reset(client: &Client) {
-    rustix::net::sockopt::set_socket_linger(&client.0, Some(Duration::ZERO)).expect("set");
+    rustix::net::sockopt::set_socket_linger(&client.0, Some(Duration::ZERO))
+        .expect("set SO_LINGER");
 }
 
+/// Returns the service in the status document.
 fn service(proxy: &Proxy) -> serde_json::Value {
     proxy.status()["services"][0].clone()
 }
 
+/// Returns the number of open file descriptors of the daemon.
 fn descriptors(proxy: &Proxy) -> usize {
     let daemon = keeper::daemon(proxy.child.id());
     fs::read_dir(format!("/proc/{daemon}/fd"))
-        .expect("it lives")
+        .expect("read /proc")
         .count()
 }
 
-/// A pool of one server that accepts `most` requests at once.
+/// Configures a pool with one server that accepts `most` concurrent requests.
 fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
     let text = configuration(proxy.listen, "http", &[server], more).replace(
         &format!("servers = [\"{server}\"]"),
@@ -130,12 +138,12 @@ fn limited(proxy: &Proxy, server: SocketAddr, most: u32, more: &str) {
     proxy.reload(&text);
 }
 
-/// 2 × 2 000 requests whose clients close, by FIN and by a reset, while the server works, and as many that close at
-/// once.
+/// 2 × 2 000 requests whose clients disconnect, by FIN and by a reset, while the server works, and as many that
+/// disconnect immediately.
 #[test]
-fn abandoned_requests_end_at_the_server() {
+fn abandoned_requests_are_aborted_at_the_server() {
     const CLIENTS: usize = 1_000;
-    weir_sys::raise_nofile().expect("many descriptors");
+    weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let origin = Slow::start();
     let log = std::env::temp_dir().join(format!("weir-abandoned-{}", std::process::id()));
     let _ = fs::remove_file(&log);
@@ -182,18 +190,19 @@ fn abandoned_requests_end_at_the_server() {
     let lines = lines();
     let fault_of_client = |line: &&str| ["0 CH 0", "0 CC 0"].contains(line);
     let waited = lines.lines().filter(fault_of_client).count();
-    assert!(waited >= 2 * CLIENTS, "{waited} lines say CH or CC");
+    assert!(waited >= 2 * CLIENTS, "{waited} lines with CH or CC");
     let _ = fs::remove_file(&log);
 }
 
-/// A client that closes only its sending side gets its response if the key allows it; a reset ends the request anyway.
+/// A client that only shuts down writing gets its response if `abort_on_close` is false. A reset aborts the request
+/// anyway.
 #[test]
 fn half_closed_client_gets_its_response_without_abort_on_close() {
     let origin = Slow::start();
     let proxy = Proxy::start("http", &[origin.address], "abort_on_close = false");
     let mut half = Client::connect(proxy.listen);
     half.send(GET);
-    half.0.shutdown(Shutdown::Write).expect("half closed");
+    half.0.shutdown(Shutdown::Write).expect("shut down writing");
     let mut gone = Client::connect(proxy.listen);
     gone.send(GET);
     until("both are at the server", || origin.open() == 2);
@@ -201,11 +210,14 @@ fn half_closed_client_gets_its_response_without_abort_on_close() {
     drop(gone);
     until("the one that was reset is not", || origin.open() == 1);
     origin.answer();
-    let answer = half.response().expect("whole").expect("an answer");
+    let answer = half
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
 }
 
-/// Pipelined data is not an end, and is served in its turn.
+/// Pipelined data is not an end of stream, and is processed after the first request.
 #[test]
 fn pipelined_requests_are_not_taken_for_a_close() {
     let authority = Authority::new("ahead");
@@ -217,31 +229,34 @@ fn pipelined_requests_are_not_taken_for_a_close() {
     let mut client = Client::connect(proxy.listen);
     let mut over_tls = connect(&authority.client(None), secure.listen, "a.example");
     client.send(GET);
-    over_tls.write_all(GET.as_bytes()).expect("taken");
+    over_tls.write_all(GET.as_bytes()).expect("write");
     until("both are at the server", || origin.open() == 2);
-    // In separate segments, while the server works.
+    // The second request arrives in another segment, while the server works.
     for _ in 0..2 {
         client.send(GET);
-        over_tls.write_all(GET.as_bytes()).expect("taken");
-        over_tls.flush().expect("sent");
+        over_tls.write_all(GET.as_bytes()).expect("write");
+        over_tls.flush().expect("flush");
         std::thread::sleep(Duration::from_millis(150));
     }
     assert_eq!(origin.open(), 2);
     origin.answer();
     for _ in 0..3 {
-        let answer = client.response().expect("whole").expect("an answer");
+        let answer = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
     }
     let mut output = Vec::new();
     let mut buffer = [0; 4096];
     while output.windows(4).filter(|part| part == b"slow").count() < 3 {
-        let bytes = over_tls.read(&mut buffer).expect("answers");
+        let bytes = over_tls.read(&mut buffer).expect("read response");
         assert!(bytes > 0, "{}", String::from_utf8_lossy(&output));
         output.extend_from_slice(&buffer[..bytes]);
     }
 }
 
-/// The end of a TLS session counts, even if the TCP connection stays open.
+/// The end of a TLS session counts as a disconnect, even if the TCP connection stays open.
 #[test]
 fn close_notify_ends_the_request() {
     let authority = Authority::new("notify");
@@ -250,18 +265,18 @@ fn close_notify_ends_the_request() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address], &tls);
     let mut client = connect(&authority.client(None), proxy.listen, "a.example");
-    client.write_all(GET.as_bytes()).expect("taken");
+    client.write_all(GET.as_bytes()).expect("write");
     until("it is at the server", || origin.open() == 1);
     client.conn.send_close_notify();
-    client.flush().expect("sent");
+    client.flush().expect("flush");
     until("it is not any more", || origin.open() == 0);
 }
 
-/// 5 000 queued clients that have closed do not delay the next one.
+/// 5 000 queued clients that have disconnected do not delay the next client.
 #[test]
-fn departed_queued_clients_do_not_delay_others() {
+fn closed_clients_in_queue_do_not_delay_others() {
     const QUEUED: usize = 5_000;
-    weir_sys::raise_nofile().expect("many descriptors");
+    weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let origin = Slow::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     limited(&proxy, origin.address, 2, "");
@@ -285,14 +300,21 @@ fn departed_queued_clients_do_not_delay_others() {
     assert_eq!(origin.requests(), 2);
     origin.answer();
     for client in first.iter_mut().chain([&mut next]) {
-        let answer = client.response().expect("whole").expect("an answer");
+        let answer = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
     }
     assert_eq!(service(&proxy)["queued"], 0);
-    assert_eq!(origin.requests(), 3, "none of those that left was sent");
+    assert_eq!(
+        origin.requests(),
+        3,
+        "requests of disconnected clients must not be sent"
+    );
 }
 
-/// Two abandoned requests release their slots and are not counted as faults of the server.
+/// Two aborted requests release their slots, and are not counted as errors of the server.
 #[test]
 fn abandoned_requests_free_their_slots() {
     let origin = Slow::start();
@@ -311,7 +333,7 @@ fn abandoned_requests_free_their_slots() {
             origin.requests() == earlier + 2
         });
         drop(two);
-        // There is no queue, so a client that comes earlier gets a 503.
+        // There is no queue, so the next client would get a 503 before the slots are free.
         until("both slots are free", || {
             service(&proxy)["servers"][0]["active_connections"] == 0
         });
@@ -324,7 +346,7 @@ fn abandoned_requests_free_their_slots() {
     assert!(service["servers"][0]["ejected"].is_null(), "{service:#}");
 }
 
-/// Over HTTP/2 the stream is reset: that of the client by the client, and that between two Weirs by the first one.
+/// Over HTTP/2 the stream is reset: by the client, and between two Weirs by the first one.
 #[test]
 fn abandoned_requests_reset_their_streams() {
     let origin = Slow::start();
@@ -362,25 +384,28 @@ fn reset_streams_leave_the_queue() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("build runtime");
     runtime.block_on(async {
         let tcp = tokio::net::TcpStream::connect(proxy.listen)
             .await
-            .expect("it listens");
-        let (mut send, connection) = client::handshake(tcp).await.expect("a greeting");
+            .expect("connect");
+        let (mut send, connection) = client::handshake(tcp).await.expect("HTTP/2 handshake");
         tokio::spawn(connection);
         let mut streams = Vec::new();
         for _ in 0..50 {
-            send = send.ready().await.expect("ready");
+            send = send.ready().await.expect("wait for a free stream");
             let request = http::Request::get("http://a.example/")
                 .body(())
-                .expect("one");
-            streams.push(send.send_request(request, true).expect("sent"));
+                .expect("build request");
+            streams.push(send.send_request(request, true).expect("send request"));
         }
         let queued = async |wanted: u64| {
             let began = Instant::now();
             while service(&proxy)["queued"] != wanted {
-                assert!(began.elapsed() < TIMEOUT, "not {wanted} are queued");
+                assert!(
+                    began.elapsed() < TIMEOUT,
+                    "timed out: {wanted} queued requests"
+                );
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
@@ -393,7 +418,7 @@ fn reset_streams_leave_the_queue() {
     assert_eq!(origin.requests(), 1);
 }
 
-/// A reset ends a tunnel whose client had closed its sending side before.
+/// A reset closes a tunnel whose client had shut down writing before.
 #[test]
 fn reset_ends_a_half_closed_tunnel() {
     let origin = Slow::start();
@@ -401,12 +426,16 @@ fn reset_ends_a_half_closed_tunnel() {
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
     until("the server has the request", || origin.requests() == 1);
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let silent = Proxy::start("tcp", &[listener.local_addr().expect("one")], "");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let silent = Proxy::start(
+        "tcp",
+        &[listener.local_addr().expect("get local address")],
+        "",
+    );
     let half = Client::connect(silent.listen);
-    let (_server, _) = listener.accept().expect("it comes");
-    half.0.shutdown(Shutdown::Write).expect("half closed");
-    // Both end: one by a reset at once, the other after a half-close.
+    let (_server, _) = listener.accept().expect("accept a connection");
+    half.0.shutdown(Shutdown::Write).expect("shut down writing");
+    // Both connections close: one immediately by a reset, the other one after a half-close.
     std::thread::sleep(Duration::from_millis(100));
     for client in [&client, &half] {
         reset(client);

@@ -1,4 +1,4 @@
-//! Configurations of several files, defaults, `weir fmt`, and certificate files that are replaced.
+//! Configurations in several files, defaults, `weir fmt`, and replaced certificate files.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use super::{Client, GET, Proxy, fs};
 fn included_files_and_defaults_apply_on_reload() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    fs::create_dir_all(proxy.directory.join("conf.d")).expect("a directory");
+    fs::create_dir_all(proxy.directory.join("conf.d")).expect("create directory");
     let write = |name: &str, text: &str| {
-        fs::write(proxy.directory.join("conf.d").join(name), text).expect("written");
+        fs::write(proxy.directory.join("conf.d").join(name), text).expect("write file");
     };
     let (listen, server) = (proxy.listen, origin.address());
     write(
@@ -41,7 +41,7 @@ fn included_files_and_defaults_apply_on_reload() {
     assert!(head.starts_with("HTTP/1.1 403"), "{head}");
     let (done, output) = proxy.weir(&["explain", "--request", &format!("GET http://{listen}/no")]);
     assert!(done && output.contains("30-routes.toml:3"), "{output}");
-    // A changed file is read by the next reload, and errors name it.
+    // The next reload reads the changed file, and errors contain its name.
     write(
         "30-routes.toml",
         "# rules\n[[route]]\nservice = \"s\"\npath = \"/no\"\nstatus = 404\n",
@@ -54,7 +54,7 @@ fn included_files_and_defaults_apply_on_reload() {
         &format!("\n[pool.p]\nservers = [\"{server}\"]\nserver = 1\n"),
     );
     let file = proxy.directory.join("weir.toml");
-    let file = file.to_str().expect("plain");
+    let file = file.to_str().expect("not UTF-8");
     let (done, output) = proxy.weir(&["reload", "-c", file]);
     assert!(!done && output.contains("20-pool.toml:4:1"), "{output}");
     write("20-pool.toml", "include = [\"../weir.toml\"]\n");
@@ -66,21 +66,24 @@ fn included_files_and_defaults_apply_on_reload() {
 }
 
 #[test]
-fn check_notes_interfaces_and_programs_that_are_absent() {
+fn check_reports_missing_interfaces_and_programs() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("router.toml");
-    let (script, path) = (proxy.directory.join("tell"), file.to_str().expect("plain"));
+    let (script, path) = (
+        proxy.directory.join("tell"),
+        file.to_str().expect("not UTF-8"),
+    );
     let router = |interface: &str, program: &str| {
         let text = format!(
             "[vrrp.a]\ninterface = \"{interface}\"\nvirtual_router_id = 1\naddresses = [\"192.0.2.9/24\"]\n\
              notify = [\"{program}\"]\n"
         );
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         proxy.weir(&["check", "--strict", "-c", path])
     };
-    let tell = script.to_str().expect("plain");
-    let (done, output) = router("weirnone0", tell);
+    let program = script.to_str().expect("not UTF-8");
+    let (done, output) = router("weirnone0", program);
     assert!(
         done && output.contains("note[N006]") && output.contains("router.toml:2:13"),
         "{output}"
@@ -89,21 +92,21 @@ fn check_notes_interfaces_and_programs_that_are_absent() {
         output.contains("note[N007]") && output.contains("router.toml:5:11"),
         "{output}"
     );
-    // A file that is not executable is as good as none.
-    fs::write(&script, "#!/bin/sh\n").expect("written");
-    assert!(router("lo", tell).1.contains("note[N007]"));
+    // A file that is not executable is reported like a missing file.
+    fs::write(&script, "#!/bin/sh\n").expect("write file");
+    assert!(router("lo", program).1.contains("note[N007]"));
     let (done, output) = router("lo", "/bin/sh");
     assert!(done && !output.contains("note["), "{output}");
 }
 
 #[test]
-fn fmt_writes_the_canonical_form_once() {
+fn fmt_writes_canonical_form_and_is_idempotent() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
-    let text = fs::read_to_string(&file).expect("a file");
-    fs::write(&file, format!("# kept\n\n\n\n{text}\n\n")).expect("written");
-    let path = file.to_str().expect("plain");
+    let text = fs::read_to_string(&file).expect("read file");
+    fs::write(&file, format!("# kept\n\n\n\n{text}\n\n")).expect("write file");
+    let path = file.to_str().expect("not UTF-8");
     let (done, output) = proxy.weir(&["fmt", "--check", path]);
     assert!(
         !done && output.contains("not in canonical form"),
@@ -113,7 +116,7 @@ fn fmt_writes_the_canonical_form_once() {
     assert!(done, "{output}");
     assert!(
         fs::read_to_string(&file)
-            .expect("a file")
+            .expect("read file")
             .starts_with("# kept\n\n[")
     );
     let (done, output) = proxy.weir(&["fmt", "--check", path]);
@@ -131,8 +134,12 @@ fn replaced_certificates_are_loaded_without_a_reload() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let shown = || {
         let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
-        fetch(&mut stream, GET).expect("an answer");
-        stream.conn.peer_certificates().expect("a certificate")[0].to_vec()
+        fetch(&mut stream, GET).expect("fetch");
+        stream
+            .conn
+            .peer_certificates()
+            .expect("no peer certificate")[0]
+            .to_vec()
     };
     let wait = |what: &str, condition: &dyn Fn() -> bool| {
         let until = Instant::now() + Duration::from_secs(60);
@@ -144,13 +151,13 @@ fn replaced_certificates_are_loaded_without_a_reload() {
     let first = shown();
     // A mismatched pair is reported, and the previous certificate stays active.
     std::thread::sleep(Duration::from_secs(3));
-    let old = fs::read(&path).expect("a file");
-    fs::write(&path, "no certificate").expect("written");
+    let old = fs::read(&path).expect("read file");
+    fs::write(&path, "no certificate").expect("write file");
     wait("an error", &|| {
         proxy.status()["certificate_error"].is_string()
     });
     assert_eq!(shown(), first);
-    fs::write(&path, old).expect("written");
+    fs::write(&path, old).expect("write file");
     authority.sign("one", "DNS:a.example", 30);
     wait("the new certificate", &|| shown() != first);
     assert!(proxy.status()["certificate_error"].is_null());

@@ -1,45 +1,49 @@
-//! Limits of open files, and full disks: accepted clients are served, and the daemon always answers.
+//! Limits of open files, and full disks: accepted clients are served, and `weir status` always succeeds.
 
 use super::client_abort::{Slow, until};
 use super::*;
 
-/// A daemon that starts with a limit of open files, soft and hard.
+/// Starts a daemon with these soft and hard limits of open files (`SOFT:HARD`).
 fn start_with(limit: &str, servers: &[SocketAddr], more: &str) -> Proxy {
     start_by(&["prlimit", &format!("--nofile={limit}")], servers, more)
 }
 
-/// A daemon that another program starts.
+/// Starts a daemon through another program, such as `prlimit`.
 fn start_by(by: &[&str], servers: &[SocketAddr], more: &str) -> Proxy {
     let mut proxy = Proxy::start("http", servers, more);
     proxy.terminate();
-    let log = fs::File::create(proxy.directory.join("log")).expect("a log");
+    let log = fs::File::create(proxy.directory.join("log")).expect("create log file");
     let mut command = Command::new(by[0]);
     Proxy::set_directories(&mut command, &proxy.directory);
     proxy.child = command
         .args(&by[1..])
-        .args([PRESENT, "run", "-c"])
+        .args([PROGRAM, "run", "-c"])
         .arg(proxy.directory.join("weir.toml"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .expect("the daemon starts");
-    proxy.await_answer();
+        .expect("start daemon");
+    proxy.wait_until_ready();
     proxy
 }
 
-/// Many more idle clients than the limit allows: clients with requests are served, new ones are accepted, and status
-/// answers.
+/// Opens many more idle connections than the limit allows. Requests must be served, new clients accepted, and `weir
+/// status` must succeed.
 fn idle_clients_make_room(limit: u32, idle: usize) {
-    weir_sys::raise_nofile().expect("many descriptors");
+    weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let origin = Origin::start("o");
-    // Nothing else closes them.
-    let patient = "timeouts = { request = \"5m\", idle = \"5m\" }";
-    let proxy = start_with(&format!("{limit}:{limit}"), &[origin.address()], patient);
+    // No timeout closes the idle connections.
+    let long_timeouts = "timeouts = { request = \"5m\", idle = \"5m\" }";
+    let proxy = start_with(
+        &format!("{limit}:{limit}"),
+        &[origin.address()],
+        long_timeouts,
+    );
     let mut held: Vec<Client> = Vec::with_capacity(idle);
     for number in 0..idle {
         let mut client = Client::connect(proxy.listen);
-        // Some have sent a request before, and are between two requests.
+        // Some clients are idle after a first request.
         if number < 40 {
             assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200 "));
         }
@@ -50,7 +54,7 @@ fn idle_clients_make_room(limit: u32, idle: usize) {
         let mut client = Client::connect(proxy.listen);
         let (head, _) = client.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-        // A client between two requests is idle and may be closed for another one; it never gets half of a response.
+        // A client between two requests is idle, and may be closed to make room. It never gets part of a response.
         match client
             .0
             .write_all(GET.as_bytes())
@@ -93,11 +97,11 @@ fn idle_clients_are_closed_when_descriptors_run_out() {
 
 #[test]
 fn idle_clients_are_closed_at_twenty_thousand_descriptors() {
-    // Each client is also a descriptor of this process.
+    // Each client also needs a descriptor in this process.
     idle_clients_make_room(20_000, 11_000);
 }
 
-/// As many clients as fit, none of them idle: all are served, others wait to be accepted, and status answers.
+/// As many busy clients as descriptors allow: all are served, others wait to be accepted, and `weir status` succeeds.
 #[test]
 fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
     let origin = Slow::start();
@@ -111,7 +115,7 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
         .collect();
     let room = proxy.status()["open_files"]["clients_max"]
         .as_i64()
-        .expect("a number");
+        .expect("not a number");
     until("as many as fit are at the server", || {
         origin.open() >= room - 1
     });
@@ -119,20 +123,23 @@ fn busy_clients_are_served_and_others_wait_when_descriptors_run_out() {
         proxy.status()["services"][0]["accept_pauses"].as_u64() > Some(0)
     });
     origin.answer();
-    // As clients close, others are accepted.
+    // As clients disconnect, others are accepted.
     for mut client in clients.drain(..) {
-        let answer = client.response().expect("whole").expect("an answer");
+        let answer = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(answer.0.starts_with("HTTP/1.1 200 "), "{}", answer.0);
     }
     let service = &proxy.status()["services"][0];
     assert_eq!(service["errors"], 0, "{service:#}");
-    // One per minute and worker.
+    // At most one line per minute and worker is logged.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let lines = proxy.log().matches("clients are waiting").count();
     assert!((1..=workers).contains(&lines), "{}", proxy.log());
 }
 
-/// The daemon has the hard limit; a script check has the limit that Weir was started with.
+/// The daemon raises its soft limit to the hard limit. A script check runs with Weir's original limit.
 #[test]
 fn nofile_limit_is_raised_and_restored_for_children() {
     let origin = Origin::start("o");
@@ -141,7 +148,7 @@ fn nofile_limit_is_raised_and_restored_for_children() {
         proxy.child.id(),
         keeper::daemon(proxy.child.id()).unsigned_abs(),
     ] {
-        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("read /proc");
         let line = limits
             .lines()
             .find(|line| line.starts_with("Max open files"));
@@ -158,12 +165,12 @@ fn nofile_limit_is_raised_and_restored_for_children() {
     );
     proxy.reload(&text.replace("\n\n[service.s]", &check));
     until("the check has run", || printed.exists());
-    let printed = fs::read_to_string(printed).expect("there");
+    let printed = fs::read_to_string(printed).expect("read file");
     assert_eq!(printed.trim(), "300");
 }
 
-/// A limit of connections that descriptors do not allow is reported by `check`, at start and by `status`; the default
-/// limit is not.
+/// A connection limit that the descriptors do not allow is reported by `check`, by `status` and at start. The default
+/// limit is not reported.
 #[test]
 fn limits_beyond_the_descriptors_are_reported() {
     let origin = Origin::start("o");
@@ -176,35 +183,35 @@ fn limits_beyond_the_descriptors_are_reported() {
         &[origin.address()],
         more,
     ));
-    const SAYS: &str = "service s: limits.connections = 60000 is more than the open files allow";
+    const WARNING: &str = "service s: limits.connections = 60000 is more than the open files allow";
     let status = proxy.weir(&["status"]).1;
-    assert!(status.contains(SAYS), "{status}");
-    until("the log says so", || proxy.log().contains(SAYS));
+    assert!(status.contains(WARNING), "{status}");
+    until("the warning in the log", || proxy.log().contains(WARNING));
     let file = proxy.directory.join("weir.toml");
     let check = Command::new("prlimit")
-        .args(["--nofile=1024:1024", PRESENT, "check", "-c"])
+        .args(["--nofile=1024:1024", PROGRAM, "check", "-c"])
         .arg(&file)
         .env("NO_COLOR", "1")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let printed = [check.stdout, check.stderr].concat();
     let printed = String::from_utf8_lossy(&printed);
     assert!(
-        check.status.success() && printed.contains(SAYS),
+        check.status.success() && printed.contains(WARNING),
         "{printed}"
     );
 }
 
-/// A full disk: requests are served, one line is logged at once and none in the following seconds, and one when there
-/// is space again.
+/// If the disk is full, requests are served. One line is logged immediately and none in the following seconds. Another
+/// one is logged when there is space again.
 #[test]
 fn full_disk_is_reported_once() {
     let origin = Origin::start("o");
     let disk = std::env::temp_dir().join(format!("weir-disk-{}", std::process::id()));
-    fs::create_dir_all(&disk).expect("a directory");
+    fs::create_dir_all(&disk).expect("create directory");
     let path = disk.join("access.log");
     let more = format!("access_log = \"{}\"", path.display());
-    // In a separate mount namespace.
+    // The disk is mounted in a separate mount namespace.
     let script = format!(
         "mount -t tmpfs -o size=64k tmpfs '{}' && exec \"$@\"",
         disk.display()
@@ -236,7 +243,7 @@ fn full_disk_is_reported_once() {
         proxy.log()
     );
     assert!(proxy.status()["services"][0]["log_dropped"].as_u64() > Some(100));
-    fs::remove_file(inside("filler")).expect("it is there");
+    fs::remove_file(inside("filler")).expect("remove file");
     request_lasting(Duration::from_millis(500));
     until("it is written again", || {
         lines("writing the access log works again") == 1
@@ -247,7 +254,12 @@ fn full_disk_is_reported_once() {
         "{}",
         proxy.log()
     );
-    assert!(fs::metadata(inside("access.log")).expect("there").len() > 0);
+    assert!(
+        fs::metadata(inside("access.log"))
+            .expect("read metadata")
+            .len()
+            > 0
+    );
     drop(proxy);
     let _ = fs::remove_dir_all(&disk);
 }

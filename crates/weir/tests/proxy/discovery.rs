@@ -1,4 +1,4 @@
-//! Servers from DNS, with a real dnsmasq; and servers that users of the API add and remove under load.
+//! Servers from DNS, with a real dnsmasq, and servers that API clients add and remove under load.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -6,13 +6,13 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::keeper::{Comers, until};
+use super::keeper::{ConnectionLoad, until};
 use super::servers_file::names;
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
 const NAME: &str = "_http._tcp.web.test";
 
-/// dnsmasq on a separate port, until it is dropped.
+/// dnsmasq on a separate port. Stops on drop.
 struct Dns(Child);
 
 impl Dns {
@@ -38,13 +38,13 @@ impl Dns {
             command.arg(format!("--srv-host={NAME},a4.test,{port},0,{}", at + 1));
         }
         command.arg("--host-record=a4.test,127.0.0.1");
-        // Not below `--local`: dnsmasq refuses its AAAA, because it has no upstream.
+        // The domain is not `--local`: dnsmasq rejects AAAA queries for it, because it has no upstream.
         command.arg("--host-record=b.example,127.0.0.1");
         let child = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("dnsmasq starts");
+            .expect("start dnsmasq");
         Self(child)
     }
 }
@@ -56,6 +56,7 @@ impl Drop for Dns {
     }
 }
 
+/// Returns a configuration whose pool has this `dns` table.
 fn with_dns(proxy: &Proxy, dns: &str) -> String {
     let text = configuration(proxy.listen, "http", &[], "");
     text.replace(
@@ -64,6 +65,7 @@ fn with_dns(proxy: &Proxy, dns: &str) -> String {
     )
 }
 
+/// Returns the discovery error in the status document, or an empty text.
 fn problem(proxy: &Proxy) -> String {
     let status = proxy.status();
     let problem = status["sources"][0]["problem"].as_str();
@@ -93,8 +95,8 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     let weight = |at: usize| status["services"][0]["servers"][at]["weight"].as_u64();
     assert_eq!([0, 1, 2].map(weight), [Some(1), Some(2), Some(3)]);
 
-    let comers = Comers::start(proxy.listen);
-    // A name server that stops answering does not delay the others; records live for a second.
+    let load = ConnectionLoad::start(proxy.listen);
+    // Restarts the name server with fewer records. Their TTL is one second.
     drop(dns.take());
     dns = Some(Dns::start(at, &all[..2]));
     until("two servers", || names(&proxy) == named(&all[..2]));
@@ -113,11 +115,11 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
         problem(&proxy).contains("NXDOMAIN")
     });
     assert_eq!(names(&proxy), named(&all[..2]));
-    let [served, refused, broken] = comers.end();
+    let [served, refused, broken] = load.stop();
     assert!(served > 0);
     assert_eq!((refused, broken), (0, 0));
 
-    // They survive a restart without any answer as well.
+    // The servers also survive a restart without a name server.
     drop(dns.take());
     assert!(proxy.terminate().success());
     proxy.start_again();
@@ -126,7 +128,7 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     until("three servers", || {
         names(&proxy) == named(&all) && problem(&proxy).is_empty()
     });
-    // Addresses of both families, with a port of ours.
+    // Addresses of both families, with a configured port.
     proxy.reload(&with_dns(
         &proxy,
         &format!("name = \"a.test.\", port = 8080, resolvers = [\"{at}\"]"),
@@ -143,16 +145,17 @@ fn servers_follow_dns_and_stay_when_records_vanish() {
     until("its address", || names(&proxy) == ["127.0.0.1:8080"]);
 }
 
-/// The status code of a request to the daemon.
+/// Sends a request over the control socket. Returns the response.
 pub(super) fn call(proxy: &Proxy, method: &str, path: &str, body: &str) -> String {
-    let mut stream = UnixStream::connect(proxy.directory.join("run/weir.sock")).expect("a socket");
+    let mut stream = UnixStream::connect(proxy.directory.join("run/weir.sock"))
+        .expect("connect to the control socket");
     let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).expect("taken");
+    stream.write_all(request.as_bytes()).expect("write");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("read response");
     answer
 }
 
@@ -166,7 +169,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         let answer = call(&proxy, method, path, body);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
-    // First without load: under load the request waits for a processor like all others.
+    // Measured first without load: under load, the request competes for CPU time.
     let mut alone = Vec::new();
     for _ in 0..5 {
         for (method, body) in [("PUT", r#"{"weight": 3}"#), ("DELETE", "")] {
@@ -177,7 +180,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     }
     alone.sort_unstable();
     println!("a change alone took {:?}", alone[alone.len() / 2]);
-    let comers = Comers::start(proxy.listen);
+    let load = ConnectionLoad::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         300
     } else {
@@ -196,7 +199,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         }
     }
     latencies.sort_unstable();
-    let [served, refused, broken] = comers.end();
+    let [served, refused, broken] = load.stop();
     println!(
         "{} changes, {served} requests: {refused} refused, {broken} broken; a change took {:?}, at most {:?}",
         latencies.len(),
@@ -205,7 +208,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
     );
     assert_eq!((refused, broken), (0, 0));
 
-    // An added server gets clients, survives a reload and a restart, and shows its origin.
+    // An added server gets requests, survives a reload and a restart, and `weir status` shows its origin.
     done("PUT", &path, "");
     proxy.reload(&configuration(proxy.listen, "http", &[one.address()], ""));
     assert!(proxy.terminate().success());

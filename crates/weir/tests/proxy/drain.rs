@@ -1,4 +1,4 @@
-//! `weir server … drain --wait`, and the reports of `weir server`.
+//! `weir server … drain --wait`, and the output of `weir server`.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use super::keeper::until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// The entry of the server in the status document.
+/// Returns the server at this index in the status document.
 fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][at].clone()
 }
 
-/// Runs `weir server ARGUMENTS`, which must end long before idle connections would close by themselves.
+/// Runs `weir server ARGUMENTS`. It must finish long before idle connections time out.
 fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     const IDLE: Duration = Duration::from_secs(60);
     let started = Instant::now();
@@ -24,7 +24,7 @@ fn ends_soon(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
 fn drain_closes_idle_server_connections_without_waiting() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
-    // Clients with a new connection each: connections to servers are kept for the next client.
+    // Each client uses a new connection, so connections to servers are kept for the next client.
     for _ in 0..16 {
         Client::connect(proxy.listen).fetch(GET);
     }
@@ -38,7 +38,7 @@ fn drain_closes_idle_server_connections_without_waiting() {
         format!("{name} is drained: no new connections, no open connection\n")
     );
     until("its connections to close", || waiting(0) == Some(0));
-    // The connections of the other server stay, and the drained one has no more than it had.
+    // The connections to the other server stay, and the drained one has no additional ones.
     assert!(waiting(1) > Some(0));
     let (done, output) = proxy.weir(&["server", &name, "ready"]);
     assert!(
@@ -51,11 +51,11 @@ fn drain_closes_idle_server_connections_without_waiting() {
 fn drain_waits_for_active_requests_up_to_its_timeout() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
-    // A connection that neither side closes.
+    // Neither side closes this connection.
     let mut client = Client::connect(proxy.listen);
     let mut echo = [0; 5];
     client.send("hello");
-    client.0.read_exact(&mut echo).expect("its echo");
+    client.0.read_exact(&mut echo).expect("read echo");
     let name = format!("p/{}", origin.address());
     let (done, output) = proxy.weir(&["server", &name, "drain", "--wait", "--timeout", "1s"]);
     assert!(!done, "{output}");
@@ -69,14 +69,14 @@ fn drain_waits_for_active_requests_up_to_its_timeout() {
         output.contains("1 open connection after 1 s; the server stays drained"),
         "{output}"
     );
-    // The command ends when the connection ends.
+    // The command finishes when the connection closes.
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| ends_soon(&proxy, &["server", &name, "drain", "--wait"]));
         client.send("still");
-        client.0.read_exact(&mut echo).expect("it goes on");
+        client.0.read_exact(&mut echo).expect("read echo");
         assert!(!waits.is_finished());
         drop(client);
-        let (done, output) = waits.join().expect("the command");
+        let (done, output) = waits.join().expect("command thread panicked");
         assert!(done && output.contains("is drained"), "{output}");
     });
 }
@@ -110,7 +110,7 @@ fn every_change_of_a_server_is_reported() {
     );
     expect(&["ready"], "has no override: unchecked, effective weight 1");
     let (done, output) = proxy.weir(&["server", &name, "drain", "--json"]);
-    let now: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    let now: serde_json::Value = serde_json::from_str(&output).expect("parse JSON");
     assert!(done);
     assert_eq!(
         (&now["state"], &now["override"], &now["open_connections"]),
@@ -126,7 +126,7 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
     let name = format!("p/{}", one.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
     assert!(proxy.terminate().success());
-    // A restart alone does not remove it.
+    // A restart does not remove it.
     proxy.start_again();
     assert_eq!(server(&proxy, 0)["state"], "drain");
     assert!(proxy.terminate().success());
@@ -136,12 +136,12 @@ fn clean_removes_proxy_overrides_and_runtime_state() {
         done && output.contains("files removed from the runtime directory"),
         "{output}"
     );
-    let names = std::fs::read_dir(proxy.directory.join("run")).expect("the runtime directory");
+    let names = std::fs::read_dir(proxy.directory.join("run")).expect("read runtime directory");
     let names = names.map(|it| {
-        it.expect("an entry")
+        it.expect("read directory entry")
             .file_name()
             .into_string()
-            .expect("plain")
+            .expect("not UTF-8")
     });
     let left: Vec<String> = names.filter(|name| !name.ends_with("lock")).collect();
     assert_eq!(left, Vec::<String>::new());

@@ -1,53 +1,57 @@
-//! Servers whose responses show that they are faulty are ejected for a while, without any check.
+//! Servers with faulty responses are ejected temporarily, without any check.
 
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::AtomicU8;
 
 use super::*;
 
-const WELL: u8 = 0;
-const FAILS: u8 = 1;
-const HANGS_UP: u8 = 2;
+const HEALTHY: u8 = 0;
+const RETURNS_500: u8 = 1;
+const CLOSES: u8 = 2;
 
-/// A server that answers normally, answers 500, or closes without an answer, as the test selects; one request per
-/// connection.
-struct Moody {
+/// A server that responds with 200, responds with 500, or closes without a response, depending on `mode`. It serves one
+/// request per connection.
+struct FaultyServer {
     address: SocketAddr,
-    mood: Arc<AtomicU8>,
+    mode: Arc<AtomicU8>,
     requests: Arc<AtomicU64>,
 }
 
-impl Moody {
+impl FaultyServer {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
-        let (mood, requests) = (Arc::new(AtomicU8::new(WELL)), Arc::new(AtomicU64::new(0)));
-        let (its_mood, its_asked) = (Arc::clone(&mood), Arc::clone(&requests));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let address = listener.local_addr().expect("get local address");
+        let (mode, requests) = (
+            Arc::new(AtomicU8::new(HEALTHY)),
+            Arc::new(AtomicU64::new(0)),
+        );
+        let (shared_mode, shared_requests) = (Arc::clone(&mode), Arc::clone(&requests));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                // The test breaks connections on purpose.
-                let _ = serve(&stream, its_mood.load(Ordering::Relaxed));
-                its_asked.fetch_add(1, Ordering::Relaxed);
+                // The test closes connections intentionally.
+                let _ = serve(&stream, shared_mode.load(Ordering::Relaxed));
+                shared_requests.fetch_add(1, Ordering::Relaxed);
             }
         });
         Self {
             address,
-            mood,
+            mode,
             requests,
         }
     }
 
+    /// Returns the number of requests since the start.
     fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 }
 
-fn serve(mut stream: &TcpStream, mood: u8) -> std::io::Result<()> {
+fn serve(mut stream: &TcpStream, mode: u8) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream).lines();
     while !lines.next().transpose()?.unwrap_or_default().is_empty() {}
-    let status = match mood {
-        WELL => "200 OK",
-        FAILS => "500 Internal Server Error",
+    let status = match mode {
+        HEALTHY => "200 OK",
+        RETURNS_500 => "500 Internal Server Error",
         _ => return Ok(()),
     };
     let text = format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\nConnection: close\r\n\r\nm");
@@ -56,7 +60,8 @@ fn serve(mut stream: &TcpStream, mood: u8) -> std::io::Result<()> {
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends requests continuously until `done` returns true for the status; returns the number of 200 and other responses.
+/// Sends requests continuously until `done` returns true for the service's status. Returns the number of 200 and of
+/// other responses.
 fn fetch_until(
     proxy: &Proxy,
     what: &str,
@@ -81,17 +86,17 @@ fn fetch_until(
 #[test]
 fn failing_server_is_ejected_and_retried() {
     let good = [Origin::start("one"), Origin::start("two")];
-    let moody = Moody::start();
-    let servers = [good[0].address(), moody.address, good[1].address()];
+    let faulty = FaultyServer::start();
+    let servers = [good[0].address(), faulty.address, good[1].address()];
     let proxy = Proxy::start("http", &servers, "");
     let reason = |service: &serde_json::Value| {
         let reason = &service["servers"][1]["ejected"]["reason"];
         reason.as_str().map(str::to_owned)
     };
-    let fine = fetch_until(&proxy, "requests everywhere", |_| moody.requests() > 20);
-    assert_eq!(fine[1], 0);
+    let healthy = fetch_until(&proxy, "requests everywhere", |_| faulty.requests() > 20);
+    assert_eq!(healthy[1], 0);
 
-    moody.mood.store(FAILS, Ordering::Relaxed);
+    faulty.mode.store(RETURNS_500, Ordering::Relaxed);
     let mut output = String::new();
     fetch_until(&proxy, "the ejection", |service| {
         reason(service).is_some_and(|why| {
@@ -102,7 +107,10 @@ fn failing_server_is_ejected_and_retried() {
     assert!(output.contains("with status 5xx"), "{output}");
     let status = proxy.status();
     let server = &status["services"][0]["servers"][1];
-    assert_eq!(server["state"], "unchecked", "apart from checks");
+    assert_eq!(
+        server["state"], "unchecked",
+        "ejection does not change the check state"
+    );
     assert_eq!(
         (&server["effective_weight"], &server["weight"]),
         (&0.into(), &1.into())
@@ -114,43 +122,44 @@ fn failing_server_is_ejected_and_retried() {
             .contains("(ejected: all recent requests failed: ")
     );
     assert_eq!(proxy.log().matches("a server was ejected").count(), 1);
-    let before = moody.requests();
+    let before = faulty.requests();
     let during = fetch_until(&proxy, "clients are spared", |service| {
         reason(service).is_some()
     });
-    assert_eq!((during[1], moody.requests()), (0, before));
+    assert_eq!((during[1], faulty.requests()), (0, before));
 
-    // It returns by itself. If it closes connections, clients do not notice, because other servers are tried.
-    moody.mood.store(WELL, Ordering::Relaxed);
-    let back = fetch_until(&proxy, "the trial", |service| {
-        reason(service).is_none() && moody.requests() > before + 20
+    // The server returns automatically. If it closes connections, requests are retried at other servers and no client
+    // sees an error.
+    faulty.mode.store(HEALTHY, Ordering::Relaxed);
+    let recovered = fetch_until(&proxy, "the trial", |service| {
+        reason(service).is_none() && faulty.requests() > before + 20
     });
-    assert_eq!(back[1], 0);
-    moody.mood.store(HANGS_UP, Ordering::Relaxed);
-    let hung = fetch_until(&proxy, "the second ejection", |service| {
+    assert_eq!(recovered[1], 0);
+    faulty.mode.store(CLOSES, Ordering::Relaxed);
+    let closing = fetch_until(&proxy, "the second ejection", |service| {
         reason(service).is_some_and(|why| why.contains("without a complete response"))
     });
-    assert_eq!(hung[1], 0, "a request that can be repeated is");
+    assert_eq!(closing[1], 0, "repeatable requests are retried");
 }
 
-/// If all servers fail, none is better, and all stay in use. If no ejection is allowed, none is ejected.
+/// If all servers fail, all stay in use. If `max_ejected` is 0, none is ejected.
 #[test]
 fn no_ejection_when_all_fail_or_when_disabled() {
-    let all = [Moody::start(), Moody::start()];
+    let all = [FaultyServer::start(), FaultyServer::start()];
     let proxy = Proxy::start("http", &all.each_ref().map(|it| it.address), "");
     for server in &all {
-        server.mood.store(FAILS, Ordering::Relaxed);
+        server.mode.store(RETURNS_500, Ordering::Relaxed);
     }
     let began = Instant::now();
-    let is_whole = |service: &serde_json::Value| {
-        let servers = service["servers"].as_array().expect("servers");
+    let none_is_ejected = |service: &serde_json::Value| {
+        let servers = service["servers"].as_array().expect("no servers");
         assert!(
             servers.iter().all(|it| it["ejected"].is_null()),
             "{service:#}"
         );
         began.elapsed() > Duration::from_secs(4)
     };
-    fetch_until(&proxy, "four seconds", is_whole);
+    fetch_until(&proxy, "four seconds", none_is_ejected);
 
     let good = Origin::start("good");
     let servers = [good.address(), all[0].address];
@@ -163,5 +172,8 @@ fn no_ejection_when_all_fail_or_when_disabled() {
         assert!(ejected.is_null(), "{service:#}");
         before.0.elapsed() > Duration::from_secs(4)
     });
-    assert!(all[0].requests() > before.1 + 10, "it gets requests anyway");
+    assert!(
+        all[0].requests() > before.1 + 10,
+        "a failing server gets requests"
+    );
 }

@@ -1,4 +1,4 @@
-//! Many reloads under `ab`; each run alternates with one without reloads, with the latencies of both.
+//! Many reloads under `ab`. Runs with and without reloads alternate, and the latencies of both are printed.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::{Proxy, configuration, free_address};
 
-/// Rounds of one quiet and one disturbed run each.
+/// Number of rounds. Each has one run without reloads and one with reloads.
 const ROUNDS: usize = 5;
-/// Interval of checks whether a quiet run has ended, and of reloads in the short form.
-const SELDOM: Duration = Duration::from_millis(35);
-const OFTEN: Duration = Duration::from_millis(20);
+/// Pause between checks whether `ab` has finished in a run without reloads, and between reloads in the short form.
+const POLL_INTERVAL: Duration = Duration::from_millis(35);
+const RELOAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// nginx on two addresses: the cost of a thread per connection must not be part of the latencies.
+/// nginx on two addresses: a server with a thread per connection would distort the latencies.
 struct Nginx {
     child: Child,
     addresses: [SocketAddr; 2],
@@ -23,7 +23,7 @@ struct Nginx {
 impl Nginx {
     fn start() -> Self {
         let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create directory");
         let addresses = [free_address(), free_address()];
         let [one, two] = addresses;
         let prefix = directory.display();
@@ -34,12 +34,12 @@ impl Nginx {
              http {{ access_log off; keepalive_requests 100000000; server {{ listen {one}; listen {two}; return 200 \
              \"one\\n\"; }} }}\n"
         );
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = Command::new("nginx");
         command.env("PATH", format!("{path}:/usr/sbin"));
         let child = command.arg("-c").arg(&file).stderr(Stdio::null()).spawn();
-        let child = child.expect("nginx starts");
+        let child = child.expect("start nginx");
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(two).is_err() {
             assert!(Instant::now() < deadline, "nginx does not listen");
@@ -61,15 +61,15 @@ impl Drop for Nginx {
     }
 }
 
-/// Results of `ab`: failed requests, and the latency of 99.99 % and of all requests in milliseconds.
-struct Seen {
+/// Results of `ab`: failed requests, and the 99.99th percentile and maximum of the latencies in milliseconds.
+struct Results {
     failed: u64,
-    most: u64,
-    all: u64,
+    p9999_ms: u64,
+    max_ms: u64,
 }
 
-/// Runs `ab`, and `work` periodically until it ends.
-fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMut()) -> Seen {
+/// Runs `ab`, and calls `work` periodically until `ab` finishes.
+fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMut()) -> Results {
     let all = proxy.directory.join("requests.tsv");
     let mut ab = Command::new("ab")
         .args([
@@ -88,34 +88,34 @@ fn under_load(proxy: &Proxy, requests: u64, every: Duration, mut work: impl FnMu
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .expect("ab starts");
-    while ab.try_wait().expect("it can be asked").is_none() {
+        .expect("start ab");
+    while ab.try_wait().expect("get process status").is_none() {
         let started = Instant::now();
         work();
         std::thread::sleep(every.saturating_sub(started.elapsed()));
     }
-    let output = ab.wait_with_output().expect("ab ends");
+    let output = ab.wait_with_output().expect("wait for ab");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let number = |label: &str| -> Option<u64> {
         let line = text.lines().find_map(|line| line.strip_prefix(label))?;
         line.split_whitespace().next()?.parse().ok()
     };
     assert_eq!(number("Complete requests:"), Some(requests), "{text}");
-    let times = fs::read_to_string(&all).expect("every request");
+    let times = fs::read_to_string(&all).expect("read latencies of ab");
     let total = |line: &str| line.split('\t').nth(4)?.parse::<u64>().ok();
     let mut times: Vec<u64> = times.lines().filter_map(total).collect();
     times.sort_unstable();
-    Seen {
-        failed: number("Failed requests:").expect("a number")
+    Results {
+        failed: number("Failed requests:").expect("number not found")
             + number("Non-2xx responses:").unwrap_or(0),
-        most: times[times.len() * 9999 / 10_000 - 1],
-        all: times[times.len() - 1],
+        p9999_ms: times[times.len() * 9999 / 10_000 - 1],
+        max_ms: times[times.len() - 1],
     }
 }
 
-fn median(mut of: Vec<u64>) -> u64 {
-    of.sort_unstable();
-    of[of.len() / 2]
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values[values.len() / 2]
 }
 
 #[test]
@@ -133,15 +133,15 @@ fn requests_survive_many_reloads_at_length() {
     let mut reloads = 0;
     for _ in 0..ROUNDS {
         let started = Instant::now();
-        quiet.push(under_load(&proxy, requests / 5, SELDOM, || {}));
-        // The given ratio of reloads to requests, and a few more: each reload takes CPU time from the requests.
+        quiet.push(under_load(&proxy, requests / 5, POLL_INTERVAL, || {}));
+        // Reloads at the wanted ratio to requests, and a few more: each reload takes CPU time from the requests.
         let every = if at_length {
             started.elapsed() / (wanted as u32 / ROUNDS as u32 * 6 / 5)
         } else {
-            OFTEN
+            RELOAD_INTERVAL
         };
         disturbed.push(under_load(&proxy, requests / 5, every, || {
-            // One server and one limit change each time, so pools and plans are rebuilt.
+            // Each reload changes one server and one limit, so pools and plans are rebuilt.
             let servers = [two, one];
             let servers = &servers[..1 + reloads % 2];
             let more = format!("limits = {{ retries = {} }}", 1 + reloads % 3);
@@ -149,14 +149,14 @@ fn requests_survive_many_reloads_at_length() {
             reloads += 1;
         }));
     }
-    let of = |seen: &[Seen], what: fn(&Seen) -> u64| median(seen.iter().map(what).collect());
+    let of = |seen: &[Results], what: fn(&Results) -> u64| median(seen.iter().map(what).collect());
     println!(
         "{requests} requests, {reloads} reloads; medians of {ROUNDS}: 99.99 % in {} ms, quiet {} ms; all in {} ms, \
          quiet {} ms",
-        of(&disturbed, |seen| seen.most),
-        of(&quiet, |seen| seen.most),
-        of(&disturbed, |seen| seen.all),
-        of(&quiet, |seen| seen.all),
+        of(&disturbed, |seen| seen.p9999_ms),
+        of(&quiet, |seen| seen.p9999_ms),
+        of(&disturbed, |seen| seen.max_ms),
+        of(&quiet, |seen| seen.max_ms),
     );
     for seen in quiet.iter().chain(&disturbed) {
         assert_eq!(seen.failed, 0);

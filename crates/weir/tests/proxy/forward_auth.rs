@@ -1,5 +1,5 @@
-//! `forward_auth`: another server decides about requests, over HTTP/1, HTTP/2 and TLS, and nothing is admitted without
-//! it.
+//! `forward_auth`: another server authorizes requests, over HTTP/1, HTTP/2 and TLS. Without its decision no request is
+//! forwarded.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,38 +7,40 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::headers::received_trailers;
 use super::keeper::until;
 use super::{Client, Origin, Proxy, free_address, fs};
 
-/// A server that decides: its responses by the value of the client's `X-Ticket`, on connections that persist.
-struct Judge {
+/// An authorization server. Its response depends on the client's `X-Ticket`; its connections are persistent.
+struct AuthServer {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
     connections: Arc<Mutex<usize>>,
 }
 
-impl Judge {
+impl AuthServer {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let judge = Self {
-            address: listener.local_addr().expect("its address"),
+            address: listener.local_addr().expect("get local address"),
             heads: Arc::default(),
             connections: Arc::default(),
         };
         let (heads, connections) = (Arc::clone(&judge.heads), Arc::clone(&judge.connections));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                *connections.lock().expect("no panic") += 1;
+                *connections.lock().expect("lock poisoned") += 1;
                 let heads = Arc::clone(&heads);
-                // The test breaks connections on purpose.
+                // The test closes connections intentionally.
                 std::thread::spawn(move || drop(serve(&stream, &heads)));
             }
         });
         judge
     }
 
+    /// Returns the heads of all authorization requests.
     fn heads(&self) -> Vec<String> {
-        self.heads.lock().expect("no panic").clone()
+        self.heads.lock().expect("lock poisoned").clone()
     }
 }
 
@@ -52,7 +54,7 @@ fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> 
                 return Ok(());
             }
         }
-        heads.lock().expect("no panic").push(head.clone());
+        heads.lock().expect("lock poisoned").push(head.clone());
         let lower = head.to_ascii_lowercase();
         let ticket = lower
             .lines()
@@ -82,6 +84,7 @@ fn serve(stream: &TcpStream, heads: &Mutex<Vec<String>>) -> std::io::Result<()> 
     }
 }
 
+/// Returns a configuration with `auth` as its `forward_auth`, and with `more` in the service.
 fn text(proxy: &Proxy, origin: SocketAddr, judge: SocketAddr, auth: &str, more: &str) -> String {
     let listen = proxy.listen;
     format!(
@@ -95,13 +98,14 @@ fn text(proxy: &Proxy, origin: SocketAddr, judge: SocketAddr, auth: &str, more: 
 const AUTH: &str = "path = \"/verify?a=b\", timeout = \"1s\", copy_header = [\"X-User\", \"X-Mail: X-Auth-Mail\"], \
     set_header = [\"X-Original-URI: {path}\", \"X-Client: {client}\"]";
 
-fn start(auth: &str, more: &str) -> (Proxy, Origin, Judge) {
-    let (origin, judge) = (Origin::start("o"), Judge::start());
+fn start(auth: &str, more: &str) -> (Proxy, Origin, AuthServer) {
+    let (origin, judge) = (Origin::start("o"), AuthServer::start());
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&text(&proxy, origin.address(), judge.address, auth, more));
     (proxy, origin, judge)
 }
 
+/// Sends a request with this ticket. Returns the head and the body of the response.
 fn fetch(client: &mut Client, ticket: &str, more: &str) -> (String, String) {
     let (head, body) = client.fetch(&format!(
         "GET /a/b?c=d HTTP/1.1\r\nHost: a.example\r\nX-Ticket: {ticket}\r\n{more}\r\n"
@@ -109,23 +113,27 @@ fn fetch(client: &mut Client, ticket: &str, more: &str) -> (String, String) {
     (head, String::from_utf8_lossy(&body).into_owned())
 }
 
+/// Returns a counter of the service.
 fn count(proxy: &Proxy, name: &str) -> u64 {
     let details = &proxy.status()["services"][0]["details"];
-    details[name].as_u64().expect("a number")
+    details[name].as_u64().expect("not a number")
 }
 
+/// Asserts that `text` contains all parts.
 fn has(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
 
+/// Asserts that `text` contains none of the parts.
 fn lacks(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(!text.contains(part), "{part}: {text}");
     }
 }
 
+/// Asserts that the client receives the responses of the authorization server that reject a request.
 fn refusals_reach_the_client(client: &mut Client) {
     let (head, body) = fetch(client, "bad", "");
     assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
@@ -151,7 +159,7 @@ fn refusals_reach_the_client(client: &mut Client) {
 }
 
 #[test]
-fn admitted_requests_have_the_copied_fields_and_others_get_the_decision() {
+fn admitted_requests_get_copied_fields_and_others_get_the_auth_response() {
     let (proxy, origin, judge) = start(AUTH, "");
     let mut client = Client::connect(proxy.listen);
     let spoofed = "X-User: root\r\nx-mail: root\r\nX-Client: 1\r\nX-Forwarded-Uri: /\r\nAuthorization: Bearer t\r\n\
@@ -168,7 +176,7 @@ fn admitted_requests_have_the_copied_fields_and_others_get_the_decision() {
         ],
     );
     lacks(&seen, &["root", "X-Secret", "hello", "X-Hop"]);
-    let asked = judge.heads().pop().expect("a question");
+    let asked = judge.heads().pop().expect("no authorization request");
     has(
         &asked,
         &[
@@ -193,15 +201,15 @@ fn admitted_requests_have_the_copied_fields_and_others_get_the_decision() {
             "If-None-Match",
         ],
     );
-    // Without the fields in the response, the client's own are removed as well.
+    // If the authorization response lacks the fields, the client's fields are still removed.
     let (head, seen) = fetch(&mut client, "early", "X-User: root\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert!(!seen.to_ascii_lowercase().contains("x-user"), "{seen}");
     refusals_reach_the_client(&mut client);
-    // One connection to the server that decides serves all of them, and one of the client.
-    assert_eq!(*judge.connections.lock().expect("no panic"), 1);
+    // One connection to the authorization server and one to the origin serve all requests.
+    assert_eq!(*judge.connections.lock().expect("lock poisoned"), 1);
     assert_eq!(origin.connections(), 1);
-    // A route without `forward_auth` asks no server.
+    // On a route without `forward_auth` no authorization request is sent.
     let before = judge.heads().len();
     let (head, _) = client.fetch("GET /open/x HTTP/1.1\r\nHost: a\r\nX-Ticket: bad\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -231,19 +239,19 @@ fn nothing_is_admitted_without_a_decision() {
         assert!(head.starts_with("HTTP/1.1 503 "), "{ticket}: {head}");
         assert!(!body.starts_with("o\n"), "{ticket}: {body}");
     }
-    // The client's connection goes on.
+    // The client's connection stays open.
     assert!(
         fetch(&mut client, "good", "")
             .0
             .starts_with("HTTP/1.1 200 ")
     );
     assert_eq!(count(&proxy, "auth_failed"), 9);
-    // A server that is gone.
+    // The authorization server is unreachable.
     let gone = free_address();
     proxy.reload(&text(&proxy, origin.address(), gone, AUTH, ""));
     let (head, _) = fetch(&mut client, "good", "");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
-    // A reload while the server is asked: the new rules decide.
+    // A reload during an authorization request: the new configuration decides.
     proxy.reload(&text(
         &proxy,
         origin.address(),
@@ -255,7 +263,10 @@ fn nothing_is_admitted_without_a_decision() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Ticket: slow\r\n\r\n");
     until("the question", || judge.heads().len() > asked);
     proxy.reload(&text(&proxy, origin.address(), free_address(), AUTH, ""));
-    let (head, _) = client.response().expect("whole").expect("a response");
+    let (head, _) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
     assert_eq!(origin.connections(), 1);
 }
@@ -290,11 +301,14 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
     let tickets = ["good", "bad", "500", "good", "forbidden"];
     client.send(&tickets.map(one).concat());
     let statuses = tickets.map(|_| {
-        let (head, _) = client.response().expect("whole").expect("a response");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         head[9..12].to_owned()
     });
     assert_eq!(statuses, ["200", "401", "503", "200", "403"]);
-    // Over HTTP/2.
+    // The same over HTTP/2.
     let curl = |ticket: &str| {
         let output = Command::new("curl")
             .args(["-s", "--max-time", "20", "--http2-prior-knowledge", "-H"])
@@ -302,12 +316,35 @@ fn bodies_pipelines_and_http2_wait_for_the_decision() {
             .args(["-o", "/dev/null", "-w", "%{http_code} %{http_version}"])
             .arg(format!("http://{}/", proxy.listen))
             .output()
-            .expect("curl runs: tools/install-deps.sh");
+            .expect("run curl (see tools/install-deps.sh)");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(curl("good"), "200 2");
     assert_eq!(curl("bad"), "401 2");
     assert_eq!(curl("close"), "503 2");
+}
+
+#[test]
+fn cookies_and_trailers_do_not_pass_as_copied_fields() {
+    let (proxy, origin, judge) = start(AUTH, "");
+    let auth = "copy_header = [\"Cookie: X-User\", \"X-User\"]";
+    let of = |address: SocketAddr| {
+        let plain = text(&proxy, address, judge.address, auth, "");
+        plain.replacen("\n\n", "\nsticky = { cookie = \"SRV\" }\n\n", 1)
+    };
+    proxy.reload(&of(origin.address()));
+    let mut client = Client::connect(proxy.listen);
+    let (head, seen) = fetch(&mut client, "good", "Cookie: SRV=x; admin=1\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    has(&seen, &["\r\nCookie: alice\r\n"]);
+    lacks(&seen, &["admin"]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    proxy.reload(&of(listener.local_addr().expect("its address")));
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nX-Ticket: good\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx-user: \
+         root\r\nSum: 1\r\n\r\n",
+    );
+    assert_eq!(received_trailers(&listener), "Sum: 1\r\n\r\n");
 }
 
 #[test]
@@ -326,7 +363,7 @@ fn limits_and_passwords_come_first() {
         let (head, _) = fetch(&mut client, ticket, password);
         statuses.push(head[9..12].to_owned());
     }
-    // The refused request before has used one of the three.
+    // The rejected request above has used one of the three.
     let admitted = statuses.iter().filter(|it| *it != "429").count();
     assert_eq!(judge.heads().len(), admitted, "{statuses:?}");
     assert!(
@@ -340,9 +377,9 @@ fn limits_and_passwords_come_first() {
     );
 }
 
-/// The route that counts is the one for the path that a route with `restart` makes.
+/// If a route with `restart` changes the path, the `forward_auth` of the new path's route applies.
 #[test]
-fn rewritten_path_has_the_decision_of_its_route() {
+fn rewritten_path_uses_forward_auth_of_its_new_route() {
     let (proxy, origin, judge) = start(AUTH, "");
     let routes = |path: &str, rewrite: &str| {
         let first = format!(
@@ -370,20 +407,20 @@ fn rewritten_path_has_the_decision_of_its_route() {
 }
 
 #[test]
-fn services_that_would_ask_each_other_are_rejected() {
+fn circular_forward_auth_is_rejected() {
     let (proxy, origin, _judge) = start(AUTH, "");
     let file = proxy.directory.join("loop.toml");
     let wrong = text(&proxy, origin.address(), proxy.listen, AUTH, "");
-    fs::write(&file, wrong).expect("written");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    fs::write(&file, wrong).expect("write file");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !done && printed.contains("which has `forward_auth` itself"),
         "{printed}"
     );
     let missing = text(&proxy, origin.address(), origin.address(), AUTH, "")
         .replace("pool = \"judge\"", "pool = \"j\"");
-    fs::write(&file, missing).expect("written");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    fs::write(&file, missing).expect("write file");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !done && printed.contains("pool `j` does not exist"),
         "{printed}"

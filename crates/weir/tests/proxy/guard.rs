@@ -1,10 +1,11 @@
-//! Reloads with a guard.
+//! Reloads with `--guard`.
 
 use std::net::SocketAddr;
 
 use super::keeper::{kill_daemon, until};
 use super::{Client, GET, Origin, Proxy, configuration, free_address};
 
+/// Returns a configuration in which these servers have a check.
 fn checked(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let check = "[pool.p.check]\ninterval = \"100ms\"\ntimeout = \"100ms\"\nfall = 1\nrise = 1\n";
     configuration(proxy.listen, "http", servers, "") + check
@@ -16,7 +17,7 @@ fn reload_with_failing_servers_is_rolled_back() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
     let reload = |text: &str, guard: &str| {
-        std::fs::write(&file, text).expect("written");
+        std::fs::write(&file, text).expect("write file");
         proxy.weir(&["reload", "--guard", guard])
     };
     let (done, printed) = reload(&checked(&proxy, &[origin.address()]), "1s");
@@ -34,21 +35,21 @@ fn reload_with_failing_servers_is_rolled_back() {
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers");
+        .expect("no servers");
     assert_eq!(servers.len(), 1, "{status:#}");
     let mut client = Client::connect(proxy.listen);
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 
-    // Without checks, requests show whether a server works.
+    // Without checks, the results of requests show whether a server works.
     let text = configuration(proxy.listen, "http", &[closed], "");
-    std::fs::write(&file, text).expect("written");
+    std::fs::write(&file, text).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         while !guarded.is_finished() {
             let mut client = Client::connect(proxy.listen);
             client.fetch(GET);
         }
-        let (done, printed) = guarded.join().expect("the command");
+        let (done, printed) = guarded.join().expect("command thread panicked");
         assert!(
             !done && printed.contains("requests of service s failed"),
             "{printed}"
@@ -58,32 +59,35 @@ fn reload_with_failing_servers_is_rolled_back() {
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
 }
 
-/// The servers of the active configuration.
+/// Returns the number of servers in the active configuration.
 fn servers(proxy: &Proxy) -> usize {
     let status = proxy.status();
     let servers = status["services"][0]["servers"].as_array();
-    servers.expect("servers").len()
+    servers.expect("no servers").len()
 }
 
 #[test]
-fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
+fn guarded_reload_is_undone_by_kill_but_not_by_rejected_reload() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("weir.toml");
     let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
-    std::fs::write(&file, &both).expect("written");
+    std::fs::write(&file, &both).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         until("two servers", || servers(&proxy) == 2);
-        std::fs::write(&file, "nonsense").expect("written");
+        std::fs::write(&file, "nonsense").expect("write file");
         assert!(!proxy.weir(&["reload"]).0);
-        assert!(!guarded.is_finished(), "a refused reload ended it");
+        assert!(
+            !guarded.is_finished(),
+            "a rejected reload must not end the guarded reload"
+        );
         kill_daemon(&proxy);
-        assert!(!guarded.join().expect("the command").0);
+        assert!(!guarded.join().expect("command thread panicked").0);
     });
     assert_eq!(servers(&proxy), 1);
     // The remaining configuration survives a crash.
-    std::fs::write(&file, &both).expect("written");
+    std::fs::write(&file, &both).expect("write file");
     let (done, printed) = proxy.weir(&["reload", "--guard", "1s"]);
     assert!(done, "{printed}");
     kill_daemon(&proxy);
@@ -91,22 +95,22 @@ fn guarded_reload_is_undone_by_a_kill_and_kept_by_a_rejected_reload() {
 }
 
 #[test]
-fn api_orders_survive_a_rollback() {
+fn api_changes_survive_rollback() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
     let closed = free_address();
     let mut text = checked(&proxy, &[origin.address(), closed]);
-    // Late enough for another client to come first.
+    // Slow enough that another API client can make a change first.
     text = text.replace("fall = 1", "fall = 20");
     text += "start = \"up\"\n";
-    std::fs::write(&file, text).expect("written");
+    std::fs::write(&file, text).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         until("two servers", || servers(&proxy) == 2);
         let added = super::discovery::call(&proxy, "PUT", "/v1/servers/p/127.0.0.1:9", "");
         assert!(added.starts_with("HTTP/1.1 200"), "{added}");
-        let (done, printed) = guarded.join().expect("the command");
+        let (done, printed) = guarded.join().expect("command thread panicked");
         assert!(!done && printed.contains("rolled back"), "{printed}");
     });
     let names = super::servers_file::names(&proxy);
@@ -144,13 +148,13 @@ fn rollback_loses_no_client() {
         states().iter().all(|(state, ..)| state == "up")
     });
     let before = states();
-    // The check is wrong now: both servers fail it.
-    std::fs::write(&file, text("201")).expect("written");
+    // The new check is wrong: both servers fail it.
+    std::fs::write(&file, text("201")).expect("write file");
     std::thread::scope(|scope| {
         let guarded = scope.spawn(|| proxy.weir(&["reload", "--guard", "60s"]));
         let mut after = None;
         let mut requests = 0;
-        // Continues until after the response: the effects of the wrong check must not appear later either.
+        // Runs until after the response, because the effects of the wrong check must not appear later either.
         while after.is_none_or(|end: u32| requests < end) {
             let (head, _) = Client::connect(proxy.listen).fetch(GET);
             assert!(
@@ -163,7 +167,7 @@ fn rollback_loses_no_client() {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        let (done, printed) = guarded.join().expect("the command");
+        let (done, printed) = guarded.join().expect("command thread panicked");
         assert!(!done && printed.contains("rolled back: p/"), "{printed}");
     });
     let now = states();
@@ -182,14 +186,14 @@ fn reload_and_check_name_the_active_file() {
         proxy.directory.join("weir.toml"),
         proxy.directory.join("second.toml"),
     );
-    std::fs::write(&second, &text).expect("written");
-    let (done, output) = proxy.weir(&["reload", "-c", second.to_str().expect("a plain path")]);
+    std::fs::write(&second, &text).expect("write file");
+    let (done, output) = proxy.weir(&["reload", "-c", second.to_str().expect("not UTF-8")]);
     let active = format!("is active: {}\n", second.display());
     assert!(done && output.contains(&active), "{output}");
-    let (done, output) = proxy.weir(&["check", "-c", first.to_str().expect("a plain path")]);
+    let (done, output) = proxy.weir(&["check", "-c", first.to_str().expect("not UTF-8")]);
     let note = format!("note: the daemon uses {}", second.display());
     assert!(done && output.contains(&note), "{output}");
-    let (done, output) = proxy.weir(&["check", "-c", second.to_str().expect("a plain path")]);
+    let (done, output) = proxy.weir(&["check", "-c", second.to_str().expect("not UTF-8")]);
     assert!(done && !output.contains("note: the daemon"), "{output}");
 }
 
@@ -199,7 +203,7 @@ fn token_add_names_the_missing_key() {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let tokens = proxy.directory.join("tokens");
     let add = |name| {
-        let tokens = tokens.to_str().expect("a plain path");
+        let tokens = tokens.to_str().expect("not UTF-8");
         let line = ["token", "add", name, "--role", "read", "--file", tokens];
         proxy.weir(&line)
     };
@@ -211,7 +215,7 @@ fn token_add_names_the_missing_key() {
     );
     let text = configuration(proxy.listen, "http", &[origin.address()], "")
         + &format!("[node.admin]\nlisten = \"{}\"\n{key}\n", free_address());
-    std::fs::write(proxy.directory.join("weir.toml"), text).expect("written");
+    std::fs::write(proxy.directory.join("weir.toml"), text).expect("write file");
     assert!(proxy.weir(&["reload"]).0);
     let (done, output) = add("b");
     assert!(

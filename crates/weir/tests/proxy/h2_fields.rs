@@ -1,28 +1,30 @@
-//! Malformed HTTP/2 requests (RFC 9113 section 8.1.1): each ends its stream and no other stream of the connection,
-//! which behind a CDN belongs to another user.
+//! Malformed HTTP/2 requests (RFC 9113 section 8.1.1): each ends only its own stream. Behind a CDN, other streams of
+//! the connection belong to other users.
 
-use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, OK, begin, fetch_quick, frame};
+use super::h2_reset::{
+    DATA, END_HEADERS, END_STREAM, HEADERS, OK, connect_http2, fetch_quick, frame,
+};
 use super::*;
 
 const PROTOCOL_ERROR: u32 = 1;
 const CONTINUATION: u8 = 9;
 
-/// `GET http://a/`, and `POST`.
+/// HPACK blocks of `GET http://a/` and `POST http://a/`.
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a'];
 
-/// A literal field; `table` = both sides add it to the dynamic table.
+/// Returns a literal field in HPACK. If `table` is true, both sides add it to the dynamic table.
 fn field(table: bool, name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut out = vec![if table { 0x40 } else { 0 }];
     for text in [name, value] {
-        out.push(u8::try_from(text.len()).expect("short"));
+        out.push(u8::try_from(text.len()).expect("too long"));
         out.extend_from_slice(text);
     }
     out
 }
 
-/// Result of the stream: the first byte of its response's fields, the code of its reset, or 1000 and the code of
-/// GOAWAY.
+/// Reads until the stream ends. Returns the first byte of its response's fields, or an error: the code of its reset,
+/// 1000 + the code of a GOAWAY, or 2000 if the connection closed.
 fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     loop {
         let mut header = [0; 9];
@@ -30,8 +32,9 @@ fn outcome(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
             return Err(2_000);
         }
         let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
-        client.read_exact(&mut payload).expect("all of it");
-        let code = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("four"));
+        client.read_exact(&mut payload).expect("read frame payload");
+        let code =
+            |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().expect("not 4 bytes"));
         let own = header[5..] == id.to_be_bytes();
         match header[3] {
             HEADERS if own => return Ok(payload[0]),
@@ -47,7 +50,7 @@ fn malformed_field_ends_only_its_stream() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let after = |bad: Vec<u8>| [GET, &bad].concat();
-    // `x: a\rb` by Huffman's code.
+    // `x: a\rb`, Huffman-coded.
     let coded = vec![0, 0x81, 0xf3, 0x86, 0x1f, 0xff, 0xff, 0xff, 0xb1, 0xff];
     let cases: Vec<(&str, Vec<u8>)> = vec![
         (
@@ -85,7 +88,7 @@ fn malformed_field_ends_only_its_stream() {
     ];
     let mut failures = Vec::new();
     for (name, block) in cases {
-        let mut client = begin(proxy.listen);
+        let mut client = connect_http2(proxy.listen);
         assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
         let whole = frame(HEADERS, END_STREAM | END_HEADERS, 3, &block);
         let first = frame(HEADERS, END_STREAM, 5, &block[..4]);
@@ -100,7 +103,7 @@ fn malformed_field_ends_only_its_stream() {
                 break;
             }
         }
-        // The tables of both sides are still the same: a field that was added is found.
+        // The dynamic tables of both sides still agree: an added field is found.
         let kept = [GET, &field(true, b"x-kept", b"1")].concat();
         for (id, block) in [(7, kept), (9, [GET, &[0xbf]].concat())] {
             let _ = client.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block));
@@ -118,11 +121,11 @@ fn malformed_field_ends_only_its_stream() {
 fn indexed_malformed_field_ends_each_stream_using_it() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let mut client = begin(proxy.listen);
+    let mut client = connect_http2(proxy.listen);
     for (id, more) in [(1, field(true, b"x-a", b"b\nc")), (3, vec![0xbf])] {
         let block = [GET, &more].concat();
         let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
-        client.write_all(&text).expect("it is taken");
+        client.write_all(&text).expect("write");
         assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR));
     }
     assert_eq!(fetch_quick(&mut client, 5), Ok(OK));
@@ -132,14 +135,14 @@ fn indexed_malformed_field_ends_each_stream_using_it() {
 fn pseudo_fields_in_trailers_end_their_stream() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let mut client = begin(proxy.listen);
+    let mut client = connect_http2(proxy.listen);
     let mut trailed = |id, trailers: &[u8]| {
         let text = [
             frame(HEADERS, END_HEADERS, id, POST),
             frame(DATA, 0, id, b"x"),
             frame(HEADERS, END_STREAM | END_HEADERS, id, trailers),
         ];
-        client.write_all(&text.concat()).expect("it is taken");
+        client.write_all(&text.concat()).expect("write");
         outcome(&mut client, id)
     };
     assert_eq!(trailed(1, &field(false, b"x-sum", b"1")), Ok(OK));
@@ -155,11 +158,11 @@ fn pseudo_fields_in_trailers_end_their_stream() {
 fn path_with_fragment_is_rejected() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let mut client = begin(proxy.listen);
+    let mut client = connect_http2(proxy.listen);
     for (id, path) in [(1, &b"/c#x"[..]), (3, b"/#"), (5, b"/c?d#x")] {
         let block = [&GET[..2], &field(true, b":path", path), &GET[3..]].concat();
         let text = frame(HEADERS, END_STREAM | END_HEADERS, id, &block);
-        client.write_all(&text).expect("it is taken");
+        client.write_all(&text).expect("write");
         assert_eq!(outcome(&mut client, id), Err(PROTOCOL_ERROR), "{path:?}");
     }
     assert_eq!(fetch_quick(&mut client, 7), Ok(OK));

@@ -1,7 +1,8 @@
-//! HTTP/2 clients that send frames without requests: they are read slowly, and their requests are answered.
+//! HTTP/2 clients that send frames without requests: the daemon reads them slowly, and serves their requests.
 
 use super::h2_reset::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, begin, fetch_quick, frame,
+    DATA, END_HEADERS, END_STREAM, HEADERS, Holding, OK, SETTINGS, connect_http2, fetch_quick,
+    frame,
 };
 use super::keeper::until;
 use super::*;
@@ -9,17 +10,17 @@ use super::*;
 const PING: u8 = 6;
 const ACK: u8 = 1;
 
-/// Sends a frame `count` times, each after the previous one was acknowledged.
+/// Sends a frame `count` times, and waits for each acknowledgement before the next one.
 fn exchange(client: &mut TcpStream, kind: u8, count: usize) {
     let payload: &[u8] = if kind == PING { b"12345678" } else { &[] };
     for _ in 0..count {
         let text = frame(kind, 0, 0, payload);
-        client.write_all(&text).expect("it is taken");
+        client.write_all(&text).expect("write");
         loop {
             let mut header = [0; 9];
-            client.read_exact(&mut header).expect("a frame");
+            client.read_exact(&mut header).expect("read frame header");
             let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
-            client.read_exact(&mut payload).expect("all of it");
+            client.read_exact(&mut payload).expect("read frame payload");
             if (header[3], header[4]) == (kind, ACK) {
                 break;
             }
@@ -32,13 +33,13 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     for kind in [PING, SETTINGS] {
-        let mut client = begin(proxy.listen);
-        // The acknowledgement of the first settings.
+        let mut client = connect_http2(proxy.listen);
+        // The acknowledgement of the first SETTINGS frame.
         exchange(&mut client, kind, 1);
         let start = Instant::now();
         exchange(&mut client, kind, 200);
         let latencies = start.elapsed();
-        // A hundred at once, and a hundred in a second.
+        // A hundred frames are allowed immediately, and a hundred per second.
         let least = Duration::from_millis(600);
         assert!(
             latencies >= least,
@@ -52,32 +53,32 @@ fn connection_with_too_many_idle_frames_is_read_slowly() {
 fn requests_offset_idle_frames() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    let mut client = begin(proxy.listen);
+    let mut client = connect_http2(proxy.listen);
     let start = Instant::now();
     for number in 0..60 {
         exchange(&mut client, PING, 10);
         assert_eq!(fetch_quick(&mut client, 2 * number + 1), Ok(OK));
     }
-    // At the rate of a connection that is read slowly this would take five seconds.
+    // A connection that is read slowly would need five seconds.
     let latencies = start.elapsed();
     assert!(latencies < Duration::from_secs(3), "{latencies:?}");
 }
 
 #[test]
-fn throttled_client_that_leaves_leaves_no_request() {
+fn throttled_client_disconnect_aborts_its_request() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let path = [0x82, 0x86, 0x84, 0x41, 1, b'a'];
     for number in 1..=20 {
-        let mut client = begin(proxy.listen);
+        let mut client = connect_http2(proxy.listen);
         let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &path);
-        client.write_all(&request).expect("it is taken");
-        until("the request", || origin.present() == 1);
+        client.write_all(&request).expect("write");
+        until("the request", || origin.in_progress() == 1);
         let pings = frame(PING, 0, 0, b"12345678").repeat(300);
-        client.write_all(&pings).expect("it is taken");
+        client.write_all(&pings).expect("write");
         drop(client);
         until(&format!("the end of client {number}"), || {
-            origin.present() == 0
+            origin.in_progress() == 0
         });
     }
 }
@@ -86,7 +87,7 @@ fn throttled_client_that_leaves_leaves_no_request() {
 fn content_passes_between_empty_data_frames() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let mut client = begin(proxy.listen);
+    let mut client = connect_http2(proxy.listen);
     let head = [&[0x83, 0x86, 0x41, 1, b'a', 4, 4], &b"/sum"[..]].concat();
     let empty = frame(DATA, 0, 1, &[]).repeat(40);
     let text = [
@@ -96,12 +97,12 @@ fn content_passes_between_empty_data_frames() {
         empty,
         frame(DATA, END_STREAM, 1, b"content"),
     ];
-    client.write_all(&text.concat()).expect("it is taken");
+    client.write_all(&text.concat()).expect("write");
     loop {
         let mut header = [0; 9];
-        client.read_exact(&mut header).expect("a frame");
+        client.read_exact(&mut header).expect("read frame header");
         let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
-        client.read_exact(&mut payload).expect("all of it");
+        client.read_exact(&mut payload).expect("read frame payload");
         assert!(!matches!(header[3], 3 | 7), "{header:?} {payload:?}");
         if header[3] == DATA && !payload.is_empty() {
             assert_eq!(String::from_utf8_lossy(&payload), "12");

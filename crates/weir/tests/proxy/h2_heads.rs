@@ -1,10 +1,10 @@
-//! Heads over HTTP/2 that are longer than a stream's buffer for content are forwarded completely.
+//! HTTP/2 heads that are longer than a stream's content buffer are forwarded completely.
 
 use super::http2::{Echo, proxy_with};
-use super::scripted::{Act, Scripted};
+use super::scripted::{Action, Scripted};
 use super::*;
 
-/// Fields of 40 000 bytes in all.
+/// Returns header fields with a total of 40 000 bytes.
 fn fields() -> Vec<(String, String)> {
     (0..5)
         .map(|number| (format!("x-long-{number}"), "a".repeat(8_000)))
@@ -13,13 +13,14 @@ fn fields() -> Vec<(String, String)> {
 
 const LIMITS: &str = "limits = { head = 65536 }";
 
+/// Returns the head and the body that curl receives over HTTP/2.
 fn curl(listen: SocketAddr, arguments: &[String]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "20", "--http2-prior-knowledge", "-i"])
         .args(arguments)
         .arg(format!("http://{listen}/"))
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -31,7 +32,11 @@ fn long_response_head_reaches_http2_client() {
         answer += &format!("{name}: {value}\r\n");
     }
     answer += "\r\nhello";
-    let server = Scripted::start(vec![vec![Act::Read, scripted::say(&answer), Act::Drain]]);
+    let server = Scripted::start(vec![vec![
+        Action::Read,
+        scripted::send_text(&answer),
+        Action::Drain,
+    ]]);
     let proxy = Proxy::start("http", &[server.address()], LIMITS);
     let text = curl(proxy.listen, &[]);
     assert!(text.starts_with("HTTP/2 200"), "{text:.300}");

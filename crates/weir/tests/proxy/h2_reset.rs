@@ -1,10 +1,10 @@
-//! HTTP/2 clients that reset their streams, or make Weir reset them (rapid reset, MadeYouReset): no request without a
-//! client stays at a server, and other clients are not affected.
+//! HTTP/2 clients that reset their streams, or cause Weir to reset them (rapid reset, MadeYouReset): requests of reset
+//! streams are aborted at the server, and other clients are not affected.
 
 use super::keeper::until;
 use super::*;
 
-/// A server that answers only `/quick`, and counts the requests that it has.
+/// A server that responds only to `/quick`, and counts the other requests, which stay open.
 pub(super) struct Holding {
     pub(super) address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -13,21 +13,22 @@ pub(super) struct Holding {
 
 impl Holding {
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        listener.set_nonblocking(true).expect("set nonblocking");
+        let address = listener.local_addr().expect("get local address");
         let (requests, present) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let counts = (Arc::clone(&requests), Arc::clone(&present));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .expect("a runtime");
+                .expect("build runtime");
             runtime.block_on(async move {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                let listener =
+                    tokio::net::TcpListener::from_std(listener).expect("register listener");
                 while let Ok((stream, _)) = listener.accept().await {
                     let counts = counts.clone();
-                    // The test breaks connections on purpose.
+                    // The test closes connections intentionally.
                     tokio::spawn(async move { hold(stream, counts).await.unwrap_or(()) });
                 }
             });
@@ -39,15 +40,18 @@ impl Holding {
         }
     }
 
-    pub(super) fn present(&self) -> u64 {
+    /// Returns the number of open requests.
+    pub(super) fn in_progress(&self) -> u64 {
         self.present.load(Ordering::SeqCst)
     }
 
+    /// Returns the number of requests since the start.
     fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
 }
 
+/// Serves a connection. A request other than `/quick` stays open until the client disconnects.
 async fn hold(
     mut stream: tokio::net::TcpStream,
     (requests, present): (Arc<AtomicU64>, Arc<AtomicU64>),
@@ -74,9 +78,12 @@ async fn hold(
     }
 }
 
-/// A frame of HTTP/2.
+/// Returns an HTTP/2 frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).expect("short").to_be_bytes()[1..].to_vec();
+    let mut frame = u32::try_from(payload.len())
+        .expect("too long")
+        .to_be_bytes()[1..]
+        .to_vec();
     frame.extend_from_slice(&[kind, flags]);
     frame.extend_from_slice(&stream.to_be_bytes());
     frame.extend_from_slice(payload);
@@ -92,18 +99,18 @@ const WINDOW_UPDATE: u8 = 8;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
-/// `GET http://a/`, without and with `content-length: 5`.
+/// HPACK blocks of `GET http://a/`, and of `POST http://a/` with `content-length: 5`.
 const REQUEST: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
-const LENGTH: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a', 0x0f, 0x0d, 1, b'5'];
+const POST_WITH_LENGTH: &[u8] = &[0x83, 0x86, 0x84, 0x41, 1, b'a', 0x0f, 0x0d, 1, b'5'];
 
 fn request(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, REQUEST)
 }
 
-/// How a client's request ends before its response: the request, and the frames that end it.
-type Form = fn(u32) -> (Vec<u8>, Vec<u8>);
+/// Ends a client's request before its response. Returns the request, and the frames that end it.
+type Ending = fn(u32) -> (Vec<u8>, Vec<u8>);
 
-const FORMS: [(&str, Form); 9] = [
+const ENDINGS: [(&str, Ending); 9] = [
     ("RST_STREAM", |id| {
         (request(id), frame(RST_STREAM, 0, id, &[0, 0, 0, 8]))
     }),
@@ -116,7 +123,7 @@ const FORMS: [(&str, Form); 9] = [
         (request(id), frame(PRIORITY, 0, id, &[a, b, c, d, 1]))
     }),
     ("content-length mismatch", |id| {
-        let request = frame(HEADERS, END_HEADERS, id, LENGTH);
+        let request = frame(HEADERS, END_HEADERS, id, POST_WITH_LENGTH);
         (request, frame(DATA, END_STREAM, id, b"x"))
     }),
     ("DATA after END_STREAM", |id| {
@@ -134,28 +141,29 @@ const FORMS: [(&str, Form); 9] = [
     }),
 ];
 
-pub(super) fn begin(listen: SocketAddr) -> TcpStream {
-    begin_from([127, 0, 0, 1], listen)
+/// Connects with HTTP/2 prior knowledge.
+pub(super) fn connect_http2(listen: SocketAddr) -> TcpStream {
+    connect_http2_from([127, 0, 0, 1], listen)
 }
 
-/// From another address of this machine.
-fn begin_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
+/// Connects from another loopback address.
+fn connect_http2_from(client: [u8; 4], listen: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&socket, &SocketAddr::from((client, 0))).expect("an address");
-    connect(&socket, &listen).expect("a listener");
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("create socket");
+    bind(&socket, &SocketAddr::from((client, 0))).expect("bind socket");
+    connect(&socket, &listen).expect("connect");
     let mut stream = TcpStream::from(socket);
-    stream.set_nodelay(true).expect("set");
+    stream.set_nodelay(true).expect("set TCP_NODELAY");
     let limit = Some(Duration::from_secs(10));
-    stream.set_read_timeout(limit).expect("set");
-    stream.set_write_timeout(limit).expect("set");
+    stream.set_read_timeout(limit).expect("set read timeout");
+    stream.set_write_timeout(limit).expect("set write timeout");
     let mut text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     text.extend(frame(SETTINGS, 0, 0, &[]));
-    stream.write_all(&text).expect("it is taken");
+    stream.write_all(&text).expect("write");
     stream
 }
 
-/// The daemon and its children: descriptors of all of them.
+/// Returns the number of open file descriptors of the daemon and its keeper.
 fn descriptors(proxy: &Proxy) -> usize {
     let of = |pid: String| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
     let parent = proxy.child.id();
@@ -165,44 +173,45 @@ fn descriptors(proxy: &Proxy) -> usize {
     children.chain([parent.to_string()]).map(of).sum()
 }
 
-fn quick(proxy: &Proxy) {
+/// Asserts that another client is served.
+fn check_quick(proxy: &Proxy) {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch("GET /quick HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 "),
-        "others are served: {head}"
+        "another client is not served: {head}"
     );
 }
 
 #[test]
 fn reset_read_with_headers_leaves_no_request_at_server() {
     let mut failures = Vec::new();
-    for (name, form) in FORMS {
+    for (name, ending) in ENDINGS {
         let origin = Holding::start();
         let proxy = Proxy::start("http", &[origin.address], "");
-        quick(&proxy);
+        check_quick(&proxy);
         let before = descriptors(&proxy);
-        // Within the limit of the network, as a reset that Weir sends counts twice.
+        // The number stays within the limit per network, although a reset that Weir sends counts twice.
         for _ in 0..12 {
-            let mut client = begin(proxy.listen);
+            let mut client = connect_http2(proxy.listen);
             for number in 0..40 {
-                let (request, end) = form(2 * number + 1);
+                let (request, end) = ending(2 * number + 1);
                 if client.write_all(&[request, end].concat()).is_err() {
                     break;
                 }
             }
-            // Until everything was read.
+            // Waits until the daemon has read everything.
             let _ = client.shutdown(std::net::Shutdown::Write);
             let _ = client.read_to_end(&mut Vec::new());
         }
-        quick(&proxy);
+        check_quick(&proxy);
         let deadline = Instant::now() + Duration::from_secs(10);
-        while origin.present() > 0 || descriptors(&proxy) > before + 4 {
+        while origin.in_progress() > 0 || descriptors(&proxy) > before + 4 {
             if Instant::now() > deadline {
                 let (left, requests, after) =
-                    (origin.present(), origin.requests(), descriptors(&proxy));
+                    (origin.in_progress(), origin.requests(), descriptors(&proxy));
                 failures.push(format!(
-                    "{name}: {left} of {requests} requests left at the server, descriptors {before} and then {after}"
+                    "{name}: {left} of {requests} requests are open at the server; descriptors: {before}, then {after}"
                 ));
                 break;
             }
@@ -214,24 +223,24 @@ fn reset_read_with_headers_leaves_no_request_at_server() {
 
 #[test]
 fn forwarded_request_ends_with_its_stream() {
-    for (name, form) in FORMS {
+    for (name, ending) in ENDINGS {
         let origin = Holding::start();
-        // One of the forms ends in the middle of content, whose rest Weir waits for.
+        // One of these requests is incomplete: Weir waits for the rest of its content.
         let more = "request_buffering = false";
         let proxy = Proxy::start("http", &[origin.address], more);
-        let (first, last) = form(1);
-        let mut client = begin(proxy.listen);
-        client.write_all(&first).expect("it is taken");
-        until("the request", || origin.present() == 1);
-        client.write_all(&last).expect("it is taken");
-        until(name, || origin.present() == 0);
-        // And with its connection.
-        let mut client = begin(proxy.listen);
-        client.write_all(&first).expect("it is taken");
-        until("the request", || origin.present() == 1);
+        let (first, last) = ending(1);
+        let mut client = connect_http2(proxy.listen);
+        client.write_all(&first).expect("write");
+        until("the request", || origin.in_progress() == 1);
+        client.write_all(&last).expect("write");
+        until(name, || origin.in_progress() == 0);
+        // The request also ends with its connection.
+        let mut client = connect_http2(proxy.listen);
+        client.write_all(&first).expect("write");
+        until("the request", || origin.in_progress() == 1);
         drop(client);
-        until("the client's end", || origin.present() == 0);
-        quick(&proxy);
+        until("the client's end", || origin.in_progress() == 0);
+        check_quick(&proxy);
     }
 }
 
@@ -246,27 +255,25 @@ fn reset_streams_free_server_slots() {
         origin.address
     );
     proxy.reload(&text.replace(&server, &limited));
-    for (name, form) in &FORMS[..4] {
-        let mut client = begin(proxy.listen);
+    for (name, ending) in &ENDINGS[..4] {
+        let mut client = connect_http2(proxy.listen);
         for number in 0..40 {
-            let (request, end) = form(2 * number + 1);
-            client
-                .write_all(&[request, end].concat())
-                .expect("it is taken");
+            let (request, end) = ending(2 * number + 1);
+            client.write_all(&[request, end].concat()).expect("write");
         }
-        // The connection stays.
+        // The connection stays open.
         let active = || proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64();
         until(name, || active() == Some(0));
-        quick(&proxy);
+        check_quick(&proxy);
         drop(client);
     }
 }
 
-/// Sends requests that are reset at once; returns what the connection can still be used for.
+/// Sends `count` requests and resets them immediately. Returns the outcome of another request on the connection.
 fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
-    let mut stream = begin_from(client, listen);
+    let mut stream = connect_http2_from(client, listen);
     for number in 0..count {
-        let (request, end) = FORMS[0].1(2 * number + 1);
+        let (request, end) = ENDINGS[0].1(2 * number + 1);
         if stream.write_all(&[request, end].concat()).is_err() {
             break;
         }
@@ -274,28 +281,37 @@ fn reset(client: [u8; 4], listen: SocketAddr, count: u32) -> Result<u8, u32> {
     fetch_quick(&mut stream, 2 * count + 1)
 }
 
-/// Requests `/quick`: the status's first byte in HPACK, or the code of a reset.
+/// Requests `/quick`. Returns the first byte of the response's HPACK block, or an error: the code of a reset, or 1000 +
+/// the code of a GOAWAY.
 pub(super) fn fetch_quick(client: &mut TcpStream, id: u32) -> Result<u8, u32> {
     let path = [&[0x82, 0x86, 0x41, 1, b'a', 4, 6], &b"/quick"[..]].concat();
     let request = frame(HEADERS, END_STREAM | END_HEADERS, id, &path);
-    client.write_all(&request).expect("it is taken");
+    client.write_all(&request).expect("write");
     loop {
         let mut header = [0; 9];
-        client.read_exact(&mut header).expect("a frame");
+        client.read_exact(&mut header).expect("read frame header");
         let length = usize::from(header[1]) << 8 | usize::from(header[2]);
         let mut payload = vec![0; length];
-        client.read_exact(&mut payload).expect("all of it");
+        client.read_exact(&mut payload).expect("read frame payload");
         match header[3] {
             HEADERS => return Ok(payload[0]),
-            RST_STREAM => return Err(u32::from_be_bytes(payload[..4].try_into().expect("four"))),
-            7 => return Err(1_000 + u32::from_be_bytes(payload[4..8].try_into().expect("four"))),
+            RST_STREAM => {
+                return Err(u32::from_be_bytes(
+                    payload[..4].try_into().expect("not 4 bytes"),
+                ));
+            }
+            7 => {
+                return Err(
+                    1_000 + u32::from_be_bytes(payload[4..8].try_into().expect("not 4 bytes"))
+                );
+            }
             _ => {}
         }
     }
 }
 
-const CALM: u32 = 11;
-const REFUSED: u32 = 7;
+const ENHANCE_YOUR_CALM: u32 = 11;
+const REFUSED_STREAM: u32 = 7;
 /// `:status: 200`, indexed.
 pub(super) const OK: u8 = 0x88;
 
@@ -304,9 +320,9 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
     let other = [127, 0, 0, 77];
-    let mut present = begin_from(other, proxy.listen);
-    assert_eq!(fetch_quick(&mut present, 1), Ok(OK));
-    // Each connection stays within its limit, and all together within the limit of ten seconds.
+    let mut other_client = connect_http2_from(other, proxy.listen);
+    assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
+    // Each connection stays within its own limit, and all of them within the limit for ten seconds.
     let resets = |times| -> Vec<_> {
         let each = (0..times).map(|_| reset([127, 0, 0, 1], proxy.listen, 100));
         each.collect()
@@ -314,13 +330,23 @@ fn resetting_network_is_rejected_and_others_are_served() {
     let outcome = resets(9);
     assert!(outcome.iter().all(|each| *each == Ok(OK)), "{outcome:?}");
     let outcome = resets(12);
-    assert_eq!(outcome.last(), Some(&Err(1_000 + CALM)), "{outcome:?}");
-    // A new connection, without a single reset.
-    assert_eq!(fetch_quick(&mut begin(proxy.listen), 1), Err(1_000 + CALM));
-    assert_eq!(fetch_quick(&mut present, 3), Ok(OK));
-    assert_eq!(fetch_quick(&mut begin_from(other, proxy.listen), 1), Ok(OK));
-    quick(&proxy);
-    until("no request", || origin.present() == 0);
+    assert_eq!(
+        outcome.last(),
+        Some(&Err(1_000 + ENHANCE_YOUR_CALM)),
+        "{outcome:?}"
+    );
+    // A new connection that has not reset any stream.
+    assert_eq!(
+        fetch_quick(&mut connect_http2(proxy.listen), 1),
+        Err(1_000 + ENHANCE_YOUR_CALM)
+    );
+    assert_eq!(fetch_quick(&mut other_client, 3), Ok(OK));
+    assert_eq!(
+        fetch_quick(&mut connect_http2_from(other, proxy.listen), 1),
+        Ok(OK)
+    );
+    check_quick(&proxy);
+    until("no request", || origin.in_progress() == 0);
     let status = proxy.status();
     let count = status["services"][0]["streams_reset"].as_u64();
     assert!(count > Some(900), "{status:#}");
@@ -330,25 +356,27 @@ fn resetting_network_is_rejected_and_others_are_served() {
 fn service_reset_limit_rejects_only_resetting_clients() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "limits = { resets = 1 }");
-    let mut present = begin_from([127, 0, 3, 1], proxy.listen);
-    assert_eq!(fetch_quick(&mut present, 1), Ok(OK));
-    // Ten are within each network's limit; more than a thousand exceed the service's.
-    let mut one = begin_from([127, 0, 2, 200], proxy.listen);
+    let mut other_client = connect_http2_from([127, 0, 3, 1], proxy.listen);
+    assert_eq!(fetch_quick(&mut other_client, 1), Ok(OK));
+    // Ten resets are within the limit of each network. More than a thousand in total exceed the service's limit.
+    let mut one = connect_http2_from([127, 0, 2, 200], proxy.listen);
     for last in 0..130 {
         let outcome = reset([127, 0, 2, last], proxy.listen, 9);
-        assert!(outcome == Ok(OK) || outcome == Err(REFUSED), "{outcome:?}");
+        assert!(
+            outcome == Ok(OK) || outcome == Err(REFUSED_STREAM),
+            "{outcome:?}"
+        );
     }
-    let (request, end) = FORMS[0].1(1);
-    one.write_all(&[request, end].concat())
-        .expect("it is taken");
+    let (request, end) = ENDINGS[0].1(1);
+    one.write_all(&[request, end].concat()).expect("write");
     let answers: Vec<_> = (1..4).map(|at| fetch_quick(&mut one, 2 * at + 1)).collect();
-    assert!(answers.contains(&Err(REFUSED)), "{answers:?}");
-    assert_eq!(fetch_quick(&mut present, 3), Ok(OK));
+    assert!(answers.contains(&Err(REFUSED_STREAM)), "{answers:?}");
+    assert_eq!(fetch_quick(&mut other_client, 3), Ok(OK));
     assert_eq!(
-        fetch_quick(&mut begin_from([127, 0, 3, 2], proxy.listen), 1),
+        fetch_quick(&mut connect_http2_from([127, 0, 3, 2], proxy.listen), 1),
         Ok(OK)
     );
-    until("no request", || origin.present() == 0);
+    until("no request", || origin.in_progress() == 0);
 }
 
 #[test]
@@ -359,22 +387,22 @@ fn trusted_proxies_may_reset_for_many_clients() {
     for _ in 0..15 {
         assert_eq!(reset([127, 0, 0, 1], proxy.listen, 100), Ok(OK));
     }
-    assert_eq!(fetch_quick(&mut begin(proxy.listen), 1), Ok(OK));
+    assert_eq!(fetch_quick(&mut connect_http2(proxy.listen), 1), Ok(OK));
 }
 
 #[test]
 fn warnings_of_the_library_are_bounded_and_counted() {
     let origin = Holding::start();
     let proxy = Proxy::start("http", &[origin.address], "");
-    let mut client = begin(proxy.listen);
-    // An acknowledgement without a request: each one causes a warning.
+    let mut client = connect_http2(proxy.listen);
+    // An acknowledgement that was not requested: each one causes a warning.
     let unasked = frame(6, 1, 0, b"12345678");
-    client.write_all(&unasked.repeat(500)).expect("it is taken");
+    client.write_all(&unasked.repeat(500)).expect("write");
     assert_eq!(fetch_quick(&mut client, 1), Ok(OK));
     let lines = || proxy.log().matches("PING ack").count();
     assert!((1..=10).contains(&lines()), "{} lines", lines());
     until("the number of suppressed lines", || {
-        client.write_all(&unasked).expect("it is taken");
+        client.write_all(&unasked).expect("write");
         proxy
             .log()
             .contains("lines of the HTTP/2 library suppressed")

@@ -1,11 +1,11 @@
-//! Heads that servers could read differently from Weir: repeated fields, underscores, invalid hosts, hosts that another
-//! service guards, and interim responses without a final one.
+//! Heads that servers could interpret differently from Weir: repeated fields, underscores, invalid hosts, hosts of
+//! another service with client authentication, and interim responses without a final one.
 
-use super::scripted::{Act, Scripted, say};
+use super::scripted::{Action, Scripted, send_text};
 use super::tls::{Authority, connect, fetch};
 use super::*;
 
-/// Sends a request with these lines; returns the status line, and the request as the server received it.
+/// Sends a request with these header lines. Returns the status line, and the request that the server received.
 fn exchange_with(proxy: &Proxy, lines: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET /x HTTP/1.1\r\n{lines}\r\n"));
@@ -55,7 +55,7 @@ fn fields_with_underscores_are_dropped_kept_or_rejected() {
     assert_eq!(
         exchange_with(&proxy, lines).0,
         OK,
-        "routes do not see them either"
+        "routes must not see them"
     );
     proxy.reload(&with(&format!("underscores = \"keep\"{route}")));
     assert_eq!(exchange_with(&proxy, lines).0, "HTTP/1.1 403 Forbidden");
@@ -77,7 +77,7 @@ fn fields_with_underscores_are_dropped_from_http2() {
         .args(["-H", "X_Forwarded_For: 6.6.6.6", "-H", "A: b"])
         .arg(format!("http://{}/x", proxy.listen))
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let seen = String::from_utf8_lossy(&output.stdout);
     assert!(seen.contains("a: b\r\n"), "{seen}");
     assert!(!seen.contains('_'), "{seen}");
@@ -85,20 +85,20 @@ fn fields_with_underscores_are_dropped_from_http2() {
 
 #[test]
 fn trailers_with_underscores_are_dropped() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("http", &[address], "");
     let body = "1\r\nx\r\n0\r\nSum: 1\r\nX_Forwarded_For: 6.6.6.6\r\nSum2: 2\r\n\r\n";
-    // At once, and in two segments, divided at every byte.
+    // Sent in one segment, and in two segments that are split at every byte.
     for cut in [body.len(), 1, 8, 12, 19, 20, 30, 45, 47, body.len() - 1] {
         let (first, second) = body.split_at(cut);
         let mut client = Client::connect(proxy.listen);
         client.send(&format!(
             "POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
         ));
-        let (mut server, _) = listener.accept().expect("a connection");
-        let patience = Some(Duration::from_secs(10));
-        server.set_read_timeout(patience).expect("set");
+        let (mut server, _) = listener.accept().expect("accept a connection");
+        let timeout = Some(Duration::from_secs(10));
+        server.set_read_timeout(timeout).expect("set read timeout");
         let mut text = Vec::new();
         let mut read_until = |end: &[u8], sent: &mut bool, client: &mut Client| {
             let mut byte = [0];
@@ -107,7 +107,7 @@ fn trailers_with_underscores_are_dropped() {
                     *sent = true;
                     client.send(second);
                 }
-                server.read_exact(&mut byte).expect("it goes on");
+                server.read_exact(&mut byte).expect("read");
                 text.push(byte[0]);
             }
             String::from_utf8_lossy(&text).into_owned()
@@ -122,9 +122,70 @@ fn trailers_with_underscores_are_dropped() {
         );
         server
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            .expect("taken");
+            .expect("write");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
+        assert!(head.starts_with(OK), "{head}");
+    }
+}
+
+/// Accepts a connection, reads a chunked request and answers it. Returns the text after its last chunk.
+pub(super) fn received_trailers(listener: &TcpListener) -> String {
+    let (mut server, _) = listener.accept().expect("a connection");
+    let patience = Some(Duration::from_secs(10));
+    server.set_read_timeout(patience).expect("set");
+    let (mut text, mut byte) = (Vec::new(), [0]);
+    let last = |text: &[u8]| text.windows(5).position(|it| it == b"\r\n0\r\n");
+    while last(&text).is_none() || !text.ends_with(b"\r\n\r\n") {
+        server.read_exact(&mut byte).expect("it goes on");
+        text.push(byte[0]);
+    }
+    server
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .expect("taken");
+    let trailers = &text[last(&text).expect("a last chunk") + 5..];
+    String::from_utf8_lossy(trailers).into_owned()
+}
+
+#[test]
+fn trailers_that_rules_remove_or_replace_are_dropped() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let rules = "remove_header = [\"X-User\"]\nset_header = [\"X-Group: none\"]";
+    let route =
+        "[[route]]\nservice = \"s\"\npath = \"/route\"\npool = \"p\"\nremove_header = [\"X-Role\"]";
+    let with = |proxy: &Proxy, more: &str| configuration(proxy.listen, "http", &[address], more);
+    let proxy = Proxy::start("http", &[free_address()], "");
+    let sent = "x-user: a\r\nX-Group: b\r\nX-Role: c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP: 6.6.6.6\r\nForwarded: \
+        for=6.6.6.6\r\nSum: 1\r\n\r\n";
+    let seen = |path: &str, at_once: bool| {
+        let body = format!("1\r\nx\r\n0\r\n{sent}");
+        let (first, second) = body.split_at(if at_once { body.len() } else { 0 });
+        let mut client = Client::connect(proxy.listen);
+        client.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{first}"
+        ));
+        if !at_once {
+            std::thread::sleep(Duration::from_millis(50));
+            client.send(second);
+        }
+        let trailers = received_trailers(&listener);
         let (head, _) = client.response().expect("whole").expect("a response");
         assert!(head.starts_with(OK), "{head}");
+        trailers
+    };
+    for underscores in ["drop", "keep"] {
+        let underscores = format!("underscores = \"{underscores}\"");
+        for at_once in [true, false] {
+            proxy.reload(&with(&proxy, &format!("{underscores}\n{rules}\n{route}")));
+            assert_eq!(seen("/", at_once), "X-Role: c\r\nSum: 1\r\n\r\n");
+            assert_eq!(seen("/route", at_once), "Sum: 1\r\n\r\n");
+            let off = format!("{underscores}\nforwarded = false");
+            proxy.reload(&with(&proxy, &off));
+            assert_eq!(seen("/", at_once), sent, "there are no rules");
+        }
     }
 }
 
@@ -170,7 +231,7 @@ fn invalid_host_authority_is_rejected() {
             "{host}"
         );
     }
-    // The authority of the target takes precedence, and the same rules apply to it.
+    // The authority of the request target takes precedence, and is validated in the same way.
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch("GET http://b:80/x HTTP/1.1\r\nHost: c\r\n\r\n");
     let seen = String::from_utf8_lossy(&body);
@@ -227,7 +288,7 @@ fn request_for_another_client_auth_host_is_421() {
         ("open.test", "200"),
         ("unknown.test", "200"),
     ] {
-        let printed = fetch(&mut stream, &get(host)).expect("an answer");
+        let printed = fetch(&mut stream, &get(host)).expect("fetch");
         assert!(
             printed.starts_with(&format!("HTTP/1.1 {status} ")),
             "{host}: {printed}"
@@ -235,7 +296,7 @@ fn request_for_another_client_auth_host_is_421() {
     }
     let mut stream = connect(&authority.client(Some(&own)), second, "admin.b.example");
     for host in ["admin.b.example", "other.test", "www.b.example"] {
-        let printed = fetch(&mut stream, &get(host)).expect("an answer");
+        let printed = fetch(&mut stream, &get(host)).expect("fetch");
         assert!(printed.starts_with("HTTP/1.1 200 "), "{host}: {printed}");
     }
     let curl = |host: &str| {
@@ -256,7 +317,7 @@ fn request_for_another_client_auth_host_is_421() {
             .arg(format!("www.b.example:{}:127.0.0.1", first.port()))
             .arg(format!("https://www.b.example:{}/", first.port()))
             .output()
-            .expect("curl runs");
+            .expect("run curl");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert_eq!(curl("admin.b.example"), "2 421");
@@ -274,21 +335,25 @@ fn interim_response_without_final_is_502() {
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n",
     ] {
-        let origin = Scripted::start(vec![vec![Act::Read, say(interim), Act::Close]]);
+        let origin = Scripted::start(vec![vec![Action::Read, send_text(interim), Action::Close]]);
         let proxy = Proxy::start("http", &[origin.address()], "");
         let mut client = Client::connect(proxy.listen);
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
         let mut text = String::new();
         while !text.contains("502") {
-            let response = client.response().expect("a whole response");
-            let (head, body) = response.unwrap_or_else(|| panic!("the end after {text:?}"));
+            let response = client.response().expect("read response");
+            let (head, body) =
+                response.unwrap_or_else(|| panic!("connection closed after {text:?}"));
             text += &head;
             text += &String::from_utf8_lossy(&body);
         }
         assert!(text.starts_with(interim), "{text}");
-        // The client may continue.
+        // The client may continue after the interim response.
         client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
-        let (head, _) = client.response().expect("whole").expect("a response");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(head.starts_with("HTTP/1.1 10"), "{head}");
     }
 }

@@ -1,5 +1,5 @@
-//! HTTP/2 from the command line, on both sides: curl and h2spec as clients, gRPC's use of streams and trailers, and
-//! hostile clients.
+//! HTTP/2 from the command line, to clients and servers: curl and h2spec as clients, streams and trailers as in gRPC,
+//! and malicious clients.
 
 use std::convert::Infallible;
 
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use h2::{Reason, RecvStream, client, server};
 use http::{HeaderMap, Request, Response};
 
+use super::headers::received_trailers;
 use super::tls::Authority;
 use super::*;
 
@@ -15,7 +16,7 @@ fn curl(arguments: &[&str]) -> String {
         .args(["-sS", "--max-time", "20"])
         .args(arguments)
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -24,7 +25,7 @@ fn curl(arguments: &[&str]) -> String {
 fn access_log_shows_protocol_version() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log2-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let file = directory.join("access.log");
     let log = format!("access_log = \"{}\"", file.display());
     let proxy = Proxy::start("http", &[origin.address()], &log);
@@ -77,7 +78,7 @@ fn http2_works_with_and_without_tls() {
         assert!(
             printed.contains(&format!(
                 "host: {}\r\n",
-                origin.split("//").nth(1).expect("a host")
+                origin.split("//").nth(1).expect("no host")
             )),
             "{printed}"
         );
@@ -95,7 +96,7 @@ fn http2_works_with_and_without_tls() {
         assert!(head.starts_with("HTTP/2 200"), "{head}");
     }
     assert!(curl(&["-i", &origins[0].0]).starts_with("HTTP/1.1 200"));
-    // By an upgrade; the request that asked for it is answered over HTTP/2.
+    // With an upgrade from HTTP/1.1: the response to the first request is sent over HTTP/2.
     let printed = curl(&["-i", "--http2", &format!("{}/x?z", origins[0].0)]);
     assert!(printed.starts_with("HTTP/1.1 101 "), "{printed}");
     assert!(
@@ -118,7 +119,7 @@ fn http2_works_with_and_without_tls() {
     assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
 }
 
-/// The whole suite, with and without TLS.
+/// Runs the whole suite, with and without TLS.
 #[test]
 fn h2spec_passes() {
     let directory = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("h2spec");
@@ -126,7 +127,7 @@ fn h2spec_passes() {
     let built = Command::new(script)
         .arg(&directory)
         .output()
-        .expect("a shell");
+        .expect("run shell");
     if !built.status.success() {
         let error = String::from_utf8_lossy(&built.stderr);
         let _ = weir_testing::require(&format!("h2spec ({error})"), false);
@@ -142,7 +143,7 @@ fn h2spec_passes() {
             .args(flags)
             .args(["-h", "127.0.0.1", "-p", &proxy.listen.port().to_string()])
             .output()
-            .expect("h2spec runs");
+            .expect("run h2spec");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let summary = text
             .lines()
@@ -160,21 +161,24 @@ fn h2spec_passes() {
     });
 }
 
-/// A frame of HTTP/2 as its bytes.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let mut frame = u32::try_from(payload.len()).expect("short").to_be_bytes()[1..].to_vec();
+    let mut frame = u32::try_from(payload.len())
+        .expect("too long")
+        .to_be_bytes()[1..]
+        .to_vec();
     frame.extend_from_slice(&[kind, flags, 0, 0, 0, stream]);
     frame.extend_from_slice(payload);
     frame
 }
 
-/// Sends the same frames repeatedly, and reads nothing or everything; returns the code of the GOAWAY, if one came.
+/// Sends the same frames repeatedly, and reads everything or nothing. Returns the code of the GOAWAY, if one arrived.
 fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Option<u32> {
-    let mut stream = TcpStream::connect(listen).expect("connected");
+    let mut stream = TcpStream::connect(listen).expect("connect");
     let limit = Some(Duration::from_secs(5));
-    stream.set_read_timeout(limit).expect("set");
-    stream.set_write_timeout(limit).expect("set");
-    let mut reader = stream.try_clone().expect("a descriptor");
+    stream.set_read_timeout(limit).expect("set read timeout");
+    stream.set_write_timeout(limit).expect("set write timeout");
+    let mut reader = stream.try_clone().expect("duplicate descriptor");
     let goaway = std::thread::spawn(move || {
         let mut all = Vec::new();
         let mut room = vec![0; 1 << 16];
@@ -194,10 +198,10 @@ fn flood(listen: SocketAddr, opening: &[u8], again: &[u8], reads: bool) -> Optio
             break;
         }
     }
-    goaway.join().expect("no panic")
+    goaway.join().expect("thread panicked")
 }
 
-/// The error of the last GOAWAY among frames.
+/// Returns the error code of the last GOAWAY in these frames.
 fn goaway(mut frames: &[u8]) -> Option<u32> {
     let mut found = None;
     while let Some(header) = frames.get(..9) {
@@ -214,18 +218,23 @@ fn goaway(mut frames: &[u8]) -> Option<u32> {
 }
 
 #[test]
-fn floods_of_idle_frames_are_ended() {
-    const CALM: u32 = 11;
+fn connections_flooding_idle_frames_are_closed() {
+    const ENHANCE_YOUR_CALM: u32 = 11;
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let resident = || {
         let pids = fs::read_to_string(format!("/proc/{0}/task/{0}/children", proxy.child.id()));
-        let pids = pids.expect("the daemon lives");
-        let pid = pids.split_whitespace().next().expect("a child").to_owned();
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let pids = pids.expect("read children of the keeper");
+        let pid = pids
+            .split_whitespace()
+            .next()
+            .expect("keeper has no child process")
+            .to_owned();
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("read /proc");
         let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
         let kib = line.and_then(|line| line.split_whitespace().next());
-        kib.and_then(|kib| kib.parse::<u64>().ok()).expect("a size")
+        kib.and_then(|kib| kib.parse::<u64>().ok())
+            .expect("no RssAnon")
     };
     let before = resident();
     // A head without an end, with and without content in its frames.
@@ -245,40 +254,45 @@ fn floods_of_idle_frames_are_ended() {
         ("full CONTINUATION", head, frame(9, 0, 1, &[0x84; 16])),
     ] {
         let goaway = flood(proxy.listen, &opening, &again, true);
-        // The framer may have rejected a head without an end before.
+        // The frame parser may have rejected a head without an end before.
         let early = name.ends_with("CONTINUATION") && goaway != Some(0);
-        assert!(early || goaway == Some(CALM), "{name}: {goaway:?}");
+        assert!(
+            early || goaway == Some(ENHANCE_YOUR_CALM),
+            "{name}: {goaway:?}"
+        );
         flood(proxy.listen, &opening, &again, false);
         assert!(
             Client::connect(proxy.listen)
                 .fetch(GET)
                 .0
                 .starts_with("HTTP/1.1 200"),
-            "others are served after {name}"
+            "another client is not served after {name}"
         );
     }
     let after = resident();
     assert!(after < before + 16_384, "{before} KiB, then {after} KiB");
 }
 
-/// A runtime on this thread, with a deadline for everything.
+/// Runs a future on this thread, with a time limit.
 fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("build runtime");
     let limit = Duration::from_secs(60);
-    runtime.block_on(async { tokio::time::timeout(limit, work).await.expect("in time") })
+    runtime.block_on(async { tokio::time::timeout(limit, work).await.expect("timed out") })
 }
 
+/// Connects with HTTP/2 prior knowledge.
 async fn open(to: SocketAddr) -> client::SendRequest<Bytes> {
-    let stream = tokio::net::TcpStream::connect(to).await.expect("connected");
-    let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
-    // Its end is the stream's own error.
+    let stream = tokio::net::TcpStream::connect(to).await.expect("connect");
+    let (send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
+    // Errors of the connection are reported by its streams.
     tokio::spawn(async move { connection.await.unwrap_or(()) });
-    send.ready().await.expect("streams")
+    send.ready().await.expect("wait for a free stream")
 }
 
+/// Reads a body to its end. Returns the content and the trailers.
 async fn collect(mut body: RecvStream) -> Result<(Vec<u8>, Option<HeaderMap>), h2::Error> {
     let mut content = Vec::new();
     while let Some(data) = body.data().await {
@@ -294,22 +308,22 @@ fn post(path: &str) -> Request<()> {
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(())
-        .expect("a request")
+        .expect("build request")
 }
 
 /// A server like those of gRPC: sends back each message as it arrives, then trailers.
 pub(super) struct Echo {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
-    /// The number of those that have ended.
+    /// Number of connections that have ended.
     ended: Arc<AtomicU64>,
 }
 
 impl Echo {
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        listener.set_nonblocking(true).expect("set nonblocking");
+        let address = listener.local_addr().expect("get local address");
         let connections = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&connections);
         let ended = Arc::new(AtomicU64::new(0));
@@ -318,11 +332,12 @@ impl Echo {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .expect("a runtime");
+                .expect("build runtime");
             runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                let listener =
+                    tokio::net::TcpListener::from_std(listener).expect("register listener");
                 loop {
-                    let (stream, _) = listener.accept().await.expect("a client");
+                    let (stream, _) = listener.accept().await.expect("accept a connection");
                     count.fetch_add(1, Ordering::Relaxed);
                     let gone = Arc::clone(&gone);
                     tokio::spawn(async move {
@@ -357,13 +372,13 @@ async fn echo(
         .header("content-type", "application/grpc")
         .header("te-seen", promised.to_string())
         .body(())
-        .expect("a response");
+        .expect("build response");
     if request.uri().path() == "/hints" {
         let hints = Response::builder()
             .status(103)
             .header("link", "</a.css>; rel=preload")
             .body(())
-            .expect("a response");
+            .expect("build response");
         respond.send_informational(hints)?;
     }
     if request.uri().path() == "/trailers-only" {
@@ -388,6 +403,7 @@ pub(super) fn grpc_proxy(echo: &Echo) -> Proxy {
     proxy_with(echo, "")
 }
 
+/// Starts a daemon that uses HTTP/2 to the server, with `more` in the service.
 pub(super) fn proxy_with(echo: &Echo, more: &str) -> Proxy {
     let proxy = Proxy::start("http", &[echo.address], "");
     let text = configuration(proxy.listen, "http", &[echo.address], more);
@@ -401,49 +417,59 @@ fn grpc_streams_both_ways_with_trailers() {
     let proxy = grpc_proxy(&echo);
     run(async {
         let mut send = open(proxy.listen).await;
-        let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
+        let (response, mut stream) = send
+            .send_request(post("/talk"), false)
+            .expect("send request");
         stream
             .send_data(Bytes::from_static(b"one"), false)
-            .expect("sent");
-        // The response begins before the request ends, and each message is sent back at once.
-        let response = response.await.expect("an answer");
+            .expect("send data");
+        // The response begins before the request ends, and each message is sent back immediately.
+        let response = response.await.expect("receive response");
         assert_eq!(response.headers()["te-seen"], "true");
         let mut body = response.into_body();
-        assert_eq!(body.data().await.expect("data").expect("data"), "one");
+        assert_eq!(
+            body.data().await.expect("stream ended").expect("read data"),
+            "one"
+        );
         stream
             .send_data(Bytes::from_static(b"two"), false)
-            .expect("sent");
-        assert_eq!(body.data().await.expect("data").expect("data"), "two");
-        stream.send_data(Bytes::new(), true).expect("sent");
-        let (rest, trailers) = collect(body).await.expect("the end");
+            .expect("send data");
+        assert_eq!(
+            body.data().await.expect("stream ended").expect("read data"),
+            "two"
+        );
+        stream.send_data(Bytes::new(), true).expect("send data");
+        let (rest, trailers) = collect(body).await.expect("read body");
         assert!(rest.is_empty());
-        assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
-        // A response that consists of trailers only.
+        assert_eq!(trailers.expect("no trailers")["grpc-status"], "0");
+        // A response that consists only of trailers.
         let (response, _) = send
             .send_request(post("/trailers-only"), true)
-            .expect("a stream");
-        let response = response.await.expect("an answer");
+            .expect("send request");
+        let response = response.await.expect("receive response");
         assert_eq!(response.headers()["grpc-status"], "12");
         assert!(response.body().is_end_stream());
-        // Many concurrent requests of a given size over one connection to the server.
+        // Many concurrent requests over one connection to the server.
         let calls = (0..64usize).map(|number| {
-            let (response, mut stream) = send.send_request(post("/talk"), false).expect("a stream");
+            let (response, mut stream) = send
+                .send_request(post("/talk"), false)
+                .expect("send request");
             let content = Bytes::from(vec![number as u8; 10_000]);
-            stream.send_data(content.clone(), true).expect("sent");
+            stream.send_data(content.clone(), true).expect("send data");
             tokio::spawn(async move {
-                let response = response.await.expect("an answer");
-                let (got, trailers) = collect(response.into_body()).await.expect("the end");
+                let response = response.await.expect("receive response");
+                let (got, trailers) = collect(response.into_body()).await.expect("read body");
                 assert_eq!((got, trailers.is_some()), (content.to_vec(), true));
             })
         });
         for call in calls.collect::<Vec<_>>() {
-            call.await.expect("no panic");
+            call.await.expect("task panicked");
         }
     });
     let connections = echo.connections.load(Ordering::Relaxed);
     assert!(
         connections <= 2,
-        "{connections} for 66 requests, of at most two workers"
+        "{connections} connections for 66 requests from at most two workers"
     );
 }
 
@@ -485,15 +511,15 @@ fn connection_is_closed_after_its_request_limit() {
     assert_eq!(echo.connections.load(Ordering::Relaxed), 4);
 }
 
-/// Private memory of the daemon in KiB, without the pages of the program file: how many of them are in memory depends
-/// on the page cache and on which code has run.
+/// Returns the daemon's private memory in KiB. Pages of the program file do not count: how many of them are resident
+/// depends on the page cache and on the code that has run.
 fn memory(proxy: &Proxy) -> u64 {
     let daemon = super::keeper::daemon(proxy.child.id());
     let path = format!("/proc/{daemon}/status");
-    let text = fs::read_to_string(path).expect("it runs");
+    let text = fs::read_to_string(path).expect("read /proc");
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
     let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
-    number.expect("a number")
+    number.expect("number not found")
 }
 
 #[test]
@@ -501,19 +527,19 @@ fn client_that_stops_reading_costs_bounded_memory() {
     unread_streams(65_535, 6 << 10, true);
 }
 
-/// A client with a window of zero has taken no content, so less is kept for its streams.
+/// A client with a window of zero has received no content, so its streams need less memory.
 #[test]
 fn zero_window_costs_less_memory() {
-    // 2.3 MB were measured, and 5 MB for streams that have taken some content.
+    // Measured: 2.3 MB, and 5 MB for streams that have received some content.
     unread_streams(0, 7 << 9, false);
 }
 
-/// Opens 100 streams with this window and does not read them: the daemon may grow by this number of KiB. `reads`: one
-/// of them is read then.
+/// Opens 100 streams with this window and does not read them. Asserts that the daemon grows by less than `limit` KiB.
+/// If `reads` is true, reads one of them at the end.
 fn unread_streams(window: u32, limit: u64, reads: bool) {
-    // Each of its streams has a response of a hundred megabytes.
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let origin = listener.local_addr().expect("its address");
+    // Each response has 100 MB.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let origin = listener.local_addr().expect("get local address");
     let given = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&given);
     std::thread::spawn(move || {
@@ -535,29 +561,29 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
     run(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
-            .expect("a connection");
-        // Windows that let each stream progress at its own rate.
+            .expect("connect");
+        // The windows let each stream progress independently.
         let handshake = client::Builder::new()
             .initial_window_size(window)
             .initial_connection_window_size(64 << 20)
             .handshake::<_, Bytes>(stream);
-        let (send, connection) = handshake.await.expect("HTTP/2");
+        let (send, connection) = handshake.await.expect("HTTP/2 handshake");
         tokio::spawn(async move { connection.await.unwrap_or(()) });
-        let mut send = send.ready().await.expect("streams");
+        let mut send = send.ready().await.expect("wait for a free stream");
         let mut kept = Vec::new();
         for _ in 0..100 {
             let request = Request::get("http://a.example/")
                 .body(())
-                .expect("a request");
+                .expect("build request");
             kept.push(
                 send.send_request(request, true)
-                    .expect("a stream")
+                    .expect("send request")
                     .0
                     .await
-                    .expect("an answer"),
+                    .expect("receive response"),
             );
         }
-        // Until no stream progresses any more.
+        // Waits until no stream makes progress.
         let mut last = u64::MAX;
         while given.load(Ordering::Relaxed) != last {
             last = given.load(Ordering::Relaxed);
@@ -566,7 +592,7 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
         let grown = memory(&proxy).saturating_sub(before);
         assert!(
             (1 << 10..limit).contains(&grown),
-            "{grown} KB for 100 streams that the client does not read"
+            "{grown} KiB for 100 streams that the client does not read"
         );
         if !reads {
             return;
@@ -574,13 +600,46 @@ fn unread_streams(window: u32, limit: u64, reads: bool) {
         let mut body = kept.swap_remove(0).into_body();
         let mut got = 0;
         while got < 1_000_000 {
-            let data = body.data().await.expect("more").expect("data");
+            let data = body.data().await.expect("stream ended").expect("read data");
             body.flow_control()
                 .release_capacity(data.len())
-                .expect("a window");
+                .expect("release flow-control capacity");
             got += data.len();
         }
     });
+}
+
+#[test]
+fn trailers_of_a_stream_have_the_rules_of_its_header() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let proxy = Proxy::start("http", &[address], "remove_header = [\"X-User\"]");
+    let trailers = run(async {
+        let stream = tokio::net::TcpStream::connect(proxy.listen)
+            .await
+            .expect("a connection");
+        let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let mut send = send.ready().await.expect("streams");
+        let request = Request::post("http://a.example/")
+            .body(())
+            .expect("a request");
+        let (response, mut body) = send.send_request(request, false).expect("a stream");
+        body.send_data("x".into(), false).expect("taken");
+        let mut trailers = HeaderMap::new();
+        for (name, value) in [
+            ("x-user", "root"),
+            ("x-forwarded-for", "6.6.6.6"),
+            ("sum", "1"),
+        ] {
+            trailers.insert(name, value.parse().expect("a value"));
+        }
+        body.send_trailers(trailers).expect("taken");
+        let seen = tokio::task::spawn_blocking(move || received_trailers(&listener));
+        assert_eq!(response.await.expect("an answer").status(), 200);
+        seen.await.expect("no panic")
+    });
+    assert_eq!(trailers, "sum: 1\r\n\r\n");
 }
 
 #[test]
@@ -590,15 +649,15 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
     run(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
-            .expect("a connection");
-        let (mut send, connection) = client::handshake(stream).await.expect("HTTP/2");
+            .expect("connect");
+        let (mut send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
         let end = tokio::spawn(connection);
         for _ in 0..5_000 {
             let Ok(ready) = send.ready().await else { break };
             send = ready;
             let request = Request::get("http://a.example/slow")
                 .body(())
-                .expect("a request");
+                .expect("build request");
             let Ok((_, mut stream)) = send.send_request(request, false) else {
                 break;
             };
@@ -608,7 +667,10 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
                 break;
             }
         }
-        let error = end.await.expect("no panic").expect_err("it was ended");
+        let error = end
+            .await
+            .expect("task panicked")
+            .expect_err("connection ended without an error");
         assert_eq!(error.reason(), Some(Reason::ENHANCE_YOUR_CALM), "{error}");
     });
     assert!(origin.connections() < 1_000, "{}", origin.connections());
@@ -617,7 +679,7 @@ fn client_that_resets_every_request_gets_enhance_your_calm() {
             .fetch(GET)
             .0
             .starts_with("HTTP/1.1 200"),
-        "others are served"
+        "another client is not served"
     );
 }
 
@@ -628,24 +690,26 @@ fn open_streams_finish_and_new_ones_go_elsewhere() {
     run(async {
         let stream = tokio::net::TcpStream::connect(proxy.listen)
             .await
-            .expect("a connection");
-        let (send, connection) = client::handshake(stream).await.expect("HTTP/2");
+            .expect("connect");
+        let (send, connection) = client::handshake(stream).await.expect("HTTP/2 handshake");
         let end = tokio::spawn(connection);
-        let mut send = send.ready().await.expect("streams");
+        let mut send = send.ready().await.expect("wait for a free stream");
         let request = Request::get("http://a.example/slow")
             .body(())
-            .expect("a request");
-        let (response, _) = send.send_request(request, true).expect("a stream");
+            .expect("build request");
+        let (response, _) = send.send_request(request, true).expect("send request");
         tokio::task::spawn_blocking(move || {
             origin.wait_for_slow();
             assert!(proxy.terminate().success());
         });
-        let response = response.await.expect("an answer");
+        let response = response.await.expect("receive response");
         assert_eq!(
-            collect(response.into_body()).await.expect("all of it").0,
+            collect(response.into_body()).await.expect("read body").0,
             b"slow"
         );
         drop(send);
-        end.await.expect("no panic").expect("a clean end");
+        end.await
+            .expect("task panicked")
+            .expect("connection failed");
     });
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// More clients at once than connections are kept: the next clients need no new connections, and a moment later only
-/// the configured number of connections is left.
+/// More concurrent clients than connections that are kept: the next burst needs no new connections. Shortly afterwards
+/// only the configured number of connections remains.
 #[test]
 fn idle_pool_absorbs_second_burst_then_shrinks() {
     const CLIENTS: usize = 8;
@@ -12,7 +12,7 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     let mut clients: Vec<Client> = (0..CLIENTS)
         .map(|_| Client::connect(proxy.listen))
         .collect();
-    // Returns how many new connections it needed, and for how long at most a connection was idle before it. A client is
+    // Returns the number of new connections in the burst, and an upper bound of the idle time before it. A client is
     // always served by the same worker.
     let mut unused_since = Instant::now();
     let mut burst = || {
@@ -22,7 +22,10 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
         }
         let since = unused_since;
         for (at, client) in clients.iter_mut().enumerate() {
-            let answer = client.response().expect("whole").expect("an answer");
+            let answer = client
+                .response()
+                .expect("read response")
+                .expect("no response");
             assert!(answer.0.starts_with("HTTP/1.1 200"), "{}", answer.0);
             if at == 0 {
                 unused_since = Instant::now();
@@ -33,7 +36,7 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
         (origin.connections() - before, unused)
     };
     assert_eq!(burst().0, CLIENTS as u64);
-    // On a busy machine a burst may come more than a second later, when unused connections are already closed.
+    // On a slow machine a burst may start more than a second later, when unused connections are already closed.
     let bursts: Vec<(u64, Duration)> = (0..10).map(|_| burst()).collect();
     let in_time = |(_, unused): &&(u64, Duration)| *unused < Duration::from_millis(900);
     assert!(bursts.iter().any(|one| in_time(&one)), "{bursts:?}");
@@ -43,14 +46,14 @@ fn idle_pool_absorbs_second_burst_then_shrinks() {
     let idle = || proxy.status()["services"][0]["servers"][0]["inactive_connections"].as_u64();
     let deadline = Instant::now() + Duration::from_secs(30);
     while idle() > Some(2 * workers as u64) {
-        assert!(Instant::now() < deadline, "{:?} wait", idle());
+        assert!(Instant::now() < deadline, "{:?} idle connections", idle());
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(idle() >= Some(2), "{:?} wait", idle());
+    assert!(idle() >= Some(2), "{:?} idle connections", idle());
 }
 
-/// Clients that come one after the other and are accepted by any worker: a connection that one worker left idle serves
-/// the next client of another one.
+/// Consecutive clients, each accepted by any worker: an idle connection of one worker serves the next client of another
+/// worker.
 #[test]
 fn idle_connections_move_between_workers() {
     let origin = Origin::start("o");
@@ -76,7 +79,7 @@ fn idle_connections_move_between_workers() {
     );
 }
 
-/// A process without free descriptors leaves clients in the backlog, and neither loops nor fills its log.
+/// A process without free descriptors leaves clients in the backlog. It neither spins nor fills its log.
 #[test]
 fn clients_wait_without_log_noise_when_descriptors_run_out() {
     let origin = Origin::start("o");
@@ -87,25 +90,25 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
         let done = Command::new("prlimit")
             .args(["--pid", &daemon, &format!("--nofile={most}:")])
             .status();
-        assert!(done.expect("prlimit runs").success());
+        assert!(done.expect("run prlimit").success());
     };
-    let open = fs::read_dir(format!("/proc/{daemon}/fd")).expect("it lives");
+    let open = fs::read_dir(format!("/proc/{daemon}/fd")).expect("read /proc");
     limit((open.count() + 4).to_string());
     let mut clients: Vec<Client> = (0..16).map(|_| Client::connect(proxy.listen)).collect();
-    let complaints = || proxy.log().matches("accept failed").count();
+    let logged_lines = || proxy.log().matches("accept failed").count();
     let began = Instant::now();
-    while complaints() == 0 {
+    while logged_lines() == 0 {
         assert!(began.elapsed().as_secs() < 10, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // One per second and worker is allowed; there were thousands.
+    // One line per second and worker is allowed. A loop without pauses would log thousands.
     std::thread::sleep(Duration::from_secs(1));
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    let seconds = usize::try_from(began.elapsed().as_secs()).expect("few");
+    let seconds = usize::try_from(began.elapsed().as_secs()).expect("too large for usize");
     let most = workers * (seconds + 2);
-    assert!(complaints() <= most, "{} of {most}", complaints());
+    assert!(logged_lines() <= most, "{} of {most}", logged_lines());
     limit("1024".to_owned());
-    // Of the accepted clients, the longest idle may have been closed to make room for others.
+    // The longest idle of the accepted clients may have been closed to make room for others.
     let mut closed = 0;
     for client in &mut clients {
         match client
@@ -126,7 +129,7 @@ fn clients_wait_without_log_noise_when_descriptors_run_out() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
 }
 
-/// Clients that announce a large body and send it in small pieces: each takes its socket and the server's, and no pipe.
+/// Clients that announce a large body and send it slowly: each needs two sockets, and no pipe.
 #[test]
 fn slow_bodies_hold_no_pipes() {
     const CLIENTS: usize = 50;
@@ -156,7 +159,7 @@ fn slow_bodies_hold_no_pipes() {
     for client in &mut clients {
         client.send(&"x".repeat(PIECE));
     }
-    // A body that does not progress holds no pipe yet. Heads are included, but all of them take only a few pieces.
+    // A body that makes no progress holds no pipe. Heads are included, but they arrive in a few pieces.
     keeper::until("the pieces are on their way", || {
         let moved = proxy.status()["services"][0]["bytes_in"].as_u64();
         moved >= Some(((FIRST + PIECE) * CLIENTS) as u64)
@@ -174,7 +177,10 @@ fn slow_bodies_hold_no_pipes() {
     // The bodies continue, and large pieces are still forwarded completely.
     for client in &mut clients {
         client.send(&"y".repeat(1_000_000 - FIRST - PIECE));
-        let (head, body) = client.response().expect("whole").expect("an answer");
+        let (head, body) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(
             head.starts_with("HTTP/1.1 200 ") && body == b"1000000",
             "{head}"

@@ -1,4 +1,4 @@
-//! Crashes of the daemon and of the keeper: no client is refused, and the active configuration stays active.
+//! Crashes of the daemon and of the keeper: no client is rejected, and the active configuration stays active.
 
 use std::fs;
 use std::io::{IoSliceMut, Write};
@@ -18,17 +18,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Client, GET, Origin, Proxy, configuration};
 
+/// Waits until the condition returns true. Panics with `what` at the deadline.
 pub(super) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
-        assert!(Instant::now() < deadline, "waited for {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The processes that `parent` has started.
+/// Returns the child processes of `parent`.
 fn children(parent: u32) -> Vec<i32> {
-    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let processes = fs::read_dir("/proc").expect("read /proc").flatten();
     let child = |name: &str| -> Option<i32> {
         let stat = fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
@@ -42,18 +43,22 @@ fn children(parent: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The daemon of a keeper.
+/// Returns the process ID of a keeper's daemon, and waits for it if necessary.
 pub(super) fn daemon(keeper: u32) -> i32 {
     let mut found = None;
     until("a daemon", || {
         found = children(keeper).first().copied();
         found.is_some()
     });
-    found.expect("just seen")
+    found.expect("no daemon found")
 }
 
 fn kill(pid: i32) {
-    kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it runs");
+    kill_process(
+        Pid::from_raw(pid).expect("invalid process ID"),
+        Signal::KILL,
+    )
+    .expect("send signal");
 }
 
 #[test]
@@ -61,7 +66,7 @@ fn signal_without_daemon_reaches_the_next_one() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let both = configuration(proxy.listen, "http", &[one.address(), two.address()], "");
-    fs::write(proxy.directory.join("weir.toml"), both).expect("written");
+    fs::write(proxy.directory.join("weir.toml"), both).expect("write file");
     let dead = daemon(proxy.child.id());
     kill(dead);
     until("its end", || {
@@ -69,7 +74,7 @@ fn signal_without_daemon_reaches_the_next_one() {
         stat.map_or(true, |stat| stat.contains(") Z "))
     });
     let keeper = Pid::from_child(&proxy.child);
-    kill_process(keeper, Signal::HUP).expect("it runs");
+    kill_process(keeper, Signal::HUP).expect("send signal");
     until("another daemon", || proxy.weir(&["status"]).0);
     until("a reload", || super::servers_file::names(&proxy).len() == 2);
 }
@@ -83,18 +88,19 @@ pub(super) fn kill_daemon(proxy: &Proxy) {
     });
 }
 
-/// Clients with a new connection for each request, until stopped: counts of served, refused and broken requests.
-pub(super) struct Comers {
+/// Clients that open a new connection for each request until they are stopped. Counts served, refused and broken
+/// requests.
+pub(super) struct ConnectionLoad {
     stop: Arc<AtomicBool>,
     counts: Arc<[AtomicU32; 3]>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-impl Comers {
+impl ConnectionLoad {
     pub(super) fn start(to: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let counts: Arc<[AtomicU32; 3]> = Arc::default();
-        let come = |_| {
+        let client = |_| {
             let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -115,7 +121,7 @@ impl Comers {
                 }
             })
         };
-        let threads = (0..4).map(come).collect();
+        let threads = (0..4).map(client).collect();
         Self {
             stop,
             counts,
@@ -124,7 +130,7 @@ impl Comers {
     }
 
     /// Waits for more served requests.
-    pub(super) fn continues(&self) {
+    pub(super) fn wait_for_progress(&self) {
         let before = self.served();
         until("clients", || self.served() > before + 50);
     }
@@ -133,10 +139,11 @@ impl Comers {
         self.counts[0].load(Ordering::Relaxed)
     }
 
-    pub(super) fn end(self) -> [u32; 3] {
+    /// Stops the clients. Returns the number of served, refused and broken requests.
+    pub(super) fn stop(self) -> [u32; 3] {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("a client");
+            thread.join().expect("client thread panicked");
         }
         [0, 1, 2].map(|at| self.counts[at].load(Ordering::Relaxed))
     }
@@ -146,23 +153,22 @@ impl Comers {
 fn killed_daemon_refuses_no_client_and_restarts_at_length() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // The active configuration stays active, whatever the file contains now.
+    // The active configuration stays active, even if the file has changed.
     fs::write(
         proxy.directory.join("weir.toml"),
         "this is no configuration",
     )
-    .expect("written");
-    let comers = Comers::start(proxy.listen);
+    .expect("write file");
+    let load = ConnectionLoad::start(proxy.listen);
     let kills = if std::env::var_os("WEIR_SOAK").is_some() {
         50
     } else {
         3
     };
     for round in 1..=kills {
-        let before = comers.served();
-        until("clients", || comers.served() > before + 50);
-        // If it died within a quarter of a second several times, the keeper would regard it as unable to run and give
-        // up.
+        let before = load.served();
+        until("clients", || load.served() > before + 50);
+        // The keeper gives up if the daemon dies several times within a quarter of a second, so the test waits.
         std::thread::sleep(Duration::from_millis(500));
         let dead = daemon(proxy.child.id());
         kill(dead);
@@ -171,9 +177,9 @@ fn killed_daemon_refuses_no_client_and_restarts_at_length() {
             back && proxy.status()["restarts"] == round
         });
     }
-    let before = comers.served();
-    until("clients", || comers.served() > before + 50);
-    let [served, refused, broken] = comers.end();
+    let before = load.served();
+    until("clients", || load.served() > before + 50);
+    let [served, refused, broken] = load.stop();
     println!("{served} served, {broken} broken off, {refused} refused over {kills} deaths");
     assert_eq!(refused, 0);
     // Requests that were in progress in the killed process.
@@ -210,7 +216,7 @@ fn counters_continue_after_kill_and_restart() {
     };
     kill_daemon(&proxy);
     assert_eq!(counted(&proxy), (Some(20), Some(1)));
-    // A daemon writes its pending state when it ends, without waiting for the next interval.
+    // A daemon saves its counters when it stops, without waiting for the next interval.
     Client::connect(proxy.listen).fetch(GET);
     assert!(proxy.terminate().success());
     proxy.start_again();
@@ -225,8 +231,8 @@ fn killed_keeper_ends_its_daemon_and_another_may_start() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let daemon = daemon(proxy.child.id());
-    proxy.child.kill().expect("it runs");
-    proxy.child.wait().expect("it ends");
+    proxy.child.kill().expect("send signal");
+    proxy.child.wait().expect("wait for the process");
     until("the daemon's end", || {
         let stat = fs::read_to_string(format!("/proc/{daemon}/stat"));
         stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z"))
@@ -243,7 +249,7 @@ fn keeper_exits_when_daemon_dies_too_often() {
     let keeper = proxy.child.id();
     let mut last = 0;
     let status = loop {
-        if let Some(status) = proxy.child.try_wait().expect("it can be asked") {
+        if let Some(status) = proxy.child.try_wait().expect("get process status") {
             break status;
         }
         if let Some(daemon) = children(keeper).first().filter(|daemon| **daemon != last) {
@@ -260,33 +266,34 @@ fn keeper_exits_when_daemon_dies_too_often() {
     );
     assert!(
         TcpStream::connect(proxy.listen).is_err(),
-        "no process is left"
+        "a process is left"
     );
 }
 
-/// The parts of a service manager that this test needs: receives notifications, and stores descriptors.
+/// The parts of a service manager that this test needs: receives notifications, and stores file descriptors.
 struct Manager {
     socket: UnixDatagram,
     name: String,
-    held: Vec<(String, OwnedFd)>,
+    stored: Vec<(String, OwnedFd)>,
 }
 
 impl Manager {
     fn new() -> Self {
         let name = format!("weir-manager-{}", std::process::id());
-        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
-        let socket = UnixDatagram::bind_addr(&address).expect("bound");
-        let patience = Some(Duration::from_millis(200));
-        socket.set_read_timeout(patience).expect("a timeout");
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name)
+            .expect("abstract socket address");
+        let socket = UnixDatagram::bind_addr(&address).expect("bind a socket");
+        let timeout = Some(Duration::from_millis(200));
+        socket.set_read_timeout(timeout).expect("set read timeout");
         Self {
             socket,
             name,
-            held: Vec::new(),
+            stored: Vec::new(),
         }
     }
 
     /// Processes one notification, if there is one.
-    fn hear(&mut self) -> Option<String> {
+    fn receive(&mut self) -> Option<String> {
         let mut bytes = [0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -302,35 +309,36 @@ impl Manager {
         let name = text.lines().find_map(|line| line.strip_prefix("FDNAME="));
         let name = name.unwrap_or_default().to_owned();
         if text.starts_with("FDSTOREREMOVE=1") {
-            self.held.retain(|(held, _)| *held != name);
+            self.stored.retain(|(stored, _)| *stored != name);
         }
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = part {
-                self.held.extend(files.map(|file| (name.clone(), file)));
+                self.stored.extend(files.map(|file| (name.clone(), file)));
             }
         }
         Some(text)
     }
 
-    fn hear_until(&mut self, word: &str) {
+    /// Waits for a notification that contains this text, and processes all that have arrived.
+    fn receive_until(&mut self, word: &str) {
         let mut received = false;
         until(word, || {
-            received |= self.hear().is_some_and(|text| text.contains(word));
+            received |= self.receive().is_some_and(|text| text.contains(word));
             received
         });
-        while self.hear().is_some() {}
+        while self.receive().is_some() {}
     }
 
-    /// `weir run` as the service manager starts it, with the stored descriptors from 3 on.
+    /// Starts `weir run` like the service manager, with the stored file descriptors from 3 on.
     fn start(&self, directory: &Path) -> Child {
         let log = fs::OpenOptions::new()
             .append(true)
             .create(true)
             .open(directory.join("log"));
-        let names: Vec<&str> = self.held.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = self.stored.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
         Proxy::set_directories(&mut command, directory);
-        // The shell passes on its descriptors: the first one as its input, the second one as its output.
+        // The shell passes on its descriptors: the first one as standard input, the second one as standard output.
         let line = match names.len() {
             0 => "exec \"$0\" run -c \"$1\"".to_owned(),
             n => format!(
@@ -339,8 +347,8 @@ impl Manager {
                 names.join(":")
             ),
         };
-        let file = |at: usize| match self.held.get(at) {
-            Some((_, file)) => Stdio::from(file.try_clone().expect("a descriptor")),
+        let file = |at: usize| match self.stored.get(at) {
+            Some((_, file)) => Stdio::from(file.try_clone().expect("duplicate descriptor")),
             None => Stdio::null(),
         };
         command
@@ -349,9 +357,9 @@ impl Manager {
             .env("NOTIFY_SOCKET", format!("@{}", self.name))
             .stdin(file(0))
             .stdout(file(1))
-            .stderr(log.expect("a log"))
+            .stderr(log.expect("create log file"))
             .spawn()
-            .expect("it starts")
+            .expect("start weir")
     }
 }
 
@@ -362,28 +370,31 @@ fn service_manager_holds_sockets_after_keeper_exit() {
     assert!(proxy.terminate().success());
     assert!(
         TcpStream::connect(proxy.listen).is_err(),
-        "no process holds the sockets"
+        "a process holds the sockets"
     );
 
     let mut manager = Manager::new();
     proxy.child = manager.start(&proxy.directory);
-    manager.hear_until("READY=1");
-    let sockets = manager.held.len();
+    manager.receive_until("READY=1");
+    let sockets = manager.stored.len();
     assert!(sockets >= 1);
-    // The kernel queues connections while there is no process at all.
+    // The kernel queues connections while no process runs.
     assert!(proxy.terminate().success());
-    manager.hear_until("STOPPING=1");
-    assert_eq!(manager.held.len(), sockets);
-    manager.held.truncate(2);
+    manager.receive_until("STOPPING=1");
+    assert_eq!(manager.stored.len(), sockets);
+    manager.stored.truncate(2);
     let mut waiting: Vec<Client> = (0..4).map(|_| Client::connect(proxy.listen)).collect();
     waiting.iter_mut().for_each(|client| client.send(GET));
     if sockets > 2 {
-        // The shell passes on two listeners; clients at other ones would wait forever.
+        // The shell passes on two listeners. Clients at the other ones would wait forever.
         return;
     }
     proxy.child = manager.start(&proxy.directory);
     for client in &mut waiting {
-        let (head, _) = client.response().expect("a response").expect("one");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     }
     proxy.reload(&configuration(
@@ -392,6 +403,9 @@ fn service_manager_holds_sockets_after_keeper_exit() {
         &[origin.address()],
         "",
     ));
-    manager.hear_until("FDSTOREREMOVE=1");
-    assert!(!manager.held.is_empty(), "the new address is held");
+    manager.receive_until("FDSTOREREMOVE=1");
+    assert!(
+        !manager.stored.is_empty(),
+        "the socket of the new address is not stored"
+    );
 }

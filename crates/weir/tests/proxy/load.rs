@@ -1,8 +1,8 @@
-//! Clients that send requests continuously while plans change and servers fail: none of them sees an error.
+//! Clients that send requests continuously while configurations change and servers fail: no request fails.
 
 use super::*;
 
-/// Clients that send requests until stopped; every response is counted.
+/// Clients that send requests until they are stopped. Every response is counted.
 struct Load {
     stop: Arc<AtomicBool>,
     good: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl Load {
     }
 
     /// Waits for this number of further responses.
-    fn go_on(&self, answers: u64) {
+    fn wait_for_responses(&self, answers: u64) {
         let wanted = self.good.load(Ordering::Relaxed) + answers;
         let deadline = Instant::now() + Duration::from_secs(30);
         while self.good.load(Ordering::Relaxed) < wanted {
@@ -38,16 +38,17 @@ impl Load {
         }
     }
 
-    /// What went wrong.
-    fn end(self) -> Vec<String> {
+    /// Stops the clients. Returns their errors.
+    fn stop(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.threads
             .into_iter()
-            .flat_map(|thread| thread.join().expect("no client fails"))
+            .flat_map(|thread| thread.join().expect("client thread panicked"))
             .collect()
     }
 }
 
+/// Sends requests until `stop` is set. Returns the errors.
 fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut client = Client::connect(to);
@@ -75,12 +76,12 @@ fn client_loop(to: SocketAddr, keeps: bool, stop: &AtomicBool, good: &AtomicU64)
 }
 
 #[test]
-fn reloads_under_load_lose_nothing() {
+fn reloads_under_load_fail_no_request() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let load = Load::start(proxy.listen, 6);
     for round in 0..10 {
-        load.go_on(40);
+        load.wait_for_responses(40);
         let servers = if round % 2 == 0 {
             vec![two.address()]
         } else {
@@ -89,18 +90,18 @@ fn reloads_under_load_lose_nothing() {
         let more = format!("limits = {{ retries = {} }}", 1 + round % 3);
         proxy.reload(&configuration(proxy.listen, "http", &servers, &more));
     }
-    load.go_on(40);
-    assert_eq!(load.end(), Vec::<String>::new());
+    load.wait_for_responses(40);
+    assert_eq!(load.stop(), Vec::<String>::new());
 }
 
 #[test]
-fn dead_server_loses_no_retryable_request() {
+fn dead_server_fails_no_retryable_request() {
     let (stays, mut dies) = (Origin::start("stays"), Origin::start("dies"));
     let proxy = Proxy::start("http", &[stays.address(), dies.address()], "");
     let load = Load::start(proxy.listen, 4);
-    load.go_on(100);
+    load.wait_for_responses(100);
     dies.stop();
-    load.go_on(200);
-    assert_eq!(load.end(), Vec::<String>::new());
+    load.wait_for_responses(200);
+    assert_eq!(load.stop(), Vec::<String>::new());
     assert!(proxy.status()["services"][0]["retries"].as_u64() > Some(0));
 }

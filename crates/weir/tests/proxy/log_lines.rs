@@ -1,4 +1,4 @@
-//! Everything that a proxy's daemon logs, from start to end, is plain text.
+//! Everything that the daemon logs for a proxy service, from start to exit, is plain text.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn log_contains_no_debug_output() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address()], "");
     let list = proxy.directory.join("members");
-    fs::write(&list, format!("{}\n", one.address())).expect("written");
+    fs::write(&list, format!("{}\n", one.address())).expect("write file");
     let text = configuration(proxy.listen, "http", &[two.address()], "");
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
     proxy.reload(&text.replace("[pool.p]\n", &key));
@@ -21,15 +21,15 @@ fn log_contains_no_debug_output() {
         let (done, output) = proxy.weir(&arguments);
         assert!(done, "{output}");
     }
-    fs::write(&list, "nonsense").expect("written");
+    fs::write(&list, "nonsense").expect("write file");
     until("the bad list", || {
         proxy.log().contains("the last good list is kept")
     });
     let bad = proxy.directory.join("bad.toml");
-    fs::write(&bad, "[pool.p]\nnonsense = 1\n").expect("written");
+    fs::write(&bad, "[pool.p]\nnonsense = 1\n").expect("write file");
     assert!(
         !proxy
-            .weir(&["reload", "-c", bad.to_str().expect("plain")])
+            .weir(&["reload", "-c", bad.to_str().expect("not UTF-8")])
             .0
     );
     kill_daemon(&proxy);

@@ -1,5 +1,5 @@
-//! Long connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
-//! clients. None breaks, and every byte is correct.
+//! Long-lived connections during reloads and upgrades: WebSockets, slow downloads and uploads, HTTP/2 streams, and idle
+//! clients. No connection breaks, and no byte is lost or corrupted.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use std::time::Duration;
 use super::keeper::until;
 use super::{Client, GET, Origin, Proxy, configuration};
 
-/// Number of clients of each kind, sizes, and the protocols below them.
+/// Number of clients of each kind, sizes, and numbers of reloads and upgrades.
 struct Size {
-    sockets: usize,
-    /// Between two messages of a WebSocket.
+    websockets: usize,
+    /// Interval between two messages on a WebSocket.
     pause: Duration,
     downloads: usize,
     uploads: usize,
     idle: usize,
     streams: usize,
-    /// Size of a download.
-    bytes: usize,
+    /// Size of a download in bytes.
+    download_bytes: usize,
     reloads: usize,
     upgrades: usize,
 }
@@ -30,39 +30,39 @@ struct Size {
 fn size() -> Size {
     match std::env::var_os("WEIR_SOAK") {
         Some(_) => Size {
-            sockets: 1000,
+            websockets: 1000,
             pause: Duration::from_secs(1),
             downloads: 100,
             uploads: 100,
             idle: 100,
             streams: 20,
-            bytes: 50_000_000,
+            download_bytes: 50_000_000,
             reloads: 20,
             upgrades: 5,
         },
         None => Size {
-            sockets: 40,
+            websockets: 40,
             pause: Duration::from_millis(100),
             downloads: 6,
             uploads: 10,
             idle: 20,
             streams: 4,
-            bytes: 20_000_000,
+            download_bytes: 20_000_000,
             reloads: 4,
             upgrades: 2,
         },
     }
 }
 
-/// An upload's length, and the size of its pieces.
-const UPLOAD: usize = 200_000;
-const PIECE: usize = 500;
-/// Pause between two pieces of a slow transfer.
-const SLOW: Duration = Duration::from_millis(200);
+/// Size of an upload and of each write, in bytes.
+const UPLOAD_BYTES: usize = 200_000;
+const WRITE_BYTES: usize = 500;
+/// Interval between two writes or reads of a slow transfer.
+const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 
 type Outcome = Result<(), String>;
 
-/// Clients of one kind, each on a thread, until they are stopped.
+/// Clients of one kind, each on its own thread, until they are stopped.
 struct ClientGroup {
     threads: Vec<JoinHandle<Outcome>>,
 }
@@ -70,18 +70,18 @@ struct ClientGroup {
 /// State that all clients share.
 #[derive(Clone, Default)]
 struct Signals {
-    end: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     /// Number of clients that have started.
     started: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    fn begin(&self) {
+    fn mark_started(&self) {
         self.started.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn has_ended(&self) -> bool {
-        self.end.load(Ordering::Relaxed)
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -94,56 +94,59 @@ impl ClientGroup {
     ) -> Self {
         let start = |number| {
             let signals = signals.clone();
-            // Small stacks: there may be thousands.
+            // Small stacks, because there may be thousands of threads.
             let builder = std::thread::Builder::new().stack_size(256 * 1024);
             let thread = builder.spawn(move || {
                 let mut client = Client::connect(to);
-                // A timeout on a busy machine is not a broken connection.
+                // A long timeout, so that a slow machine is not reported as a broken connection.
                 let timeout = Some(Duration::from_secs(60));
-                client.0.set_read_timeout(timeout).expect("a timeout");
-                work(&mut client, &signals).map_err(|why| format!("{number}: {why}"))
+                client
+                    .0
+                    .set_read_timeout(timeout)
+                    .expect("set read timeout");
+                work(&mut client, &signals).map_err(|why| format!("client {number}: {why}"))
             });
-            thread.expect("a thread")
+            thread.expect("spawn a thread")
         };
         Self {
             threads: (0..count).map(start).collect(),
         }
     }
 
-    /// Whether a client has ended already.
+    /// Whether a client has ended early.
     fn is_broken(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    fn end(self, what: &str) {
+    fn join(self, kind: &str) {
         let outcomes = self
             .threads
             .into_iter()
-            .map(|thread| thread.join().expect("no panic"));
+            .map(|thread| thread.join().expect("thread panicked"));
         let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
-        assert_eq!(failed, Vec::<String>::new(), "{what}");
+        assert_eq!(failed, Vec::<String>::new(), "{kind}");
     }
 }
 
-fn text(error: impl ToString) -> String {
+fn describe(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// Sends a message and reads the same one back, repeatedly.
-fn socket(client: &mut Client, signals: &Signals) -> Outcome {
+/// Sends a message and reads it back, repeatedly.
+fn websocket(client: &mut Client, signals: &Signals) -> Outcome {
     let upgrade =
         "GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
-    client.0.write_all(upgrade.as_bytes()).map_err(text)?;
-    let (head, _) = client.response().map_err(text)?.ok_or("no answer")?;
+    client.0.write_all(upgrade.as_bytes()).map_err(describe)?;
+    let (head, _) = client.response().map_err(describe)?.ok_or("no response")?;
     if !head.starts_with("HTTP/1.1 101") {
         return Err(head);
     }
-    signals.begin();
+    signals.mark_started();
     let pause = size().pause;
     for round in 0u64.. {
         let message = [round.to_be_bytes(); 16].concat();
         let mut back = vec![0; message.len()];
-        client.0.write_all(&message).map_err(text)?;
+        client.0.write_all(&message).map_err(describe)?;
         client
             .0
             .read_exact(&mut back)
@@ -151,7 +154,7 @@ fn socket(client: &mut Client, signals: &Signals) -> Outcome {
         if back != message {
             return Err(format!("message {round}: wrong bytes"));
         }
-        if signals.has_ended() {
+        if signals.is_stopped() {
             break;
         }
         std::thread::sleep(pause);
@@ -159,82 +162,82 @@ fn socket(client: &mut Client, signals: &Signals) -> Outcome {
     Ok(())
 }
 
-/// Reads a body slowly until its end is near, and compares every byte.
+/// Reads a body slowly until the test ends, then at full speed, and compares every byte.
 fn download(client: &mut Client, signals: &Signals) -> Outcome {
-    let bytes = size().bytes;
+    let bytes = size().download_bytes;
     let request = format!("GET /pattern-{bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
-    client.0.write_all(request.as_bytes()).map_err(text)?;
+    client.0.write_all(request.as_bytes()).map_err(describe)?;
     let mut head = Vec::new();
     let mut byte = [0u8; 1];
     while !head.ends_with(b"\r\n\r\n") {
-        client.0.read_exact(&mut byte).map_err(text)?;
+        client.0.read_exact(&mut byte).map_err(describe)?;
         head.push(byte[0]);
     }
-    signals.begin();
-    let (mut at, mut room) = (0, vec![0; 64 * 1024]);
+    signals.mark_started();
+    let (mut at, mut buffer) = (0, vec![0; 64 * 1024]);
     // The expected bytes, from any offset in the pattern.
-    let pattern: Vec<u8> = (0..=250).cycle().take(room.len() + 251).collect();
+    let pattern: Vec<u8> = (0..=250).cycle().take(buffer.len() + 251).collect();
     while at < bytes {
         let length = client
             .0
-            .read(&mut room)
-            .map_err(|e| format!("after {at}: {e}"))?;
+            .read(&mut buffer)
+            .map_err(|e| format!("after {at} bytes: {e}"))?;
         if length == 0 {
-            return Err(format!("end of stream after {at}"));
+            return Err(format!("end of stream after {at} bytes"));
         }
-        if !pattern[at % 251..].starts_with(&room[..length]) {
-            return Err(format!("wrong bytes after {at}"));
+        if !pattern[at % 251..].starts_with(&buffer[..length]) {
+            return Err(format!("wrong bytes after {at} bytes"));
         }
         at += length;
-        if !signals.has_ended() {
-            std::thread::sleep(SLOW);
+        if !signals.is_stopped() {
+            std::thread::sleep(WRITE_INTERVAL);
         }
     }
     Ok(())
 }
 
-/// Sends a body slowly until its end is near; the server returns the number of bytes.
+/// Sends a body slowly until the test ends, then at full speed. The server responds with the number of bytes received.
 fn upload(client: &mut Client, signals: &Signals) -> Outcome {
-    let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD}\r\n\r\n");
-    client.0.write_all(head.as_bytes()).map_err(text)?;
-    signals.begin();
-    for at in 0..UPLOAD / PIECE {
+    let head = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {UPLOAD_BYTES}\r\n\r\n");
+    client.0.write_all(head.as_bytes()).map_err(describe)?;
+    signals.mark_started();
+    for at in 0..UPLOAD_BYTES / WRITE_BYTES {
         client
             .0
-            .write_all(&[b'x'; PIECE])
-            .map_err(|e| format!("piece {at}: {e}"))?;
-        if !signals.has_ended() {
-            std::thread::sleep(SLOW);
+            .write_all(&[b'x'; WRITE_BYTES])
+            .map_err(|e| format!("write {at}: {e}"))?;
+        if !signals.is_stopped() {
+            std::thread::sleep(WRITE_INTERVAL);
         }
     }
-    let (head, body) = client.response().map_err(text)?.ok_or("no answer")?;
-    if body != UPLOAD.to_string().as_bytes() {
+    let (head, body) = client.response().map_err(describe)?.ok_or("no response")?;
+    if body != UPLOAD_BYTES.to_string().as_bytes() {
         return Err(head);
     }
     Ok(())
 }
 
-/// A request, a long pause, and another request over the same connection.
-fn wait(client: &mut Client, signals: &Signals) -> Outcome {
+/// Sends a request, waits until the test ends, and sends another request on the same connection.
+fn idle_client(client: &mut Client, signals: &Signals) -> Outcome {
     let mut fetch = || {
-        client.0.write_all(GET.as_bytes()).map_err(text)?;
-        match client.response().map_err(text)? {
+        client.0.write_all(GET.as_bytes()).map_err(describe)?;
+        match client.response().map_err(describe)? {
             Some((head, _)) if head.starts_with("HTTP/1.1 200") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     };
     fetch()?;
-    signals.begin();
-    while !signals.has_ended() {
-        std::thread::sleep(SLOW);
+    signals.mark_started();
+    while !signals.is_stopped() {
+        std::thread::sleep(WRITE_INTERVAL);
     }
     fetch()
 }
 
-/// Sends an HTTP/2 stream slowly; the server returns the number of bytes.
-fn stream(proxy: &Proxy, number: usize) -> Child {
+/// Starts a rate-limited HTTP/2 upload with curl. The server responds with the number of bytes received.
+fn start_http2_upload(proxy: &Proxy, number: usize) -> Child {
     let body = proxy.directory.join(format!("body-{number}"));
-    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
+    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("write file");
     Command::new("curl")
         .args(["-sS", "--max-time", "300", "--http2-prior-knowledge"])
         .args(["--limit-rate", "100K", "--data-binary"])
@@ -242,37 +245,44 @@ fn stream(proxy: &Proxy, number: usize) -> Child {
         .arg(format!("http://{}/sum", proxy.listen))
         .stdout(Stdio::piped())
         .spawn()
-        .expect("curl runs")
+        .expect("start curl")
 }
 
 #[test]
 fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
-    weir_sys::raise_nofile().expect("many descriptors");
+    weir_sys::raise_nofile().expect("raise the file descriptor limit");
     let size = size();
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let servers = [one.address(), two.address()];
-    let patient = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
-    let proxy = Proxy::start("http", &servers, patient);
+    let long_timeouts = "timeouts = { client = \"5m\", server = \"5m\", tunnel = \"5m\" }";
+    let proxy = Proxy::start("http", &servers, long_timeouts);
     let signals = Signals::default();
     let start = |count, work| ClientGroup::start(count, proxy.listen, &signals, work);
     let groups = [
-        ("WebSockets", start(size.sockets, socket)),
+        ("WebSockets", start(size.websockets, websocket)),
         ("downloads", start(size.downloads, download)),
         ("uploads", start(size.uploads, upload)),
-        ("waiting clients", start(size.idle, wait)),
+        ("idle clients", start(size.idle, idle_client)),
     ];
     let streams: Vec<Child> = (0..size.streams)
-        .map(|number| stream(&proxy, number))
+        .map(|number| start_http2_upload(&proxy, number))
         .collect();
-    let all = size.sockets + size.downloads + size.uploads + size.idle;
+    let all = size.websockets + size.downloads + size.uploads + size.idle;
     let started = || signals.started.load(Ordering::Relaxed);
     let broken = || groups.iter().any(|(_, group)| group.is_broken());
     until("all clients", || started() == all || broken());
-    let early = started();
-    // A client that fails before it has started reports why at the end.
-    let reloads = if early == all { size.reloads } else { 0 };
+    let started_clients = started();
+    // If a client fails before it has started, its error is reported at the end.
+    let reloads = if started_clients == all {
+        size.reloads
+    } else {
+        0
+    };
     for round in 0..reloads {
-        let more = format!("{patient}\nlimits = {{ retries = {} }}", 1 + round % 3);
+        let more = format!(
+            "{long_timeouts}\nlimits = {{ retries = {} }}",
+            1 + round % 3
+        );
         proxy.reload(&configuration(
             proxy.listen,
             "http",
@@ -285,17 +295,17 @@ fn long_lived_connections_survive_reloads_and_upgrades_at_length() {
         }
         std::thread::sleep(Duration::from_millis(500));
     }
-    signals.end.store(true, Ordering::Relaxed);
-    for (what, group) in groups {
-        group.end(what);
+    signals.stop.store(true, Ordering::Relaxed);
+    for (kind, group) in groups {
+        group.join(kind);
     }
     for stream in streams {
-        let output = stream.wait_with_output().expect("curl ends");
+        let output = stream.wait_with_output().expect("wait for curl");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
     }
-    assert_eq!(early, all, "all have started");
+    assert_eq!(started_clients, all, "not all clients have started");
     println!(
-        "{all} connections and {} streams over {} reloads and {} upgrades",
+        "{all} connections and {} streams survived {} reloads and {} upgrades",
         size.streams, size.reloads, size.upgrades
     );
 }

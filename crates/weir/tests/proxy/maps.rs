@@ -1,10 +1,11 @@
-//! Maps, hosts from files, and limits of routes.
+//! Maps, hosts from files, and route limits.
 
 use std::time::{Duration, Instant};
 
 use super::origin::Origin;
 use super::{Client, Proxy, free_address, fs};
 
+/// Sends a request with a new client. Returns the head and the body.
 fn fetch(proxy: &Proxy, path: &str, host: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -20,6 +21,7 @@ fn status(proxy: &Proxy, path: &str, host: &str) -> String {
         .to_owned()
 }
 
+/// Returns the first line of the body, which is the name of the server.
 fn name(proxy: &Proxy, path: &str, host: &str) -> String {
     fetch(proxy, path, host)
         .1
@@ -39,14 +41,14 @@ fn text(proxy: &Proxy, origins: [&Origin; 2], before: &str, routes: &str) -> Str
 }
 
 #[test]
-fn map_chooses_the_pool_and_is_read_again() {
+fn map_selects_pool_and_is_reloaded_on_change() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("hosts.map");
     let many: String = (0..100_000)
         .map(|at| format!("h{at}.example two\n"))
         .collect();
-    fs::write(&file, format!("# hosts\n\na.example one\n{many}")).expect("written");
+    fs::write(&file, format!("# hosts\n\na.example one\n{many}")).expect("write file");
     let before = format!(
         "[map.hosts]\nfile = {file:?}\n[map.area]\nkind = \"prefix\"\nkey = \"{{path}}\"\nentries = [\"/ public\", \
          \"/admin/ staff only\"]\n[map.net]\nkind = \"network\"\nkey = \"{{client}}\"\nentries = [\"127.0.0.0/8 \
@@ -77,30 +79,34 @@ fn map_chooses_the_pool_and_is_read_again() {
         done && output.contains("map hosts has \"two\" for \"h5.example\""),
         "{output}"
     );
-    // Without a reload.
-    fs::write(&file, "a.example two\n").expect("written");
+    // The file is read again without a reload.
+    fs::write(&file, "a.example two\n").expect("write file");
     let deadline = Instant::now() + Duration::from_secs(30);
     while name(&proxy, "/", "a.example") != "two" {
         assert!(Instant::now() < deadline, "{}", proxy.log());
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(name(&proxy, "/", "h7.example"), "one");
-    // The pool of a value must exist; the former map stays.
-    fs::write(&file, "a.example three\n").expect("written");
+    // The pool of each value must exist. The previous map stays active.
+    fs::write(&file, "a.example three\n").expect("write file");
     let (done, output) = proxy.weir(&["reload"]);
     assert!(!done && output.contains("three"), "{output}");
     assert_eq!(name(&proxy, "/", "a.example"), "two");
     let (done, output) = proxy.weir(&[
         "check",
         "-c",
-        proxy.directory.join("absent.toml").to_str().expect("plain"),
+        proxy
+            .directory
+            .join("absent.toml")
+            .to_str()
+            .expect("not UTF-8"),
     ]);
     assert!(!done, "{output}");
     fs::write(
         proxy.directory.join("weir.toml"),
         all.replace("{map.area}", "{map.aera}"),
     )
-    .expect("written");
+    .expect("write file");
     let (done, output) = proxy.weir(&["reload"]);
     assert!(
         !done && output.contains("unknown variable `{map.aera}`"),
@@ -109,11 +115,11 @@ fn map_chooses_the_pool_and_is_read_again() {
 }
 
 #[test]
-fn hosts_of_a_file_select_a_route() {
+fn hosts_file_selects_route() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("hosts.txt");
-    fs::write(&file, "# ours\na.example\n*.b.example\n~^w[0-9]+$\n").expect("written");
+    fs::write(&file, "# ours\na.example\n*.b.example\n~^w[0-9]+$\n").expect("write file");
     let routes = format!(
         "[[route]]\nservice = \"s\"\nhost = [\"c.example\", {{ file = {file:?} }}]\npool = \"two\"\n\n[[route]]\n\
          service = \"s\"\nnot.host = {{ file = {file:?} }}\nstatus = 404\n"
@@ -125,7 +131,7 @@ fn hosts_of_a_file_select_a_route() {
     for host in ["b.example", "x.a.example", "w"] {
         assert_eq!(status(&proxy, "/", host), "404", "{host}");
     }
-    fs::write(&file, "a.example\nnot a host\n").expect("written");
+    fs::write(&file, "a.example\nnot a host\n").expect("write file");
     let (done, output) = proxy.weir(&["reload"]);
     assert!(
         !done && output.contains("hosts.txt:2: not a host"),
@@ -134,7 +140,7 @@ fn hosts_of_a_file_select_a_route() {
 }
 
 #[test]
-fn limits_of_a_route_apply_to_it_alone() {
+fn route_limits_apply_only_to_the_route() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[free_address()], "");
     let routes = "[[route]]\nservice = \"s\"\npath = \"/login\"\npool = \"one\"\n\
@@ -151,7 +157,7 @@ fn limits_of_a_route_apply_to_it_alone() {
         .map(|host| status(&proxy, "/key", host))
         .collect();
     assert_eq!(keyed, ["204", "429", "204"]);
-    // A request in progress, whose body is not complete.
+    // A request in progress, with an incomplete body.
     let mut client = Client::connect(proxy.listen);
     client.send("POST /slow HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n");
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -164,7 +170,7 @@ fn limits_of_a_route_apply_to_it_alone() {
             .sum::<u64>()
     };
     while active() != 1 {
-        assert!(Instant::now() < deadline, "the request is in progress");
+        assert!(Instant::now() < deadline, "the request is not in progress");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(status(&proxy, "/slow", "h"), "503");
@@ -172,13 +178,13 @@ fn limits_of_a_route_apply_to_it_alone() {
     assert!(
         client
             .response()
-            .expect("whole")
-            .expect("a response")
+            .expect("read response")
+            .expect("no response")
             .0
             .contains(" 200 ")
     );
     while status(&proxy, "/slow", "h") != "200" {
-        assert!(Instant::now() < deadline, "the slot is released");
+        assert!(Instant::now() < deadline, "the slot is not released");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! Results and durations of exchanges in status and metrics, and the validation of the metrics by promtool.
+//! Outcomes and durations of exchanges in status and metrics, and validation of the metrics with promtool.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -10,17 +10,18 @@ use super::origin::Origin;
 use super::tls::Authority;
 use super::{Client, Proxy, configuration};
 
+/// Returns `/metrics` in the format that `accept` selects.
 fn metrics(proxy: &Proxy, accept: &str) -> String {
     let output = Command::new("curl")
         .args(["-sS", "-H", &format!("Accept: {accept}")])
         .args(["http://weir/metrics", "--unix-socket"])
         .arg(proxy.directory.join("run/weir.sock"))
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The sum of all series whose line contains these texts.
+/// Returns the sum of all series whose line contains these texts.
 fn value(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let lines = metrics.lines().filter(|line| {
         let is_it = line
@@ -31,14 +32,15 @@ fn value(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     lines
         .map(|line| {
             line.rsplit_once(' ')
-                .expect("a value")
+                .expect("no value")
                 .1
                 .parse::<f64>()
-                .expect("a number")
+                .expect("parse number")
         })
         .sum()
 }
 
+/// Asserts that promtool accepts the metrics.
 fn promtool(metrics: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
@@ -51,8 +53,8 @@ fn promtool(metrics: &str) {
     );
 }
 
-/// Parses OpenMetrics with the parser of Prometheus' Python client, which checks names, types, units and order. It must
-/// find as many samples as there are lines.
+/// Parses OpenMetrics with Prometheus' Python client, which checks names, types, units and order. It must find as many
+/// samples as there are lines.
 fn parse_open_metrics(text: &str) {
     let script = "import sys, prometheus_client.openmetrics.parser as parser\n\
                   families = parser.text_string_to_metric_families(sys.stdin.read())\n\
@@ -71,7 +73,7 @@ const ROUTES: &str =
     "[[route]]\nservice = \"s\"\npath = \"/moved/*\"\nredirect = \"http://e.example/\"\n";
 
 #[test]
-fn results_and_durations_are_counted_for_each_part() {
+fn results_and_durations_are_counted_per_service_pool_route_and_server() {
     let origin = Origin::start("o");
     let dead = free_address();
     let proxy = Proxy::start("http", &[origin.address(), dead], ROUTES);
@@ -112,7 +114,7 @@ fn results_and_durations_are_counted_for_each_part() {
             &[&server, "quantile=\"0.99\""]
         ) > 0.0
     );
-    // Requests that first went to the server that does not listen.
+    // Requests that were first sent to the server that does not listen.
     let dead = format!("server=\"{dead}\"");
     let failed = of("weir_server_connect_failures_total", &[&dead]);
     assert!(failed > 0.0, "{text}");
@@ -137,7 +139,7 @@ fn results_and_durations_are_counted_for_each_part() {
     assert_eq!(service["servers"][0]["active_max"], 1);
 }
 
-/// HTTP/2 over plain TCP, by curl.
+/// HTTP/2 over plain TCP, with curl.
 #[test]
 fn connections_frames_peaks_and_longest_times_are_counted() {
     let origin = Origin::start("o");
@@ -154,7 +156,7 @@ fn connections_frames_peaks_and_longest_times_are_counted() {
             &url,
         ])
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(printed.ends_with("200"), "{printed}");
     Client::connect(proxy.listen).fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -206,7 +208,7 @@ fn histograms_of_servers_are_exported_on_request() {
     assert_eq!(
         value(&text, name, &["le=\"+Inf\""]),
         1.0,
-        "kept across the reload"
+        "the histogram survives the reload"
     );
     promtool(&text);
     parse_open_metrics(&metrics(&proxy, "application/openmetrics-text"));
@@ -216,11 +218,11 @@ fn histograms_of_servers_are_exported_on_request() {
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.expect(name).parse().expect("a number")
+        line.expect(name).parse().expect("parse number")
     };
     assert_eq!(gauge(&text, "weir_last_reload_successful"), 1.0);
     let file = proxy.directory.join("weir.toml");
-    std::fs::write(&file, "[nod]\n").expect("written");
+    std::fs::write(&file, "[nod]\n").expect("write file");
     assert!(!proxy.weir(&["reload"]).0);
     let text = metrics(&proxy, "*/*");
     promtool(&text);
@@ -235,7 +237,7 @@ fn histograms_of_servers_are_exported_on_request() {
     );
 }
 
-/// The certificates of service `s` in the status document, and the series with this name.
+/// Returns the certificates of service `s` in the status document, and the values of the series with this name.
 fn expiries(proxy: &Proxy, name: &str) -> (Value, Vec<f64>) {
     let status = proxy.status()["services"][0]["certificates"].clone();
     let text = metrics(proxy, "*/*");
@@ -246,7 +248,7 @@ fn expiries(proxy: &Proxy, name: &str) -> (Value, Vec<f64>) {
             .next()
             .unwrap_or_default()
             .parse()
-            .expect("a number")
+            .expect("parse number")
     });
     (status, values.collect())
 }
@@ -262,7 +264,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let end = authority.openssl("x509 -in soon.crt -noout -enddate -dateopt iso_8601");
     let end = end.trim().replace("notAfter=", "").replace(' ', "T");
-    // Full days, so one less as soon as a second has passed.
+    // Full days, so one fewer after a second.
     super::keeper::until("the days that are left", || {
         let (status, _) = expiries(&proxy, FAMILY);
         status[0]["days_left"] == 8 && status[1]["days_left"] == 59
@@ -270,14 +272,18 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
     let (status, values) = expiries(&proxy, FAMILY);
     assert_eq!(status.as_array().map(Vec::len), Some(2), "{status:#}");
     let first = &status[0];
-    assert_eq!(first["file"], soon.to_str().expect("plain"), "{status:#}");
+    assert_eq!(
+        first["file"],
+        soon.to_str().expect("not UTF-8"),
+        "{status:#}"
+    );
     assert_eq!(
         (&first["name"], &first["not_after"]),
         (&Value::from("soon.example"), &Value::from(end))
     );
     let seconds: Vec<f64> = status
         .as_array()
-        .expect("a list")
+        .expect("not an array")
         .iter()
         .filter_map(|it| it["not_after_s"].as_f64())
         .collect();
@@ -293,7 +299,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
         text.contains(&warning) && !text.contains("later.pem"),
         "{text}"
     );
-    // Without a reload.
+    // The files are read again without a reload.
     authority.sign("soon", "DNS:soon.example", 40);
     super::keeper::until("the renewed certificate", || {
         expiries(&proxy, FAMILY).0[0]["days_left"] == 39
@@ -304,7 +310,7 @@ fn expiry_of_certificates_is_shown_and_changes_with_the_files() {
         soon.display()
     );
     assert!(text.contains(&line) && !text.contains("warning"), "{text}");
-    // By a reload, with fewer certificates, then without TLS.
+    // With a reload: fewer certificates, then no TLS.
     let (_, before) = expiries(&proxy, FAMILY);
     let later = format!("{}/later.pem", authority.certs());
     let own = |more: &str| configuration(proxy.listen, "http", &[origin.address()], more);
@@ -335,8 +341,10 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     let (_, down) = proxy.weir(&["status", "--down"]);
     assert!(!down.contains(&origin.address().to_string()), "{down}");
     let (_, pool) = proxy.weir(&["status", "q", "--json"]);
-    let pool: Value = serde_json::from_str(&pool).expect("JSON");
-    let servers = pool["services"][0]["servers"].as_array().expect("servers");
+    let pool: Value = serde_json::from_str(&pool).expect("parse JSON");
+    let servers = pool["services"][0]["servers"]
+        .as_array()
+        .expect("no servers");
     assert!(
         servers.iter().all(|it| it["pool"] == "q") && servers.len() == 2,
         "{pool:#}"
@@ -348,7 +356,7 @@ fn status_shows_one_pool_or_servers_that_are_down() {
     );
 }
 
-/// What the socket answers to a line of HAProxy's commands.
+/// Sends a line with a HAProxy command to the socket. Returns the response.
 fn command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     let mut stream = std::os::unix::net::UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(std::time::Duration::from_secs(30)))?;
@@ -358,10 +366,10 @@ fn command(socket: &std::path::Path, line: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// What the installed HAProxy answers to a line of commands.
+/// Returns the response of the installed HAProxy to a line of commands.
 fn installed_haproxy(line: &str) -> String {
     let directory = std::env::temp_dir().join(format!("weir-haproxy-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create directory");
     let (file, socket) = (directory.join("haproxy.cfg"), directory.join("socket"));
     let text = format!(
         "global\n  stats socket {}\ndefaults\n  mode http\n  timeout client 1s\n  timeout connect 1s\n  timeout server \
@@ -370,14 +378,14 @@ fn installed_haproxy(line: &str) -> String {
         free_address(),
         free_address()
     );
-    std::fs::write(&file, text).expect("written");
+    std::fs::write(&file, text).expect("write file");
     let mut haproxy = Command::new("haproxy")
         .args(["-db", "-f"])
         .arg(&file)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("haproxy runs; `make deps` installs it");
+        .expect("start haproxy (see `make deps`)");
     let mut answer = String::new();
     super::keeper::until("HAProxy's statistics", || {
         answer = command(&socket, line).unwrap_or_default();
@@ -389,7 +397,7 @@ fn installed_haproxy(line: &str) -> String {
     answer
 }
 
-/// The names of the fields that the installed HAProxy shows.
+/// Returns the field names of the installed HAProxy.
 fn installed_haproxy_fields() -> Vec<String> {
     let text = installed_haproxy("show stat typed\n");
     // `F.2.0.0.pxname.1:KNSV:str:a`
@@ -397,9 +405,9 @@ fn installed_haproxy_fields() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Fields have the numbers that HAProxy gives them, because exporters find them by number.
+/// Fields have the same positions as in HAProxy, because exporters find them by position.
 #[test]
-fn commands_of_haproxy_show_the_numbers_of_the_status() {
+fn haproxy_commands_show_status_values() {
     let origin = Origin::start("o");
     let dead = free_address();
     let proxy = Proxy::start("http", &[origin.address(), dead], ROUTES);
@@ -411,7 +419,7 @@ fn commands_of_haproxy_show_the_numbers_of_the_status() {
     let order = format!("p/{dead}");
     assert!(proxy.weir(&["server", &order, "maint"]).0);
     let socket = proxy.directory.join("run/weir.sock");
-    let text = command(&socket, "show stat\n").expect("an answer");
+    let text = command(&socket, "show stat\n").expect("run command");
     let header = text.lines().next().unwrap_or_default();
     let real = installed_haproxy("show stat\n");
     assert!(header.starts_with("# pxname,svname,qcur,"), "{text}");
@@ -445,25 +453,25 @@ fn commands_of_haproxy_show_the_numbers_of_the_status() {
     }
     assert_ne!(field("p", &server, "bout"), "0");
     assert!(text.ends_with("\n\n"), "{text}");
-    let info = command(&socket, "show info\r\n").expect("an answer");
+    let info = command(&socket, "show info\r\n").expect("run command");
     let pid = format!("\nPid: {}\n", proxy.status()["pid"]);
     assert!(
         info.starts_with("Name: Weir\n") && info.contains(&pid) && info.contains("\nCumReq: 7\n"),
         "{info}"
     );
-    // Nothing is changed, and a line without an end is answered when the client closes its direction.
-    let refused = command(&socket, "enable server p/x\n").expect("an answer");
+    // Commands cannot change anything. A line without an end is processed when the client shuts down writing.
+    let refused = command(&socket, "enable server p/x\n").expect("run command");
     assert!(refused.contains("Unknown command") && refused.contains("weir server"));
-    let endless = command(&socket, &"x".repeat(1024)).expect("an answer");
+    let endless = command(&socket, &"x".repeat(1024)).expect("run command");
     assert!(endless.starts_with("Unknown command"), "{endless}");
     assert_eq!(field("p", &dead.to_string(), "status"), "MAINT");
 }
 
 /// Every field of HAProxy's statistics has a row, and every name of Weir in it exists.
 #[test]
-fn fields_of_haproxy_are_mapped() {
+fn haproxy_stat_fields_are_mapped() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &str| std::fs::read_to_string(directory.join(path)).expect("a file");
+    let read = |path: &str| std::fs::read_to_string(directory.join(path)).expect("read file");
     let page = read("../../docs/manual/haproxy-statistics.md");
     let rows: Vec<(&str, &str)> = page
         .lines()
@@ -498,7 +506,7 @@ fn fields_of_haproxy_are_mapped() {
     client.fetch("GET /a HTTP/1.1\r\nHost: h\r\n\r\n");
     let known = proxy.weir(&["status", "--json"]).1 + &metrics(&proxy, "*/*");
     for (field, weir) in rows {
-        // Names are between backticks; kinds of errors occur in metrics only.
+        // Names are between backticks. Error kinds occur only in metrics.
         for name in weir.split('`').skip(1).step_by(2) {
             let found = [format!("\"{name}\""), format!("# TYPE {name} ")];
             assert!(found.iter().any(|it| known.contains(it)), "{field}: {name}");
@@ -506,11 +514,11 @@ fn fields_of_haproxy_are_mapped() {
     }
 }
 
-/// Grafana's dashboard and the alert rules use series that exist, and the rules fire as their tests require.
+/// The Grafana dashboard and the alert rules use existing series, and the rules fire as their tests require.
 #[test]
 fn contributed_dashboard_and_rules_use_existing_series() {
     let contrib = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib");
-    let read = |path: &str| std::fs::read_to_string(contrib.join(path)).expect("a file");
+    let read = |path: &str| std::fs::read_to_string(contrib.join(path)).expect("read file");
     let origin = Origin::start("o");
     let check = "[pool.c]\nservers = [\"SERVER\"]\ncheck = { kind = \"tcp\" }\n[[route]]\nservice = \"s\"\n\
                  path = \"/c/*\"\npool = \"c\"\n";
@@ -518,7 +526,7 @@ fn contributed_dashboard_and_rules_use_existing_series() {
     let proxy = Proxy::start("http", &[origin.address()], &check);
     let text = metrics(&proxy, "*/*");
     let dashboard = read("grafana/weir.json");
-    let _: Value = serde_json::from_str(&dashboard).expect("JSON");
+    let _: Value = serde_json::from_str(&dashboard).expect("parse JSON");
     let mut used = 0;
     for file in [dashboard, read("prometheus/weir-rules.yml")] {
         let words = file.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
@@ -540,7 +548,7 @@ fn contributed_dashboard_and_rules_use_existing_series() {
             .args(arguments)
             .current_dir(contrib.join("prometheus"))
             .output()
-            .expect("promtool runs");
+            .expect("run promtool");
         let printed =
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{printed}");

@@ -1,4 +1,4 @@
-//! `mirror` of routes: what copies contain, and that neither a slow nor a dead mirror changes responses.
+//! `mirror` of routes: the content of copies, and that neither a slow nor a dead mirror affects responses.
 
 use std::net::TcpListener;
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::origin::Origin;
 use super::receiver::Receiver;
 use super::{Client, GET, Proxy, free_address, fs};
 
-/// A daemon whose only route sends copies to `mirror`.
+/// Starts a daemon whose only route sends copies to `mirror`.
 fn proxy(origin: &Origin, pool: &str, mirror: &str) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&text(&proxy, origin, pool, mirror));
@@ -23,11 +23,11 @@ fn text(proxy: &Proxy, origin: &Origin, pool: &str, mirror: &str) -> String {
     )
 }
 
-/// A number of the service.
+/// Returns a counter of the service.
 fn count(proxy: &Proxy, name: &str) -> u64 {
     let service = &proxy.status()["services"][0];
     let number = service["details"][name].as_u64();
-    number.or(service[name].as_u64()).expect("a number")
+    number.or(service[name].as_u64()).expect("number not found")
 }
 
 fn post(path: &str, length: usize) -> String {
@@ -38,7 +38,7 @@ fn post(path: &str, length: usize) -> String {
 #[test]
 fn copies_have_head_and_body_and_their_responses_are_discarded() {
     let (origin, mirror) = (Origin::start("o"), Receiver::start());
-    mirror.respond(500);
+    mirror.set_status(500);
     let pool = format!(
         "servers = [\"{}\"]\nhost = \"{{header.x-one}}.mirror.example\"",
         mirror.address
@@ -49,7 +49,8 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(seen.contains("\nHost: h\r\n"), "{seen}");
-    // Received with the head, collected before the server is selected, and while the request is forwarded.
+    // Bodies that arrive with the head, are buffered before the server is selected, or arrive while the request is
+    // forwarded.
     for length in [10, 10_000, 90_000] {
         let (head, body) = client.fetch(&post("/sum", length));
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -72,8 +73,8 @@ fn copies_have_head_and_body_and_their_responses_are_discarded() {
             .iter()
             .all(|it| it.body.iter().all(|byte| *byte == b'x'))
     );
-    assert_eq!(received[4].text(), "5\r\nhello\r\n0\r\n\r\n");
-    // Responses with errors are complete; only the client's requests count for the service.
+    assert_eq!(received[4].body_text(), "5\r\nhello\r\n0\r\n\r\n");
+    // Responses with errors are complete. Only client requests count for the service.
     let of_mirror = |proxy: &Proxy| {
         let status = proxy.status();
         let servers = status["services"][0]["servers"].as_array().cloned();
@@ -124,7 +125,7 @@ fn longer_bodies_and_upgrades_are_not_copied() {
         head.starts_with("POST /sum ") && !head.to_ascii_lowercase().contains("content-length"),
         "{head}"
     );
-    // No request at all.
+    // No request is copied.
     proxy.reload(&text(
         &proxy,
         &origin,
@@ -138,10 +139,10 @@ fn longer_bodies_and_upgrades_are_not_copied() {
 #[test]
 fn slow_and_dead_mirrors_change_no_response() {
     let origin = Origin::start("o");
-    // It accepts and never responds.
-    let silent = TcpListener::bind("127.0.0.1:0").expect("an address");
-    silent.set_nonblocking(true).expect("nonblocking");
-    let address = silent.local_addr().expect("an address");
+    // This mirror accepts connections and never responds.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    silent.set_nonblocking(true).expect("set nonblocking");
+    let address = silent.local_addr().expect("get local address");
     let slow = format!("servers = [\"{address}\"]");
     let proxy = proxy(&origin, &slow, "{ pool = \"m\", concurrent = 4 }");
     let fetch = |times: usize| {
@@ -161,7 +162,7 @@ fn slow_and_dead_mirrors_change_no_response() {
     );
     let connections = std::iter::from_fn(|| silent.accept().ok()).collect::<Vec<_>>();
     assert_eq!(connections.len(), 4);
-    // The copies end, which frees their positions.
+    // The copies fail, which releases their slots.
     drop(connections);
     until("the failures", || count(&proxy, "mirror_failed") == 4);
     drop(silent);
@@ -178,20 +179,20 @@ fn slow_and_dead_mirrors_change_no_response() {
 }
 
 #[test]
-fn copies_in_progress_do_not_delay_the_end() {
+fn copies_in_progress_do_not_delay_shutdown() {
     let origin = Origin::start("o");
-    let silent = TcpListener::bind("127.0.0.1:0").expect("an address");
-    let address = silent.local_addr().expect("an address");
+    let silent = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = silent.local_addr().expect("get local address");
     let mut proxy = proxy(&origin, &format!("servers = [\"{address}\"]"), "\"m\"");
-    // The end of the drain would close what is in progress, and log it.
+    // At the end of the drain timeout, requests in progress would be closed and logged.
     let file = proxy.directory.join("weir.toml");
-    let patient = format!(
+    let long_drain = format!(
         "[node]\ndrain_timeout = \"10m\"\n\n{}",
-        fs::read_to_string(&file).expect("written")
+        fs::read_to_string(&file).expect("read file")
     );
-    proxy.reload(&patient);
+    proxy.reload(&long_drain);
     drop(Client::connect(proxy.listen).fetch(GET));
-    let _copy = silent.accept().expect("the copy");
+    let _copy = silent.accept().expect("accept a connection");
     assert!(proxy.terminate().success());
 }
 
@@ -202,7 +203,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         Proxy::start("http", &[free_address()], ""),
         Receiver::start(),
     );
-    // The mirror is another Weir, which speaks HTTP/2 and forwards to the receiver.
+    // The mirror is another Weir, which accepts HTTP/2 and forwards to the receiver.
     second.reload(&format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
          \"http\"\npool = \"p\"\n",
@@ -221,7 +222,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         ])
         .arg(format!("http://{}/sum", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     assert_eq!(output.stdout, b"5");
     until("the copy", || !mirror.received().is_empty());
     let received = mirror.received().clone();
@@ -229,7 +230,7 @@ fn requests_over_http2_are_copied_to_http2_servers() {
         received[0].head.starts_with("POST /sum HTTP/1.1\r\n"),
         "{received:?}"
     );
-    assert_eq!(received[0].text(), "hello");
+    assert_eq!(received[0].body_text(), "hello");
     assert_eq!(count(&second, "h2_requests"), 1);
     assert_eq!(count(&proxy, "h2_requests"), 1);
     assert_eq!(count(&proxy, "h2_active"), 0);
@@ -253,8 +254,8 @@ fn explain_plan_and_errors_name_the_mirror() {
     );
     let check = |text: &str| {
         let file = proxy.directory.join("other.toml");
-        fs::write(&file, text).expect("written");
-        proxy.weir(&["check", "-c", file.to_str().expect("plain")])
+        fs::write(&file, text).expect("write file");
+        proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")])
     };
     for (mirror, printed) in [
         ("\"absent\"", "pool `absent` does not exist"),

@@ -1,7 +1,7 @@
-//! Requests of every kind, while servers fail, are drained and return. At the end the clients' record of (request,
-//! response, server) is compared with the servers'.
+//! Requests of every kind, while servers fail, are drained and return. At the end the clients' records of (request,
+//! response, server) are compared with those of the servers.
 //!
-//! `WEIR_SOAK` makes it a million requests.
+//! `WEIR_SOAK` increases the number of requests to a million.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,13 +16,13 @@ use super::Proxy;
 const SERVERS: usize = 4;
 const CLIENTS: usize = 8;
 /// Requests that a client sends over one connection.
-const TOGETHER: u64 = 50;
-const LARGE: usize = 150_000;
+const REQUESTS_PER_CONNECTION: u64 = 50;
+const LARGE_BYTES: usize = 150_000;
 
-/// Responses of a server, by the request's number.
+/// Number of times that a server received each request, by request number.
 type Ledger = Arc<Mutex<HashMap<u64, u32>>>;
 
-/// A server that may stop and return at the same address.
+/// A server that may stop and restart at the same address.
 struct Server {
     name: String,
     address: SocketAddr,
@@ -34,10 +34,10 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let mut server = Self {
             name: name.to_owned(),
-            address: listener.local_addr().expect("its address"),
+            address: listener.local_addr().expect("get local address"),
             ledger: Ledger::default(),
             alive: Arc::default(),
             open: Arc::default(),
@@ -56,27 +56,28 @@ impl Server {
                 if !alive.load(Ordering::Acquire) {
                     return;
                 }
-                let mut open = open.lock().expect("no panics");
+                let mut open = open.lock().expect("lock poisoned");
                 open.retain(|stream| stream.take_error().is_ok() && stream.peer_addr().is_ok());
-                open.push(stream.try_clone().expect("a descriptor"));
+                open.push(stream.try_clone().expect("duplicate descriptor"));
                 let (ledger, name) = (Arc::clone(&ledger), name.clone());
                 std::thread::spawn(move || drop(serve(&stream, &ledger, &name)));
             }
         }));
     }
 
-    /// Without a listener, and with every connection closed at any point.
-    fn die(&mut self) {
+    /// Closes the listener, and all connections at any point.
+    fn stop(&mut self) {
         self.alive.store(false, Ordering::Release);
-        // Wakes the listener, which then ends.
+        // Wakes the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
         self.thread.take().map(JoinHandle::join);
-        for stream in self.open.lock().expect("no panics").drain(..) {
+        for stream in self.open.lock().expect("lock poisoned").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn come_back(&mut self) {
+    /// Listens again at the same address.
+    fn restart(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let listener = loop {
             match TcpListener::bind(self.address) {
@@ -89,11 +90,12 @@ impl Server {
     }
 }
 
-/// Bytes that are derived from a request's number.
+/// Returns bytes that are derived from a request's number.
 fn content(number: u64, length: usize) -> Vec<u8> {
     (0..length).map(|at| (number as usize + at) as u8).collect()
 }
 
+/// Returns a checksum of the bytes.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(7, |sum: u64, byte| {
         sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
@@ -107,6 +109,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
+/// Reads a head. Returns `None` if the connection closed before it began.
 fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -120,6 +123,7 @@ fn read_head(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     Ok(Some(head))
 }
 
+/// Reads a body by its framing. A body without a length is read to the end of the stream if `to_end` is true.
 fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Result<Vec<u8>> {
     let mut body = Vec::new();
     if field(head, "transfer-encoding").is_some() {
@@ -148,6 +152,7 @@ fn read_body(head: &str, reader: &mut impl BufRead, to_end: bool) -> std::io::Re
     Ok(body)
 }
 
+/// Returns the bytes in chunked transfer coding.
 fn chunks(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for part in bytes.chunks(1_000) {
@@ -159,6 +164,7 @@ fn chunks(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Serves requests on a connection, and records them.
 fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut reader = BufReader::new(stream.try_clone()?);
@@ -169,12 +175,16 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
         let method = words.next().unwrap_or_default();
         let number: u64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
         let kind = words.next().unwrap_or_default();
-        *ledger.lock().expect("no panics").entry(number).or_default() += 1;
+        *ledger
+            .lock()
+            .expect("lock poisoned")
+            .entry(number)
+            .or_default() += 1;
         let output = format!(
             "HTTP/1.1 200 OK\r\nX-Server: {name}\r\nX-Number: {number}\r\nX-Sum: {}\r\n",
             sum(&body)
         );
-        let text = content(number, if kind == "large" { LARGE } else { 40 });
+        let text = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
         let (more, text) = match kind {
             "chunked" => (
                 "Transfer-Encoding: chunked\r\n\r\n".to_owned(),
@@ -195,27 +205,27 @@ fn serve(stream: &TcpStream, ledger: &Ledger, name: &str) -> std::io::Result<()>
     Ok(())
 }
 
-/// Result of a request.
+/// Outcome of a request.
 #[derive(Debug)]
 enum Outcome {
-    /// Answered by this server.
+    /// A complete response from this server.
     Answered(String),
-    /// A response of Weir itself.
+    /// A response from Weir itself.
     Failed(String),
     /// The response began and was cut off.
     CutOff,
-    /// The connection ended without an answer.
-    Nothing,
+    /// The connection ended without a response.
+    NoResponse,
 }
 
-struct Asked {
+struct RequestKind {
     method: &'static str,
     kind: &'static str,
     body: Option<(Vec<u8>, bool)>,
 }
 
-/// The kind of the request with that number.
-fn kind(number: u64) -> Asked {
+/// Returns the kind of the request with this number.
+fn kind(number: u64) -> RequestKind {
     let (method, kind, body) = match number % 16 {
         0 => ("GET", "large", None),
         1 => ("HEAD", "small", None),
@@ -227,11 +237,12 @@ fn kind(number: u64) -> Asked {
         9 => ("PUT", "small", None),
         _ => ("GET", "small", None),
     };
-    Asked { method, kind, body }
+    RequestKind { method, kind, body }
 }
 
+/// Sends a request and reads its response. Returns the outcome, and whether the connection stays open.
 fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome, bool) {
-    let Asked { method, kind, body } = kind(number);
+    let RequestKind { method, kind, body } = kind(number);
     let mut text = format!("{method} /{number}/{kind} HTTP/1.1\r\nHost: h\r\n").into_bytes();
     match &body {
         Some((bytes, true)) => {
@@ -244,15 +255,15 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
         }
         None => text.extend_from_slice(b"\r\n"),
     }
-    // A client that is answered before it has sent everything still reads the response.
+    // A client that receives a response before it has sent everything still reads it.
     let _ = (&*stream).write_all(&text);
     let Ok(Some(head)) = read_head(reader) else {
-        return (Outcome::Nothing, false);
+        return (Outcome::NoResponse, false);
     };
-    let stays = !head.contains("\r\nConnection: close\r\n");
+    let reusable = !head.contains("\r\nConnection: close\r\n");
     if !head.starts_with("HTTP/1.1 200 ") {
         let whole = read_body(&head, reader, false).is_ok();
-        return (Outcome::Failed(head), stays && whole);
+        return (Outcome::Failed(head), reusable && whole);
     }
     let got = match method {
         "HEAD" => Ok(Vec::new()),
@@ -261,7 +272,7 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
     let Ok(got) = got else {
         return (Outcome::CutOff, false);
     };
-    let wanted = content(number, if kind == "large" { LARGE } else { 40 });
+    let wanted = content(number, if kind == "large" { LARGE_BYTES } else { 40 });
     let sent = body.map_or_else(Vec::new, |(bytes, _)| bytes);
     assert_eq!(
         field(&head, "x-number"),
@@ -274,75 +285,81 @@ fn fetch(stream: &TcpStream, reader: &mut impl BufRead, number: u64) -> (Outcome
         "{head}"
     );
     if kind == "close" {
-        // Its length is not announced.
+        // The length of this response is not announced.
         assert!(wanted.starts_with(&got), "{number}");
     } else if method != "HEAD" {
-        assert!(got == wanted, "{number}: another answer than the server's");
+        assert!(
+            got == wanted,
+            "{number}: the body differs from the server's response"
+        );
     }
     let server = field(&head, "x-server").unwrap_or_default().to_owned();
-    (Outcome::Answered(server), stays)
+    (Outcome::Answered(server), reusable)
 }
 
-/// Sends one client's requests, until there are enough.
-fn live(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
+/// Sends one client's requests until the total is reached.
+fn run_client(listen: SocketAddr, next: &AtomicU64, all: u64) -> Vec<(u64, Outcome)> {
     let mut ledger = Vec::new();
     loop {
-        let stream = TcpStream::connect(listen).expect("Weir listens");
-        stream.set_nodelay(true).expect("set");
+        let stream = TcpStream::connect(listen).expect("connect to Weir");
+        stream.set_nodelay(true).expect("set TCP_NODELAY");
         stream
             .set_read_timeout(Some(Duration::from_secs(30)))
-            .expect("set");
-        let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
-        for _ in 0..TOGETHER {
+            .expect("set read timeout");
+        let mut reader = BufReader::new(stream.try_clone().expect("duplicate descriptor"));
+        for _ in 0..REQUESTS_PER_CONNECTION {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= all {
                 return ledger;
             }
-            let (outcome, stays) = fetch(&stream, &mut reader, number);
+            let (outcome, reusable) = fetch(&stream, &mut reader, number);
             ledger.push((number, outcome));
-            if !stays {
+            if !reusable {
                 break;
             }
         }
     }
 }
 
-/// Resident KiB and open descriptors of the daemon.
-fn held(proxy: &Proxy) -> (u64, usize) {
+/// Returns resident memory in KiB and the number of open descriptors of the daemon.
+fn resource_usage(proxy: &Proxy) -> (u64, usize) {
     let keeper = proxy.child.id();
     let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
-    let children = children.expect("the keeper lives");
-    let pid = children.split_whitespace().next().expect("a daemon");
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let children = children.expect("read children of the keeper");
+    let pid = children
+        .split_whitespace()
+        .next()
+        .expect("keeper has no child process");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("read /proc");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
-    (kib.expect("a number"), descriptors.count())
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("read /proc");
+    (kib.expect("no VmRSS"), descriptors.count())
 }
 
-/// Servers fail, return, are drained and made ready again, one after the other, until the clients are finished.
-fn trouble(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
-    let mut turns = 0;
+/// Stops, restarts, drains and enables the servers in turn until all requests are sent. Returns the number of rounds.
+fn disturb_servers(proxy: &Proxy, servers: &mut [Server], next: &AtomicU64, all: u64) -> usize {
+    let mut rounds = 0;
     while next.load(Ordering::Relaxed) < all {
-        let server = &mut servers[turns % SERVERS];
+        let server = &mut servers[rounds % SERVERS];
         let name = format!("p/{}", server.address);
         let order = |what: &str| {
             let (done, output) = proxy.weir(&["server", &name, what]);
             assert!(done, "{output}");
         };
-        if turns % 3 == 2 {
+        if rounds % 3 == 2 {
             order("drain");
             order("ready");
         } else {
-            server.die();
+            server.stop();
             // Long enough for some requests to reach it.
             std::thread::sleep(Duration::from_millis(30));
-            server.come_back();
+            server.restart();
         }
         std::thread::sleep(Duration::from_millis(60));
-        turns += 1;
+        rounds += 1;
     }
-    turns
+    rounds
 }
 
 #[test]
@@ -355,32 +372,32 @@ fn mixed_operations_end_with_matching_counters_at_length() {
     let addresses: Vec<SocketAddr> = servers.iter().map(|server| server.address).collect();
     let proxy = Proxy::start("http", &addresses, "");
     let next = AtomicU64::new(1);
-    // After the first part, memory and descriptors must not grow.
-    let morning = all / 10;
-    let (mut ledger, mut turns) = (Vec::new(), 0);
+    // Memory and descriptors must not grow after the first part.
+    let first_part = all / 10;
+    let (mut ledger, mut rounds) = (Vec::new(), 0);
     let mut before = (0, 0);
-    for until in [morning, all] {
+    for until in [first_part, all] {
         next.fetch_min(until, Ordering::Relaxed);
         std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
-                .map(|_| scope.spawn(|| live(proxy.listen, &next, until)))
+                .map(|_| scope.spawn(|| run_client(proxy.listen, &next, until)))
                 .collect();
-            turns += trouble(&proxy, &mut servers, &next, until);
+            rounds += disturb_servers(&proxy, &mut servers, &next, until);
             for client in clients {
-                ledger.extend(client.join().expect("no wrong answer"));
+                ledger.extend(client.join().expect("client thread panicked"));
             }
         });
         next.store(until, Ordering::Relaxed);
-        if until == morning {
-            before = held(&proxy);
+        if until == first_part {
+            before = resource_usage(&proxy);
         }
     }
-    judge(&ledger, &servers, turns, all);
+    verify(&ledger, &servers, rounds, all);
     let deadline = Instant::now() + Duration::from_secs(10);
-    let mut after = held(&proxy);
+    let mut after = resource_usage(&proxy);
     while after.1 > before.1 + 64 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
-        after = held(&proxy);
+        after = resource_usage(&proxy);
     }
     assert!(
         after.1 <= before.1 + 64,
@@ -390,15 +407,16 @@ fn mixed_operations_end_with_matching_counters_at_length() {
         after.0 <= before.0 + 16_384,
         "memory: {before:?}, then {after:?}"
     );
-    println!("{all} requests, {turns} turns; KiB and descriptors {before:?}, then {after:?}");
+    println!("{all} requests, {rounds} rounds; KiB and descriptors {before:?}, then {after:?}");
 }
 
-fn judge(ledger: &[(u64, Outcome)], servers: &[Server], turns: usize, all: u64) {
-    let books: HashMap<&str, HashMap<u64, u32>> = servers
+/// Compares the clients' records with those of the servers.
+fn verify(ledger: &[(u64, Outcome)], servers: &[Server], rounds: usize, all: u64) {
+    let ledgers: HashMap<&str, HashMap<u64, u32>> = servers
         .iter()
         .map(|server| {
-            let book = server.ledger.lock().expect("no panics").clone();
-            (server.name.as_str(), book)
+            let ledger = server.ledger.lock().expect("lock poisoned").clone();
+            (server.name.as_str(), ledger)
         })
         .collect();
     let (mut answered, mut lost) = (0u64, Vec::new());
@@ -408,35 +426,40 @@ fn judge(ledger: &[(u64, Outcome)], servers: &[Server], turns: usize, all: u64) 
         match outcome {
             Outcome::Answered(server) => {
                 answered += 1;
-                let known = books.get(server.as_str()).and_then(|book| book.get(number));
-                assert!(known.is_some(), "{number}: {server} knows nothing of it");
+                let known = ledgers
+                    .get(server.as_str())
+                    .and_then(|ledger| ledger.get(number));
+                assert!(known.is_some(), "{number}: {server} did not receive it");
             }
             Outcome::Failed(head) => {
-                assert!(!repeatable, "{number} could be repeated: {head}");
+                assert!(!repeatable, "{number} was not retried: {head}");
                 lost.push(number);
             }
             // A response that has begun cannot be retried.
             Outcome::CutOff => lost.push(number),
-            Outcome::Nothing => {
-                assert!(!repeatable, "{number}: {} without any answer", asked.method);
+            Outcome::NoResponse => {
+                assert!(!repeatable, "{number}: {} got no response", asked.method);
                 lost.push(number);
             }
         }
         if !repeatable {
-            let times: u32 = books.values().filter_map(|book| book.get(number)).sum();
+            let times: u32 = ledgers
+                .values()
+                .filter_map(|ledger| ledger.get(number))
+                .sum();
             assert!(
                 times <= 1,
-                "{number}: {} was served {times} times",
+                "{number}: {} was received {times} times",
                 asked.method
             );
         }
     }
     assert_eq!(ledger.len() as u64, all - 1);
-    assert!(turns >= 6, "a day of {turns} turns shows nothing");
-    // Each failure may cost the requests in progress at one server, and no more.
+    assert!(rounds >= 6, "only {rounds} rounds");
+    // Each failure may lose only the requests in progress at one server.
     assert!(
-        lost.len() <= turns * CLIENTS,
-        "{} of {all} were lost in {turns} turns, {answered} answered",
+        lost.len() <= rounds * CLIENTS,
+        "{} of {all} failed in {rounds} rounds, {answered} answered",
         lost.len()
     );
 }

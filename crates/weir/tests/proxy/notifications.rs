@@ -10,25 +10,25 @@ use super::receiver::Receiver;
 use super::tls::Authority;
 use super::{Proxy, configuration, free_address};
 
-/// What a fake server has received, per connection.
+/// The texts that a fake server has received, one for each connection.
 type Received = Arc<Mutex<Vec<String>>>;
 
 fn serve(talk: fn(std::net::TcpStream) -> std::io::Result<String>) -> (SocketAddr, Received) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     let received = Received::default();
     let all = Arc::clone(&received);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             if let Ok(text) = talk(stream) {
-                all.lock().expect("no panic").push(text);
+                all.lock().expect("lock poisoned").push(text);
             }
         }
     });
     (address, received)
 }
 
-/// A mail server that accepts one mail.
+/// Receives one mail over SMTP.
 fn mail(mut stream: std::net::TcpStream) -> std::io::Result<String> {
     stream.write_all(b"220 ready\r\n")?;
     let mut reader = BufReader::new(stream);
@@ -69,10 +69,11 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     let receiver = Receiver::start();
     let hook = receiver.address;
     let (relay, mails) = serve(mail);
-    let listeners = [free_address(), free_address()].map(|at| TcpListener::bind(at).expect("free"));
+    let listeners =
+        [free_address(), free_address()].map(|at| TcpListener::bind(at).expect("bind a listener"));
     let servers = listeners
         .each_ref()
-        .map(|it| it.local_addr().expect("an address"));
+        .map(|it| it.local_addr().expect("get local address"));
     let proxy = Proxy::start("tcp", &servers, "");
     let file = proxy.directory.join("changes");
     let more = format!(
@@ -97,7 +98,9 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     until("the servers are up", || states() == ["up", "up"]);
     drop(listeners);
     until("the request", || !receiver.received().is_empty());
-    until("the mail", || !mails.lock().expect("no panic").is_empty());
+    until("the mail", || {
+        !mails.lock().expect("lock poisoned").is_empty()
+    });
     until("the program", || {
         fs::read_to_string(&file).is_ok_and(|text| text.ends_with("root\n"))
     });
@@ -108,9 +111,9 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
         "{:?}",
         requests[0]
     );
-    let body: serde_json::Value = serde_json::from_slice(&requests[0].body).expect("JSON");
+    let body: serde_json::Value = serde_json::from_slice(&requests[0].body).expect("parse JSON");
     assert_eq!(body["notify"], "all");
-    let changes = body["changes"].as_array().expect("changes");
+    let changes = body["changes"].as_array().expect("not an array");
     let of = |server: SocketAddr| {
         let server = server.to_string();
         changes
@@ -120,7 +123,7 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     let first = servers
         .iter()
         .find_map(|server| of(*server))
-        .expect("a change of a server");
+        .expect("no change of this server");
     assert_eq!(
         (&first["pool"], &first["from"], &first["to"]),
         (&"p".into(), &"up".into(), &"down".into())
@@ -129,10 +132,10 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
         requests
             .iter()
             .all(|it| !it.head.starts_with("POST /other")),
-        "another state"
+        "no request to the receiver of another state"
     );
 
-    let mails = mails.lock().expect("no panic");
+    let mails = mails.lock().expect("lock poisoned");
     for line in [
         "RCPT TO:<ops@example.com>\r\n",
         "To: ops@example.com\r\n",
@@ -141,7 +144,7 @@ fn failed_servers_are_reported_by_program_request_and_mail() {
     ] {
         assert!(mails[0].contains(line), "{line} in {}", mails[0]);
     }
-    let text = fs::read_to_string(&file).expect("the program's file");
+    let text = fs::read_to_string(&file).expect("read file");
     assert!(
         text.contains("pool p server ") && text.contains(": up -> down ("),
         "{text}"
@@ -155,8 +158,8 @@ fn notifications_are_checked_before_they_are_used() {
     let more = "[notify.a]\npools = [\"q\"]\nstates = [\"dwn\"]\n[notify.b]\n\
          webhook = \"ftp://h/\"\nmail = [\"a b\"]\n";
     let text = configuration(proxy.listen, "tcp", &[free_address()], more);
-    fs::write(&bad, text).expect("written");
-    let (done, output) = proxy.weir(&["check", "-c", bad.to_str().expect("plain")]);
+    fs::write(&bad, text).expect("write file");
+    let (done, output) = proxy.weir(&["check", "-c", bad.to_str().expect("not UTF-8")]);
     assert!(!done);
     for part in [
         "pool `q` does not exist",
@@ -178,8 +181,8 @@ fn https_webhook_is_sent_to_a_verified_server_only() {
     authority.sign("hook", "IP:127.0.0.1", 30);
     let front = format!("tls = {{ certificates = \"{}\" }}\n", authority.certs());
     let front = Proxy::start("http", &[hook], &front);
-    let listener = TcpListener::bind(free_address()).expect("free");
-    let server = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind(free_address()).expect("bind a listener");
+    let server = listener.local_addr().expect("get local address");
     let proxy = Proxy::start("tcp", &[server], "");
     let notify = |name: &str, ca: &str| {
         format!(

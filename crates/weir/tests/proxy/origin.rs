@@ -1,4 +1,4 @@
-//! A server for tests: a thread per connection, HTTP/1.1 without a library, with a few paths of special behaviour.
+//! A test server with a thread per connection: HTTP/1.1 without a library, with special behaviour on some paths.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,27 +23,27 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Serves HTTP; the first line of every response is `name`, followed by the request as it was received.
+    /// Starts an HTTP server. The first line of every response is `name`, followed by the received request.
     pub(crate) fn start(name: &str) -> Self {
         let name = name.to_owned();
         Self::serve(move |stream, seen| {
-            // The test breaks connections on purpose.
+            // The test closes connections intentionally.
             let _ = http(&stream, &name, seen);
         })
     }
 
-    /// Sends back everything that it receives.
+    /// Starts a TCP server that echoes everything it receives.
     pub(crate) fn start_tcp() -> Self {
         Self::serve(|mut stream, _| {
-            let mut reader = stream.try_clone().expect("a descriptor");
+            let mut reader = stream.try_clone().expect("duplicate descriptor");
             let _ = std::io::copy(&mut reader, &mut stream);
             let _ = stream.shutdown(Shutdown::Write);
         })
     }
 
     fn serve(work: impl Fn(TcpStream, &Seen) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let address = listener.local_addr().expect("get local address");
         let seen = Arc::new(Seen::default());
         let (shared, work) = (Arc::clone(&seen), Arc::new(work));
         std::thread::spawn(move || {
@@ -55,8 +55,8 @@ impl Origin {
                 shared
                     .open
                     .lock()
-                    .expect("no panics")
-                    .push(stream.try_clone().expect("a descriptor"));
+                    .expect("lock poisoned")
+                    .push(stream.try_clone().expect("duplicate descriptor"));
                 let (shared, work) = (Arc::clone(&shared), Arc::clone(&work));
                 std::thread::spawn(move || work(stream, &shared));
             }
@@ -68,12 +68,12 @@ impl Origin {
         self.address
     }
 
-    /// Number of connections since the start.
+    /// Returns the number of connections since the start.
     pub(crate) fn connections(&self) -> u64 {
         self.seen.connections.load(Ordering::Relaxed)
     }
 
-    /// The highest number of concurrent requests for `/slow`.
+    /// Returns the highest number of concurrent requests for `/slow`.
     pub(crate) fn slow_at_once(&self) -> u64 {
         self.seen.at_once.load(Ordering::Relaxed)
     }
@@ -82,22 +82,23 @@ impl Origin {
     pub(crate) fn wait_for_slow(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.seen.slow.load(Ordering::Relaxed) {
-            assert!(Instant::now() < deadline, "no request came");
+            assert!(Instant::now() < deadline, "no request arrived");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Stops: no listener, and every connection is closed.
+    /// Stops: closes the listener and every connection.
     pub(crate) fn stop(&mut self) {
         self.seen.stop.store(true, Ordering::Relaxed);
-        // Wakes the listener, which then ends.
+        // Wakes the listener's thread, which then ends.
         let _ = TcpStream::connect(self.address);
-        for stream in self.seen.open.lock().expect("no panics").drain(..) {
+        for stream in self.seen.open.lock().expect("lock poisoned").drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 }
 
+/// Serves HTTP requests on a connection.
 fn http(stream: &TcpStream, name: &str, seen: &Seen) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let mut writer = stream.try_clone()?;
@@ -175,7 +176,7 @@ fn ok(body: &str) -> String {
     )
 }
 
-/// The next line; `None` if the stream ends within it.
+/// Returns the next line. Fails if the stream ends within it.
 fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
@@ -184,7 +185,7 @@ fn line_of(reader: &mut impl BufRead) -> std::io::Result<String> {
     }
 }
 
-/// Reads a request's body; returns its length.
+/// Reads a request's body. Returns its length.
 fn body(head: &str, reader: &mut impl BufRead) -> std::io::Result<u64> {
     let field = |name: &str| {
         head.lines().find_map(|line| {

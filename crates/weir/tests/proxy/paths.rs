@@ -1,4 +1,4 @@
-//! Other spellings of paths: routes match the form that servers will see, and servers get the form that clients sent.
+//! Alternative spellings of paths: routes match the normalized path, and servers receive the path that the client sent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,20 +40,20 @@ fn status(head: &str) -> &str {
     head.get(9..12).unwrap_or_default()
 }
 
-/// Over HTTP/2: the status, and the first line that the server received.
+/// Sends a request over HTTP/2. Returns the status, and the first line that the server received.
 fn by_http2(proxy: &Proxy, target: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--http2-prior-knowledge", "--path-as-is"])
         .args(["--max-time", "20", "-w", "\n%{http_code}"])
         .arg(format!("http://{}{target}", proxy.listen))
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let code = text.lines().last().unwrap_or_default().to_owned();
     (code, text.lines().nth(1).unwrap_or_default().to_owned())
 }
 
-/// The request line that the server received.
+/// Sends a request and returns the request line that the server received.
 fn status_of(client: &mut Client, target: &str) -> String {
     let (head, body) = client.fetch(&get(target));
     assert_eq!(status(&head), "200", "{target}: {head}");
@@ -78,7 +78,11 @@ fn every_path_spelling_matches_its_route() {
             passed.push(format!("HTTP/2: {target}"));
         }
     }
-    assert_eq!(passed, Vec::<String>::new(), "these passed the rule");
+    assert_eq!(
+        passed,
+        Vec::<String>::new(),
+        "these spellings bypass the rule"
+    );
     for other in [
         "/admin",
         "/administrator/x",
@@ -94,7 +98,7 @@ fn every_path_spelling_matches_its_route() {
 fn path_is_forwarded_as_received() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-paths-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let file = directory.join("access.log");
     let log = format!("access_log = \"{}\"", file.display());
     let proxy = Proxy::start("http", &[origin.address()], &log);
@@ -165,7 +169,7 @@ fn rewrites_use_the_normalized_path() {
         let line = format!("GET {path} HTTP/1.1");
         assert_eq!(status_of(&mut client, target), line, "{target}");
     }
-    // No spelling leaves the rewritten tree: routes see the path after normalization.
+    // No spelling leaves the rewritten tree: routes match the normalized path.
     assert_eq!(
         status_of(&mut client, "/api/../y"),
         "GET /api/../y HTTP/1.1"
@@ -191,13 +195,13 @@ fn invalid_escapes_are_400_and_keep_the_connection() {
     assert_eq!(
         status(&client.fetch(&get("//admin/x")).0),
         "200",
-        "as received"
+        "forwarded as received"
     );
     assert_eq!(status(&client.fetch(&get("/admin/x")).0), "403");
 }
 
 #[test]
-fn encoded_slash_follows_its_key() {
+fn encoded_slash_is_handled_as_configured() {
     let origin = Origin::start("o");
     let seen = |key: &str, target: &str| {
         let more = format!("normalize_path = {{ encoded_slash = \"{key}\" }}\n{FORBIDDEN}");
@@ -228,7 +232,7 @@ fn limits_and_hashes_use_the_normalized_path() {
     let spellings = SPELLINGS.iter().filter(|target| !target.contains('?'));
     let answers: Vec<String> = spellings.map(|target| fetch(target)).collect();
     let refused = answers.iter().filter(|answer| *answer == "429").count();
-    // Some seconds may pass meanwhile.
+    // Some seconds may pass between the requests.
     assert!(refused >= 4, "{answers:?}");
     assert_eq!(fetch("/another"), "200");
 
@@ -277,10 +281,10 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     assert!(explain("/%zz").contains("response 400: malformed escape in the path"));
 
     let file = proxy.directory.join("old.toml");
-    let text = fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
+    let text = fs::read_to_string(proxy.directory.join("weir.toml")).expect("read file");
     let check = |text: String| {
-        fs::write(&file, text).expect("written");
-        proxy.weir(&["check", "-c", file.to_str().expect("plain")])
+        fs::write(&file, text).expect("write file");
+        proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")])
     };
     let (done, output) = check(text.replace("/admin/*", "//admin/*"));
     assert!(done && output.contains("warning[W031]"), "{output}");
@@ -297,7 +301,7 @@ fn explain_shows_both_forms_and_check_names_unreachable_routes() {
     assert!(done && !output.contains("W03"), "{output}");
 }
 
-/// nginx on a separate port, which answers with the path that its locations match.
+/// nginx on a separate port. It responds with the path that its locations match.
 struct Nginx {
     child: Child,
     directory: PathBuf,
@@ -307,7 +311,7 @@ struct Nginx {
 impl Nginx {
     fn start() -> Self {
         let directory = std::env::temp_dir().join(format!("weir-nginx-{}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create directory");
         let listen = free_address();
         let prefix = directory.display();
         let text = format!(
@@ -319,13 +323,13 @@ impl Nginx {
              /; }} }}\n"
         );
         let file = directory.join("nginx.conf");
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         let child = Command::new("nginx")
             .arg("-c")
             .arg(&file)
             .stderr(Stdio::null())
             .spawn()
-            .expect("nginx; tools/install-deps.sh installs it");
+            .expect("start nginx (see tools/install-deps.sh)");
         let nginx = Self {
             child,
             directory,
@@ -339,20 +343,20 @@ impl Nginx {
         nginx
     }
 
-    /// The path as nginx matches it; `None` = it answers 400.
-    fn sees(&self, target: &str) -> Option<Vec<u8>> {
-        let mut stream = TcpStream::connect(self.listen).expect("nginx listens");
+    /// Returns the path that nginx matches, or `None` if it responds with 400.
+    fn matched_path(&self, target: &str) -> Option<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.listen).expect("connect to nginx");
         let request = format!("GET {target} HTTP/1.0\r\nHost: h\r\n\r\n");
-        stream.write_all(request.as_bytes()).expect("it is taken");
+        stream.write_all(request.as_bytes()).expect("write");
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
+        stream.read_to_end(&mut answer).expect("read response");
         if !answer.starts_with(b"HTTP/1.1 200 ") {
             let head = String::from_utf8_lossy(&answer).into_owned();
             assert!(head.starts_with("HTTP/1.1 400 "), "{target}: {head}");
             return None;
         }
         let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        Some(answer[end.expect("a whole head") + 4..].to_vec())
+        Some(answer[end.expect("no end of the head") + 4..].to_vec())
     }
 }
 
@@ -364,7 +368,7 @@ impl Drop for Nginx {
     }
 }
 
-/// Decodes the escapes of a text.
+/// Decodes the percent-encoding of a text.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut parts = text.split('%');
     let mut out = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -379,9 +383,9 @@ fn unescaped(text: &str) -> Vec<u8> {
     out
 }
 
-/// Whether dot segments lead above the root in any spelling: nginx answers 400, Weir stays at the root as RFC 3986
-/// section 5.2.4 requires.
-fn climbs(target: &str) -> bool {
+/// Whether dot segments lead above the root in any spelling. nginx responds with 400, but Weir stays at the root as
+/// RFC 3986 section 5.2.4 requires.
+fn leads_above_root(target: &str) -> bool {
     let path = String::from_utf8_lossy(&unescaped(target)).into_owned();
     let mut depth = 0;
     for segment in path.split('/') {
@@ -397,7 +401,7 @@ fn climbs(target: &str) -> bool {
     false
 }
 
-/// Paths of relevant parts, by a generator with a fixed seed.
+/// Returns paths of special parts, from a generator with a fixed seed.
 fn corpus(count: usize, slashes: bool) -> Vec<String> {
     const PARTS: [&str; 24] = [
         "/", "/", "/", "/", "//", ".", "..", "/..", "/.", "/../", "%2e", "%2E.", "a", "b.c", "..d",
@@ -410,7 +414,7 @@ fn corpus(count: usize, slashes: bool) -> Vec<String> {
     while corpus.len() < count {
         let mut path = "/".to_owned();
         for _ in 0..next(10) {
-            // Malformed paths are rare and only at the end, so that most paths are compared.
+            // Malformed parts are rare, so that most paths can be compared.
             let part = match next(PARTS.len() + 40) {
                 at if at >= PARTS.len() => PARTS[at % (PARTS.len() - 2)],
                 at => PARTS[at],
@@ -442,10 +446,10 @@ fn path_normalization_matches_nginx() {
                 let line = body.lines().nth(1).unwrap_or_default();
                 unescaped(line.split(' ').nth(1).unwrap_or_default())
             });
-            let theirs = nginx.sees(&target);
+            let theirs = nginx.matched_path(&target);
             match (&ours, &theirs) {
                 (Some(_), None) => {
-                    assert!(climbs(&target), "nginx alone rejects {target}");
+                    assert!(leads_above_root(&target), "only nginx rejects {target}");
                     above += 1;
                 }
                 _ => {
@@ -459,12 +463,15 @@ fn path_normalization_matches_nginx() {
                 }
             }
         }
-        eprintln!("{key}: {same} alike, {refused} rejected by both, {above} above the root");
+        eprintln!("{key}: {same} equal, {refused} rejected by both, {above} above the root");
         assert!(
             same >= 200 && refused >= 10 && above >= 10,
             "{same} {refused} {above}"
         );
     }
-    // The only other difference: nginx treats a backslash as an ordinary character, Weir treats it as a slash.
-    assert_eq!(nginx.sees("/a%5cb\\c").as_deref(), Some(&b"/a\\b\\c"[..]));
+    // The only other difference: nginx treats a backslash as an ordinary character, Weir as a slash.
+    assert_eq!(
+        nginx.matched_path("/a%5cb\\c").as_deref(),
+        Some(&b"/a\\b\\c"[..])
+    );
 }

@@ -1,4 +1,4 @@
-//! Users other than root: lists, the API and configurations sent as text start no program and read no file of root.
+//! Users other than root: server lists, the API and uploaded configurations run no program and read no file of root.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,57 +11,59 @@ use super::keeper::until;
 use super::servers_file::names;
 use super::{Origin, Proxy, configuration, free_address};
 
-/// Another user of the machine.
+/// An unprivileged user of the host.
 const OTHER_USER: u32 = 65_534;
 
-/// Runs a shell command as another user; returns its output.
+/// Runs a shell command as that user. Returns its output.
 pub(super) fn as_other_user(command: &str) -> String {
     let id = OTHER_USER.to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
         .args(["/bin/sh", "-c", command])
         .output()
-        .expect("setpriv runs");
+        .expect("run setpriv");
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// A program that runs as root leaves a file here.
-fn pwned(proxy: &Proxy) -> PathBuf {
+/// Returns the path of the file that a program run as root would create.
+fn marker(proxy: &Proxy) -> PathBuf {
     proxy.directory.join("pwned")
 }
 
-/// A check as JSON that would leave the file.
-fn script(proxy: &Proxy) -> serde_json::Value {
-    let command = format!("id > {}", pwned(proxy).display());
+/// Returns a check as JSON that would create the file.
+fn marker_check(proxy: &Proxy) -> serde_json::Value {
+    let command = format!("id > {}", marker(proxy).display());
     serde_json::json!({
         "kind": "script", "command": ["/bin/sh", "-c", command], "user": "root", "interval": "200ms"
     })
 }
 
-/// The same for a configuration.
-fn script_check(proxy: &Proxy) -> String {
+/// Returns the same check as a table of the configuration.
+fn marker_check_table(proxy: &Proxy) -> String {
     format!(
         "[pool.p.check]\nkind = \"script\"\ncommand = [\"/bin/sh\", \"-c\", \"id > {}\"]\nuser = \"root\"\ninterval = \
          \"200ms\"\n",
-        pwned(proxy).display()
+        marker(proxy).display()
     )
 }
 
+/// Returns the discovery error in the status document, or an empty text.
 fn problem(proxy: &Proxy) -> String {
     let status = proxy.status();
     let problem = status["sources"][0]["problem"].as_str();
     problem.unwrap_or_default().to_owned()
 }
 
-/// A directory of another user, and the list in it.
+/// Creates a directory owned by another user. Returns the path of the list in it.
 fn discovery(proxy: &Proxy) -> PathBuf {
     let directory = proxy.directory.join("discovery");
-    fs::create_dir(&directory).expect("a directory");
-    chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("given away");
+    fs::create_dir(&directory).expect("create directory");
+    chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("change owner");
     directory.join("list")
 }
 
+/// Returns a configuration whose pool reads its servers from `list`.
 fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, more: &str) -> String {
     let text = configuration(proxy.listen, "http", servers, more);
     let key = format!("[pool.p]\nservers_file = \"{}\"\n", list.display());
@@ -69,7 +71,7 @@ fn with_list(proxy: &Proxy, servers: &[SocketAddr], list: &Path, more: &str) -> 
 }
 
 #[test]
-fn list_of_another_user_runs_no_program() {
+fn list_of_another_user_cannot_run_programs() {
     if !weir_testing::require_root() {
         return;
     }
@@ -89,18 +91,21 @@ fn list_of_another_user_runs_no_program() {
     let both = [one.address(), two.address()].map(|server| server.to_string());
     assert_eq!(names(&proxy), both);
 
-    for check in [script(&proxy), serde_json::json!([script(&proxy)])] {
+    for check in [
+        marker_check(&proxy),
+        serde_json::json!([marker_check(&proxy)]),
+    ] {
         let entry = serde_json::json!([{"address": two.address().to_string(), "check": check}]);
         write(&entry.to_string());
         until("the list to be judged", || {
-            pwned(&proxy).exists() || problem(&proxy).contains("`check` can only name")
+            marker(&proxy).exists() || problem(&proxy).contains("`check` can only name")
         });
-        assert!(!pwned(&proxy).exists(), "the list ran a program as root");
+        assert!(!marker(&proxy).exists(), "the list ran a program as root");
         assert_eq!(names(&proxy), both);
         write(&two.address().to_string());
         until("the list to be good again", || problem(&proxy).is_empty());
     }
-    // Keys that a list may set: weights, limits and a check of the file.
+    // Keys that a list may set: weights, limits, and the name of a check that the configuration defines.
     write(&format!(
         "{} weight=3 max_connections=9 check=site\n",
         two.address()
@@ -111,7 +116,7 @@ fn list_of_another_user_runs_no_program() {
     until("the named check", || {
         proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });
-    assert!(!pwned(&proxy).exists());
+    assert!(!marker(&proxy).exists());
 }
 
 #[test]
@@ -123,15 +128,15 @@ fn symlinked_list_is_neither_read_nor_shown() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let list = discovery(&proxy);
-    let directory = list.parent().expect("a directory").to_owned();
+    let directory = list.parent().expect("no parent directory").to_owned();
     as_other_user(&format!("echo {} > {}", two.address(), list.display()));
     proxy.reload(&with_list(&proxy, &[one.address()], &list, ""));
     let both = [one.address(), two.address()].map(|server| server.to_string());
     assert_eq!(names(&proxy), both);
 
     let secret = proxy.directory.join("secret");
-    fs::write(&secret, "TOPSECRET-line-one\nTOPSECRET-line-two\n").expect("written");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    fs::write(&secret, "TOPSECRET-line-one\nTOPSECRET-line-two\n").expect("write file");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set permissions");
     let shown = |proxy: &Proxy| {
         let (_, table) = proxy.weir(&["status"]);
         let (_, metrics) = proxy.weir(&["status", "--json"]);
@@ -178,48 +183,49 @@ fn symlinked_list_is_neither_read_nor_shown() {
         "line 1, column 1: not a valid IP address of a server"
     );
     assert!(!shown(&proxy).contains("TOPSECRET"));
-    fs::write(directory.join("other"), "10.0.0.9").expect("written");
-    chown(directory.join("other"), Some(1), None).expect("given away");
-    fs::rename(directory.join("other"), &list).expect("renamed");
+    fs::write(directory.join("other"), "10.0.0.9").expect("write file");
+    chown(directory.join("other"), Some(1), None).expect("change owner");
+    fs::rename(directory.join("other"), &list).expect("rename file");
     until("the owner to be judged", || {
         problem(&proxy).contains("belongs to user 1")
     });
     assert_eq!(names(&proxy), both);
 
-    // Links that stay inside the directory, as in a volume of Kubernetes.
+    // Links that stay inside the directory, as in a Kubernetes volume.
     let data = directory.join("..1");
-    fs::create_dir(&data).expect("a directory");
-    fs::write(data.join("list"), two.address().to_string()).expect("written");
-    symlink("..1", directory.join("..data")).expect("a link");
-    fs::remove_file(&list).expect("removed");
-    symlink("..data/list", &list).expect("a link");
+    fs::create_dir(&data).expect("create directory");
+    fs::write(data.join("list"), two.address().to_string()).expect("write file");
+    symlink("..1", directory.join("..data")).expect("create link");
+    fs::remove_file(&list).expect("remove file");
+    symlink("..data/list", &list).expect("create link");
     until("the link inside", || problem(&proxy).is_empty());
     assert_eq!(names(&proxy), both);
 }
 
-/// The answer to a request over TCP with the token.
+/// Sends a request over TCP with the token. Returns the response.
 fn over_tcp(proxy: &Proxy, admin: SocketAddr, method: &str, path: &str, body: &str) -> String {
-    let token = fs::read_to_string(proxy.directory.join("run/token")).expect("a token");
+    let token = fs::read_to_string(proxy.directory.join("run/token")).expect("read token");
     let (token, length) = (token.trim(), body.len());
-    let mut stream = TcpStream::connect(admin).expect("the API");
+    let mut stream = TcpStream::connect(admin).expect("connect to the API");
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
          Content-Length: \
          {length}\r\n\r\n{body}"
     );
-    stream.write_all(request.as_bytes()).expect("taken");
+    stream.write_all(request.as_bytes()).expect("write");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("read response");
     answer
 }
 
+/// Adds the address of the API to a configuration.
 fn with_admin(admin: SocketAddr, text: &str) -> String {
     text.replace("[node]\n", &format!("[node]\nadmin = \"{admin}\"\n"))
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn token_holder_runs_no_program() {
+fn token_holder_cannot_run_programs() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let proxy = Proxy::start("http", &[one.address()], "");
     let admin = free_address();
@@ -229,7 +235,10 @@ fn token_holder_runs_no_program() {
     );
     proxy.reload(&active);
     let put = format!("/v1/servers/p/{}", two.address());
-    for check in [script(&proxy), serde_json::json!([script(&proxy)])] {
+    for check in [
+        marker_check(&proxy),
+        serde_json::json!([marker_check(&proxy)]),
+    ] {
         let body = serde_json::json!({ "check": check }).to_string();
         let answer = over_tcp(&proxy, admin, "PUT", &put, &body);
         assert!(answer.starts_with("HTTP/1.1 422"), "{answer}");
@@ -257,11 +266,14 @@ fn token_holder_runs_no_program() {
         .starts_with("HTTP/1.1 200")
     );
 
-    // A whole configuration as text: every key that is reserved to root.
+    // A whole configuration as text, with every key that is reserved to root.
     let log = proxy.directory.join("written");
     let pool = |more: &str| active.replace("\n[service.s]", &format!("{more}\n[service.s]"));
     for (text, word) in [
-        (pool(&script_check(&proxy)), "`command` of [pool.p.check]"),
+        (
+            pool(&marker_check_table(&proxy)),
+            "`command` of [pool.p.check]",
+        ),
         (
             pool("notify = [\"/bin/sh\", \"-c\", \"id\"]\n"),
             "`notify` of [pool.p]",
@@ -288,7 +300,7 @@ fn token_holder_runs_no_program() {
             active.replace("admin = \"127.0.0.1", "admin = \"127.0.0.2"),
             "`admin` of [node]",
         ),
-        // Refused before any file is read: a response that depends on whether a file exists would disclose it.
+        // The request is rejected before any file is read. Otherwise the response would disclose whether a file exists.
         (
             pool("sticky = { cookie = \"S\", secret = { file = \"/no/such/secret\" } }\n"),
             "`file` of [pool.p.sticky",
@@ -305,25 +317,28 @@ fn token_holder_runs_no_program() {
     let body = serde_json::json!({ "text": pool("scheduler = \"rr\"\n") }).to_string();
     let answer = over_tcp(&proxy, admin, "POST", "/v1/reload", &body);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(!pwned(&proxy).exists() && !log.exists());
+    assert!(!marker(&proxy).exists() && !log.exists());
 }
 
 #[test]
-fn socket_user_runs_no_program() {
+fn socket_user_cannot_run_programs() {
     if !weir_testing::require_root() {
         return;
     }
     let one = Origin::start("one");
     let proxy = Proxy::start("http", &[one.address()], "");
     let active = configuration(proxy.listen, "http", &[one.address()], "");
-    // The same for the members of a group that may use the socket.
+    // The same for members of a group that may use the socket.
     let run = proxy.directory.join("run");
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
     let socket = run.join("weir.sock");
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
-    let home = discovery(&proxy).parent().expect("a directory").to_owned();
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("set permissions");
+    let home = discovery(&proxy)
+        .parent()
+        .expect("no parent directory")
+        .to_owned();
     let fetch = |path: &str, body: &serde_json::Value| {
-        fs::write(home.join("body"), body.to_string()).expect("written");
+        fs::write(home.join("body"), body.to_string()).expect("write file");
         as_other_user(&format!(
             "curl -sS -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir{path}",
             socket.display(),
@@ -332,17 +347,17 @@ fn socket_user_runs_no_program() {
     };
     let text = active.replace(
         "\n[service.s]",
-        &format!("{}\n[service.s]", script_check(&proxy)),
+        &format!("{}\n[service.s]", marker_check_table(&proxy)),
     );
     let file = home.join("weir.toml");
-    fs::write(&file, &text).expect("written");
+    fs::write(&file, &text).expect("write file");
     for path in ["/v1/plan", "/v1/reload"] {
         let answer = fetch(path, &serde_json::json!({ "path": file }));
-        assert!(answer.ends_with("[403]"), "{path} by a file: {answer}");
+        assert!(answer.ends_with("[403]"), "{path} with a file: {answer}");
         let answer = fetch(path, &serde_json::json!({ "text": text }));
         assert!(
             answer.ends_with("[422]") && answer.contains("E061"),
-            "{path} by a text: {answer}"
+            "{path} with a text: {answer}"
         );
     }
     let answer = fetch("/v1/upgrade", &serde_json::json!({ "program": "/bin/sh" }));
@@ -351,17 +366,17 @@ fn socket_user_runs_no_program() {
     let answer = fetch("/v1/reload", &serde_json::json!({ "text": more }));
     assert!(answer.ends_with("[200]"), "{answer}");
     assert!(
-        !pwned(&proxy).exists(),
+        !marker(&proxy).exists(),
         "a user of the socket ran a program as root"
     );
     // Root's own file may use all of these keys.
     proxy.reload(&text);
-    until("the program of root's own file", || pwned(&proxy).exists());
+    until("the program of root's own file", || marker(&proxy).exists());
 }
 
-/// The state of a build whose lists accepted every key of a server.
+/// Persisted state of a build whose lists accepted every key of a server.
 #[test]
-fn checks_remembered_by_an_older_build_are_not_run() {
+fn checks_persisted_by_an_older_build_are_not_run() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address()], "");
     let site = "[pool.p.check]\nkind = \"tcp\"\ninterval = \"200ms\"\n";
@@ -369,31 +384,31 @@ fn checks_remembered_by_an_older_build_are_not_run() {
     proxy.reload(&text);
     assert!(proxy.terminate().success());
     let entry =
-        serde_json::json!([{"address": two.address().to_string(), "check": script(&proxy)}]);
+        serde_json::json!([{"address": two.address().to_string(), "check": marker_check(&proxy)}]);
     let remembered = serde_json::json!([["p", "api", entry.to_string()]]);
     fs::write(
         proxy.directory.join("run/members.json"),
         remembered.to_string(),
     )
-    .expect("written");
+    .expect("write file");
     proxy.start_again();
-    // It was checked, so its own check would have been executed.
+    // The server was checked, so its persisted check would have been run.
     until("a result", || {
         proxy.status()["services"][0]["servers"][1]["state"] == "up"
     });
-    assert!(!pwned(&proxy).exists(), "a remembered check was run");
+    assert!(!marker(&proxy).exists(), "a persisted check was run");
     let log = proxy.log();
     let address = two.address().to_string();
     let warning = log
         .lines()
         .find(|line| line.contains("a persisted server defines a check"));
-    let warning = warning.expect("a warning");
+    let warning = warning.expect("no warning");
     assert!(
         warning.contains(&address) && warning.contains("pool=\"p\""),
         "{warning}"
     );
     assert!(!log.contains("id > ") && !log.contains("script"), "{log}");
-    let kept = fs::read_to_string(proxy.directory.join("run/members.json")).expect("kept");
+    let kept = fs::read_to_string(proxy.directory.join("run/members.json")).expect("read file");
     assert!(
         kept.contains(&address) && !kept.contains("script"),
         "{kept}"
@@ -401,15 +416,15 @@ fn checks_remembered_by_an_older_build_are_not_run() {
 }
 
 #[test]
-fn commands_name_missing_rights() {
+fn commands_report_missing_privileges() {
     if !weir_testing::require_root() {
         return;
     }
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    // Other users may have no access to the directory in which it was built.
+    // The build directory may be inaccessible to other users.
     let program = proxy.directory.join("weir");
-    fs::copy(super::PRESENT, &program).expect("a copy");
+    fs::copy(super::PROGRAM, &program).expect("copy the program");
     let run = |arguments: &str| {
         let directory = proxy.directory.display();
         as_other_user(&format!(

@@ -1,4 +1,4 @@
-//! A service that one reload removes and another one adds again, while a client of the first is connected.
+//! A service that one reload removes and another one adds again, while a client is connected to the first one.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -11,20 +11,20 @@ fn readded_service_accepts_clients() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
     let servers = [origin.address()];
-    let mut stays = Client::connect(proxy.listen);
-    echo(&mut stays, 0).expect("its bytes");
+    let mut existing = Client::connect(proxy.listen);
+    echo(&mut existing, 0).expect("echo");
     let other = configuration(free_address(), "tcp", &servers, "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut stays, 1).expect("its bytes");
+    echo(&mut existing, 1).expect("echo");
     proxy.reload(&configuration(proxy.listen, "tcp", &servers, ""));
-    echo(&mut stays, 2).expect("its bytes");
-    drop(stays);
+    echo(&mut existing, 2).expect("echo");
+    drop(existing);
     until("its end", || {
         let status = proxy.status();
         status["services"][0]["servers"][0]["active_connections"] == 0
     });
     for round in 0..8 {
-        echo(&mut Client::connect(proxy.listen), round).expect("its bytes");
+        echo(&mut Client::connect(proxy.listen), round).expect("echo");
     }
 }
 
@@ -32,15 +32,15 @@ fn readded_service_accepts_clients() {
 fn removed_service_stops_listening_while_a_client_stays() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
-    let mut stays = Client::connect(proxy.listen);
-    echo(&mut stays, 0).expect("its bytes");
+    let mut existing = Client::connect(proxy.listen);
+    echo(&mut existing, 0).expect("echo");
     let other = configuration(free_address(), "tcp", &[origin.address()], "");
     proxy.reload(&other.replace("[service.s]", "[service.other]"));
-    echo(&mut stays, 1).expect("its bytes");
-    // A client of a listener from which nothing is accepted would connect, and wait forever.
+    echo(&mut existing, 1).expect("echo");
+    // If the listener stayed open without accepting, a client would connect and wait forever.
     until("a refusal", || TcpStream::connect(proxy.listen).is_err());
-    TcpListener::bind(proxy.listen).expect("the address is free for another program");
-    echo(&mut stays, 2).expect("its bytes");
+    TcpListener::bind(proxy.listen).expect("bind the released address");
+    echo(&mut existing, 2).expect("echo");
 }
 
 #[test]
@@ -53,19 +53,19 @@ fn waiting_clients_survive_rename_or_removal_of_their_service() {
         let mut waits = Client::connect(proxy.listen);
         assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
         proxy.reload(&text.replace("[service.s]", &format!("[service.{name}]")));
-        // Its next request, which may be in progress, is the last one.
+        // The next request of the client, which may be in progress, is its last one.
         let (head, _) = waits.fetch(GET);
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(
             head.contains("connection: close") || head.contains("Connection: close"),
             "{head}"
         );
-        assert!(waits.response().expect("an end").is_none());
+        assert!(waits.response().expect("read response").is_none());
     }
     let mut waits = Client::connect(proxy.listen);
     assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
     let elsewhere = configuration(free_address(), "http", &servers, "");
     proxy.reload(&elsewhere.replace("[service.s]", "[service.other]"));
     assert!(waits.fetch(GET).0.starts_with("HTTP/1.1 200"));
-    assert!(waits.response().expect("an end").is_none());
+    assert!(waits.response().expect("read response").is_none());
 }

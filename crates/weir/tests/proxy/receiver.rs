@@ -1,4 +1,4 @@
-//! A web server for tests that records the requests it receives: one per connection, one after the other.
+//! A web server for tests that records the requests it receives: one request per connection, one connection at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A request as it was received.
 #[derive(Debug, Clone)]
-pub(super) struct Received {
-    /// The request line and the fields.
+pub(super) struct ReceivedRequest {
+    /// The request line and the header fields.
     pub(super) head: String,
-    /// The body, with its chunks if it is chunked.
+    /// The body, still with its chunk framing if it is chunked.
     pub(super) body: Vec<u8>,
     /// The status of the response.
     pub(super) status: u16,
 }
 
-impl Received {
-    pub(super) fn text(&self) -> String {
+impl ReceivedRequest {
+    pub(super) fn body_text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 }
@@ -25,16 +25,16 @@ impl Received {
 /// The test server.
 pub(super) struct Receiver {
     pub(super) address: SocketAddr,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
     status: Arc<AtomicU16>,
 }
 
 impl Receiver {
-    /// Responds with 200 and `{}`.
+    /// Starts a server that responds to every request with status 200 and body `{}`.
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
         let receiver = Self {
-            address: listener.local_addr().expect("its address"),
+            address: listener.local_addr().expect("get local address"),
             received: Arc::default(),
             status: Arc::new(AtomicU16::new(200)),
         };
@@ -43,25 +43,26 @@ impl Receiver {
             for stream in listener.incoming().flatten() {
                 let status = status.load(Ordering::Relaxed);
                 if let Ok(request) = receive(stream, status) {
-                    received.lock().expect("no panic").push(request);
+                    received.lock().expect("lock poisoned").push(request);
                 }
             }
         });
         receiver
     }
 
-    /// The status of later responses.
-    pub(super) fn respond(&self, status: u16) {
+    /// Sets the status of all later responses.
+    pub(super) fn set_status(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
     }
 
-    /// All requests so far.
-    pub(super) fn received(&self) -> MutexGuard<'_, Vec<Received>> {
-        self.received.lock().expect("no panic")
+    /// Returns all requests so far.
+    pub(super) fn received(&self) -> MutexGuard<'_, Vec<ReceivedRequest>> {
+        self.received.lock().expect("lock poisoned")
     }
 }
 
-fn receive(stream: TcpStream, status: u16) -> std::io::Result<Received> {
+/// Receives one request and sends a response with this status.
+fn receive(stream: TcpStream, status: u16) -> std::io::Result<ReceivedRequest> {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length, mut is_chunked) = (String::new(), 0, false);
     loop {
@@ -86,7 +87,7 @@ fn receive(stream: TcpStream, status: u16) -> std::io::Result<Received> {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
-    let answer = format!("HTTP/1.1 {status} Status\r\nContent-Length: 2\r\n\r\n{{}}");
-    reader.get_mut().write_all(answer.as_bytes())?;
-    Ok(Received { head, body, status })
+    let response = format!("HTTP/1.1 {status} Status\r\nContent-Length: 2\r\n\r\n{{}}");
+    reader.get_mut().write_all(response.as_bytes())?;
+    Ok(ReceivedRequest { head, body, status })
 }

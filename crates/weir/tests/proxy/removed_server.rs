@@ -1,16 +1,16 @@
-//! `on_remove` of a pool in proxy services: connections to servers that a reload or failed checks remove.
+//! `on_remove` of proxy pools: connections to servers that a reload or failed checks remove.
 
 use super::keeper::until;
 use super::*;
 
-/// A connection through the proxy that the server has answered.
+/// Connects through the proxy and waits for an echo from the server.
 fn established(proxy: &Proxy) -> Client {
     let mut client = Client::connect(proxy.listen);
     assert!(is_open(&mut client));
     client
 }
 
-/// Whether the server still echoes what the client sends. A connection that neither answers nor ends is an error.
+/// Whether the server still echoes. Panics if the connection neither echoes nor ends.
 fn is_open(client: &mut Client) -> bool {
     if client.0.write_all(b"hello").is_err() {
         return false;
@@ -24,12 +24,13 @@ fn is_open(client: &mut Client) -> bool {
                 kind,
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
             );
-            assert!(!is_late, "neither an echo nor the end: {error}");
+            assert!(!is_late, "neither an echo nor end of stream: {error}");
             false
         }
     }
 }
 
+/// Adds keys to the pool.
 fn with(text: &str, keys: &str) -> String {
     text.replace("[pool.p]\n", &format!("[pool.p]\n{keys}"))
 }
@@ -37,18 +38,18 @@ fn with(text: &str, keys: &str) -> String {
 #[test]
 fn reload_closes_connections_to_removed_servers_if_configured() {
     let (one, two) = (Origin::start_tcp(), Origin::start_tcp());
-    for (on_remove, stays) in [("keep", true), ("reset", false)] {
+    for (on_remove, expect_open) in [("keep", true), ("reset", false)] {
         let keys = format!("on_remove = \"{on_remove}\"\n");
         let proxy = Proxy::start("tcp", &[one.address()], "");
         let text = |server| with(&configuration(proxy.listen, "tcp", &[server], ""), &keys);
         proxy.reload(&text(one.address()));
         let mut client = established(&proxy);
         proxy.reload(&text(two.address()));
-        // The reload is complete when the command returns; the worker acts at its next wake-up.
-        if !stays {
+        // The reload is complete when the command returns. The worker closes the connection at its next wake-up.
+        if !expect_open {
             until("the end", || !is_open(&mut client));
         }
-        assert_eq!(is_open(&mut client), stays, "{on_remove}");
+        assert_eq!(is_open(&mut client), expect_open, "{on_remove}");
         established(&proxy);
     }
 }
@@ -56,13 +57,13 @@ fn reload_closes_connections_to_removed_servers_if_configured() {
 #[test]
 fn failed_checks_close_connections_if_configured() {
     let origin = Origin::start_tcp();
-    for (on_failure, on_remove, stays) in [
+    for (on_failure, on_remove, expect_open) in [
         ("remove", "reset", false),
         ("remove", "keep", true),
         ("quiesce", "reset", true),
     ] {
-        let checked = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = checked.local_addr().expect("its address").port();
+        let checked = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let port = checked.local_addr().expect("get local address").port();
         let check = format!(
             "[pool.p.check]\nkind = \"tcp\"\nport = {port}\ninterval = \"200ms\"\ntimeout = \"200ms\"\nrise = \
              1\nfall = 1\non_failure = \"{on_failure}\"\n"
@@ -75,12 +76,16 @@ fn failed_checks_close_connections_if_configured() {
         let mut client = established(&proxy);
         drop(checked);
         until("the failure", || state(&proxy) == "down");
-        if !stays {
+        if !expect_open {
             until("the end", || !is_open(&mut client));
         }
-        assert_eq!(is_open(&mut client), stays, "{on_failure} {on_remove}");
-        // A server that is up again gets connections that stay.
-        let checked = TcpListener::bind(("127.0.0.1", port)).expect("the same port");
+        assert_eq!(
+            is_open(&mut client),
+            expect_open,
+            "{on_failure} {on_remove}"
+        );
+        // New connections to a server that is up again stay open.
+        let checked = TcpListener::bind(("127.0.0.1", port)).expect("bind the same port");
         until("the recovery", || state(&proxy) == "up");
         let mut client = established(&proxy);
         assert!(is_open(&mut client));

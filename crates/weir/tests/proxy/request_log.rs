@@ -1,4 +1,4 @@
-//! Access logs of HTTP services, request identifiers, live requests, and the levels of the event log.
+//! Access logs of HTTP services, request identifiers, `weir tap`, and levels of the event log.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::keeper::until;
 use super::tls::{self, Authority};
-use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
+use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 
-/// A daemon whose service has this `access_log`, in which FILE is the path of a file, and further lines.
+/// Starts a daemon whose service has this `access_log` and further lines. `FILE` is replaced by the path of a file.
 fn proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("access.log");
-    let log = log.replace("FILE", file.to_str().expect("plain"));
+    let log = log.replace("FILE", file.to_str().expect("not UTF-8"));
     let more = format!("access_log = {log}\n{more}");
     proxy.reload(&configuration(
         proxy.listen,
@@ -28,7 +28,7 @@ fn proxy(origin: &Origin, log: &str, more: &str) -> (Proxy, PathBuf) {
     (proxy, file)
 }
 
-/// The lines of the log, once there are as many.
+/// Waits until the log has this number of lines. Returns them.
 fn lines(file: &Path, count: usize) -> Vec<String> {
     let read = || fs::read_to_string(file).unwrap_or_default();
     until("the lines", || read().lines().count() >= count);
@@ -36,7 +36,7 @@ fn lines(file: &Path, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn template_has_fields_of_request_and_response_and_no_forged_line() {
+fn template_logs_request_and_response_fields_without_forged_lines() {
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "FIELDS" }"#;
     let fields = "{method} {path} {query} {header.X-A} {cookie.u} {response.content-length} {scheme} {tls_cipher}.";
@@ -86,7 +86,7 @@ fn request_id_is_generated_accepted_from_trusted_clients_forwarded_and_logged() 
     assert_eq!(
         lines(&file, 3)[2].len(),
         32,
-        "too long: another one is made"
+        "an identifier that is too long is replaced"
     );
 }
 
@@ -96,7 +96,7 @@ fn json_line_has_the_identifier_and_the_route() {
     let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "json" }"#, "");
     Client::connect(proxy.listen).fetch(GET);
     let line = lines(&file, 1).remove(0);
-    let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("parse JSON");
     assert_eq!(
         line["request_id"].as_str().map(str::len),
         Some(32),
@@ -112,15 +112,15 @@ fn json_line_has_the_identifier_and_the_route() {
 fn lines_are_sent_to_syslog_and_the_journal() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-syslog-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let path = directory.join("log.sock");
-    let socket = UnixDatagram::bind(&path).expect("a socket");
+    let socket = UnixDatagram::bind(&path).expect("bind a socket");
     socket
         .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("a timeout");
+        .expect("set read timeout");
     let receive = || {
         let mut buffer = [0; 2048];
-        let length = socket.recv(&mut buffer).expect("a message");
+        let length = socket.recv(&mut buffer).expect("receive a message");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     let at = path.display();
@@ -161,7 +161,7 @@ fn lines_are_sent_to_syslog_and_the_journal() {
 }
 
 #[test]
-fn absent_syslog_daemon_costs_lines_that_are_counted_and_no_request() {
+fn missing_syslog_daemon_drops_and_counts_lines_but_fails_no_request() {
     let origin = Origin::start("o");
     let (proxy, file) = proxy(&origin, r#""syslog:FILE""#, "");
     let mut client = Client::connect(proxy.listen);
@@ -169,19 +169,19 @@ fn absent_syslog_daemon_costs_lines_that_are_counted_and_no_request() {
     until("the count", || {
         proxy.status()["services"][0]["log_dropped"].as_u64() == Some(3)
     });
-    let socket = UnixDatagram::bind(&file).expect("a socket");
+    let socket = UnixDatagram::bind(&file).expect("bind a socket");
     socket
         .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("a timeout");
+        .expect("set read timeout");
     client.fetch(GET);
     assert!(
         socket.recv(&mut [0; 2048]).is_ok(),
-        "the daemon is used once it is there"
+        "a syslog daemon that starts later must receive lines"
     );
 }
 
 #[test]
-fn renamed_file_is_created_again_and_a_signal_does_the_same() {
+fn renamed_log_file_is_recreated_and_sigusr1_keeps_logging() {
     let origin = Origin::start("o");
     let (proxy, file) = proxy(&origin, r#"{ path = "FILE", format = "{target}" }"#, "");
     let mut client = Client::connect(proxy.listen);
@@ -189,22 +189,22 @@ fn renamed_file_is_created_again_and_a_signal_does_the_same() {
     client.fetch(&get("/1"));
     assert_eq!(lines(&file, 1), ["/1"]);
     let old = file.with_extension("1");
-    fs::rename(&file, &old).expect("renamed");
+    fs::rename(&file, &old).expect("rename file");
     client.fetch(&get("/2"));
     assert_eq!(lines(&file, 1), ["/2"]);
     assert_eq!(lines(&old, 1), ["/1"]);
     let pid = Pid::from_child(&proxy.child);
-    kill_process(pid, Signal::USR1).expect("it runs");
+    kill_process(pid, Signal::USR1).expect("send signal");
     client.fetch(&get("/3"));
     assert_eq!(
         lines(&file, 2),
         ["/2", "/3"],
-        "the daemon survives the signal"
+        "the daemon must survive the signal"
     );
 }
 
 #[test]
-fn sample_keeps_every_failure() {
+fn sampling_logs_every_failure() {
     let origin = Origin::start("o");
     let log = r#"{ path = "FILE", format = "{status}", sample = 1000 }"#;
     let (proxy, file) = proxy(&origin, log, "");
@@ -232,7 +232,7 @@ fn sample_keeps_every_failure() {
 fn tap_shows_matching_requests_while_it_runs() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let mut command = Command::new(PRESENT);
+    let mut command = Command::new(PROGRAM);
     Proxy::set_directories(&mut command, &proxy.directory);
     command.args([
         "tap",
@@ -243,10 +243,10 @@ fn tap_shows_matching_requests_while_it_runs() {
         "--match",
         "status=200",
     ]);
-    let mut tap = command.stdout(Stdio::piped()).spawn().expect("weir runs");
-    let mut reader = BufReader::new(tap.stdout.take().expect("a pipe"));
+    let mut tap = command.stdout(Stdio::piped()).spawn().expect("start weir");
+    let mut reader = BufReader::new(tap.stdout.take().expect("not piped"));
     let mut client = Client::connect(proxy.listen);
-    // The tap may not be open yet for the first requests.
+    // The tap may not be active yet for the first requests.
     let asking = std::thread::spawn(move || {
         for number in 0..600 {
             client.fetch("GET /other HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -256,17 +256,17 @@ fn tap_shows_matching_requests_while_it_runs() {
     });
     for _ in 0..3 {
         let mut line = String::new();
-        reader.read_line(&mut line).expect("a line");
-        let line: serde_json::Value = serde_json::from_str(&line).expect("JSON");
-        let target = line["target"].as_str().expect("a target");
+        reader.read_line(&mut line).expect("read a line");
+        let line: serde_json::Value = serde_json::from_str(&line).expect("parse JSON");
+        let target = line["target"].as_str().expect("no target");
         assert!(target.starts_with("/wanted/"), "{line}");
         assert_eq!(
             (&line["service"], &line["status"]),
             (&"s".into(), &200.into())
         );
     }
-    tap.kill().expect("it runs");
-    tap.wait().expect("it ends");
+    tap.kill().expect("send signal");
+    tap.wait().expect("wait for the process");
     drop(asking);
     let (done, output) = proxy.weir(&["tap", "nothing"]);
     assert!(
@@ -304,7 +304,7 @@ fn levels_of_the_log_change_at_run_time() {
         &[origin.address()],
         "",
     ));
-    assert_eq!(proxy.log(), before, "no line with the level off");
+    assert_eq!(proxy.log(), before, "expected no line with the level off");
     let (done, output) = proxy.weir(&["log", "loud"]);
     assert!(!done && output.contains("unknown level `loud`"), "{output}");
 }
@@ -319,12 +319,12 @@ fn tls_handshakes_are_counted_and_their_cipher_is_logged() {
     let (proxy, file) = proxy(&origin, log, &tls);
     let config = authority.client(None);
     for _ in 0..2 {
-        // The response follows the tickets, so the second handshake resumes the session.
+        // The response follows the session tickets, so the second handshake resumes the session.
         let mut stream = tls::connect(&config, proxy.listen, "a.example");
-        tls::fetch(&mut stream, GET).expect("an answer");
+        tls::fetch(&mut stream, GET).expect("fetch");
     }
     let mut other = tls::connect(&config, proxy.listen, "other.example");
-    tls::fetch(&mut other, GET).expect_err("another name");
+    tls::fetch(&mut other, GET).expect_err("certificate for another name was accepted");
     let count = |name: &str| proxy.status()["services"][0][name].as_u64();
     until("the failure", || count("tls_failures") == Some(1));
     assert_eq!(

@@ -1,29 +1,29 @@
-//! Changes to responses: compression, custom pages, tunnels, early hints, and the fields about the client that servers
-//! receive.
+//! Changes to responses: compression, custom error pages, tunnels, early hints, and the header fields about the client
+//! that servers receive.
 
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use super::scripted::{Act, Scripted, say};
+use super::scripted::{Action, Scripted, send_text};
 use super::{Client, GET, Origin, Proxy, free_address};
 
-/// Everything up to the end of the connection, or until no more arrives.
+/// Reads until the connection ends or a read times out.
 fn rest(client: &mut Client) -> Vec<u8> {
     let mut all = Vec::new();
     let _ = client.0.read_to_end(&mut all);
     all
 }
 
-/// The content of a complete chunked body.
+/// Returns the content of a complete chunked body.
 fn unchunked(mut body: &[u8]) -> Vec<u8> {
     let mut content = Vec::new();
     loop {
         let end = body
             .windows(2)
             .position(|two| two == b"\r\n")
-            .expect("a size");
-        let size = std::str::from_utf8(&body[..end]).expect("digits");
-        let size = usize::from_str_radix(size, 16).expect("digits");
+            .expect("no end of the chunk size");
+        let size = std::str::from_utf8(&body[..end]).expect("chunk size is not UTF-8");
+        let size = usize::from_str_radix(size, 16).expect("parse chunk size");
         body = &body[end + 2..];
         if size == 0 {
             assert_eq!(body, b"\r\n");
@@ -34,7 +34,7 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Decodes with programs of other authors.
+/// Decodes with independent implementations.
 fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     const BROTLI: &str =
         "process.stdout.write(require('zlib').brotliDecompressSync(require('fs').readFileSync(0)))";
@@ -53,20 +53,23 @@ fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()
-        .expect("it is installed");
-    let mut input = child.stdin.take().expect("a pipe");
+        .expect("start decoder");
+    let mut input = child.stdin.take().expect("not piped");
     let bytes = bytes.to_vec();
     let writer = std::thread::spawn(move || input.write_all(&bytes));
-    let output = child.wait_with_output().expect("it ends");
-    writer.join().expect("no panic").expect("it is taken");
+    let output = child.wait_with_output().expect("wait for the process");
+    writer
+        .join()
+        .expect("thread panicked")
+        .expect("write to the decoder");
     assert!(output.status.success());
     output.stdout
 }
 
-/// A server that answers each connection with this head's lines and a body.
+/// Starts a server that sends a response with these header lines and this body on each connection.
 fn answering(lines: &str, body: &str) -> Scripted {
     let text = format!("HTTP/1.1 200 OK\r\n{lines}Connection: close\r\n\r\n{body}");
-    Scripted::start(vec![vec![Act::Read, say(&text), Act::Close]])
+    Scripted::start(vec![vec![Action::Read, send_text(&text), Action::Close]])
 }
 
 fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
@@ -76,11 +79,12 @@ fn fetch(proxy: &Proxy, request: &str) -> (String, Vec<u8>) {
     let end = all
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
-        .expect("a head");
+        .expect("no end of the head");
     let head = String::from_utf8_lossy(&all[..end + 4]).into_owned();
     (head, all[end + 4..].to_vec())
 }
 
+/// Returns a request with this `Accept-Encoding`.
 fn accepting(what: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: h\r\nAccept-Encoding: {what}\r\nConnection: close\r\n\r\n")
 }
@@ -112,19 +116,19 @@ fn content_is_compressed_when_accepted() {
         assert!(content.len() < text.len() / 10, "{}", content.len());
         assert_eq!(decoded(coding, &content), text.as_bytes());
     }
-    // Other clients get it unchanged, and `Vary` informs caches that it depends on the request.
+    // Other clients receive it uncompressed, and `Vary` tells caches that it depends on the request.
     let (head, body) = fetch(&proxy, &accepting("gzip;q=0, identity"));
     assert!(head.contains("ETag: \"v1\"\r\n") && head.contains("Vary: Accept-Encoding\r\n"));
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
-    // HTTP/1.0 has no chunks.
+    // HTTP/1.0 has no chunked transfer coding.
     let (head, body) = fetch(
         &proxy,
         "GET / HTTP/1.0\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n",
     );
     assert!(!head.contains("Content-Encoding"), "{head}");
     assert_eq!(body, text.as_bytes());
-    // The response to HEAD has the fields of the response to GET.
+    // The response to HEAD has the header fields of the response to GET.
     let (head, body) = fetch(&proxy, &accepting("gzip").replacen("GET", "HEAD", 1));
     assert!(
         head.contains("Content-Encoding: gzip\r\n") && body.is_empty(),
@@ -133,7 +137,7 @@ fn content_is_compressed_when_accepted() {
 }
 
 #[test]
-fn compression_of_a_route_replaces_that_of_the_service() {
+fn route_compression_replaces_service_compression() {
     let text = "All work and no play makes Jack a dull boy. ".repeat(400);
     let lines = format!(
         "Content-Type: text/html\r\nContent-Length: {}\r\n",
@@ -172,7 +176,7 @@ fn untransformable_content_is_not_compressed() {
     }
     let part = "HTTP/1.1 206 Partial Content\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/9\r\n\
      Content-Length: 2\r\n\r\nab";
-    let origin = Scripted::start(vec![vec![Act::Read, say(part), Act::Close]]);
+    let origin = Scripted::start(vec![vec![Action::Read, send_text(part), Action::Close]]);
     let proxy = Proxy::start("http", &[origin.address()], "compression = true");
     let (head, body) = fetch(&proxy, &accepting("gzip"));
     assert!(
@@ -186,11 +190,11 @@ fn compressed_streams_are_flushed() {
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let origin = Scripted::start(vec![vec![
-        Act::Read,
-        say(head),
-        say("6\r\ndata1\n\r\n"),
-        Act::Wait,
-        say("6\r\ndata2\n\r\n0\r\n\r\n"),
+        Action::Read,
+        send_text(head),
+        send_text("6\r\ndata1\n\r\n"),
+        Action::Wait,
+        send_text("6\r\ndata2\n\r\n0\r\n\r\n"),
     ]]);
     let proxy = Proxy::start(
         "http",
@@ -199,22 +203,22 @@ fn compressed_streams_are_flushed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(&accepting("gzip"));
-    // The end of a flush, before the server continues.
+    // Reads until the end of a flush, before the server continues.
     let mut got = Vec::new();
     let mut byte = [0u8; 1];
     while !got.ends_with(b"\x00\x00\xff\xff\r\n") {
         client
             .0
             .read_exact(&mut byte)
-            .expect("the first event comes");
+            .expect("read the first event");
         got.push(byte[0]);
     }
-    origin.go_on();
+    origin.resume();
     got.extend(rest(&mut client));
     let body = got
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
-        .expect("a head")
+        .expect("no end of the head")
         + 4;
     assert_eq!(decoded("gzip", &unchunked(&got[body..])), b"data1\ndata2\n");
 }
@@ -223,7 +227,7 @@ fn compressed_streams_are_flushed() {
 fn custom_error_pages_are_sent() {
     let proxy = Proxy::start("http", &[free_address()], "");
     let page = proxy.directory.join("later.html");
-    std::fs::write(&page, "<h1>later</h1>").expect("written");
+    std::fs::write(&page, "<h1>later</h1>").expect("write file");
     let listen = proxy.listen;
     let text = |file: &str| {
         super::configuration(
@@ -237,12 +241,12 @@ fn custom_error_pages_are_sent() {
         )
     };
     let file = proxy.directory.join("weir.toml");
-    std::fs::write(&file, text("/nowhere/page.html")).expect("written");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    std::fs::write(&file, text("/nowhere/page.html")).expect("write file");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!done && printed.contains("/nowhere/page.html"), "{printed}");
-    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!done, "{printed}");
-    proxy.reload(&text(page.to_str().expect("plain")));
+    proxy.reload(&text(page.to_str().expect("not UTF-8")));
     let mut client = Client::connect(listen);
     let (head, body) = client.fetch("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 502 "), "{head}");
@@ -251,11 +255,11 @@ fn custom_error_pages_are_sent() {
         "{head}"
     );
     assert_eq!(body, b"<h1>later</h1>");
-    // A status without a page gets a text; 429 also gets a time to retry.
+    // A status without a page has a plain-text body. 429 also has `Retry-After`.
     let (head, body) = (0..3)
         .map(|_| client.fetch("GET / HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n"))
         .find(|(head, _)| head.starts_with("HTTP/1.1 429 "))
-        .expect("the rate is one");
+        .expect("no request was limited");
     assert!(head.contains("Retry-After: 1\r\n"), "{head}");
     assert_eq!(body, b"429 Too Many Requests\n");
 }
@@ -273,17 +277,17 @@ fn connect_opens_a_tunnel_where_allowed() {
 
     let gate = Scripted::start(vec![
         vec![
-            Act::Read,
-            say("HTTP/1.1 200 Established\r\nContent-Length: 3\r\n\r\nhello "),
-            Act::Drain,
+            Action::Read,
+            send_text("HTTP/1.1 200 Established\r\nContent-Length: 3\r\n\r\nhello "),
+            Action::Drain,
         ],
         vec![
-            Act::Read,
-            say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
+            Action::Read,
+            send_text("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
         ],
     ]);
-    // The client closes its sending side before the response. By default that would end the request, if it is noticed
-    // in time.
+    // The client shuts down writing before the response. By default this would abort the request, if it is noticed in
+    // time.
     let proxy = Proxy::start(
         "http",
         &[gate.address()],
@@ -295,7 +299,7 @@ fn connect_opens_a_tunnel_where_allowed() {
     client
         .0
         .shutdown(std::net::Shutdown::Write)
-        .expect("connected");
+        .expect("shut down writing");
     let received = gate.received();
     assert!(
         received.starts_with("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n"),
@@ -309,7 +313,7 @@ fn connect_opens_a_tunnel_where_allowed() {
         !got.contains("Content-Length") && got.ends_with("\r\n\r\nhello "),
         "{got}"
     );
-    // A refusal is an ordinary response.
+    // A rejected CONNECT gets an ordinary response.
     let (head, body) = Client::connect(proxy.listen).fetch(ASK);
     assert!(head.starts_with("HTTP/1.1 403 ") && body == b"no", "{head}");
     for wrong in [
@@ -324,10 +328,10 @@ fn connect_opens_a_tunnel_where_allowed() {
 #[test]
 fn early_hints_precede_the_response() {
     let origin = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
-        Act::Wait,
-        say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
+        Action::Read,
+        send_text("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
+        Action::Wait,
+        send_text("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"),
     ]]);
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -336,8 +340,11 @@ fn early_hints_precede_the_response() {
         hints,
         "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"
     );
-    origin.go_on();
-    let (head, body) = client.response().expect("whole").expect("an answer");
+    origin.resume();
+    let (head, body) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(head.starts_with("HTTP/1.1 200 ") && body == b"ok", "{head}");
 }
 
@@ -375,10 +382,10 @@ fn forwarded_field_describes_the_client() {
 fn total_request_timeout_applies() {
     // Each part arrives well within the server's timeout.
     let slow = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 103 Early Hints\r\n\r\n"),
-        Act::Wait,
-        Act::Wait,
+        Action::Read,
+        send_text("HTTP/1.1 103 Early Hints\r\n\r\n"),
+        Action::Wait,
+        Action::Wait,
     ]]);
     let proxy = Proxy::start(
         "http",
@@ -387,15 +394,21 @@ fn total_request_timeout_applies() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    let (hints, _) = client.response().expect("whole").expect("hints");
+    let (hints, _) = client
+        .response()
+        .expect("read response")
+        .expect("no early hints");
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
-    let (head, _) = client.response().expect("whole").expect("an answer");
+    let (head, _) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
-    // A response that has begun is cut off, and the client can detect it.
+    // A response that has begun is cut off, and the client can detect this.
     let endless = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
-        Act::Wait,
+        Action::Read,
+        send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        Action::Wait,
     ]]);
     let proxy = Proxy::start(
         "http",
@@ -406,7 +419,7 @@ fn total_request_timeout_applies() {
     client
         .0
         .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("set");
+        .expect("set read timeout");
     client.send(GET);
     let all = String::from_utf8_lossy(&rest(&mut client)).into_owned();
     assert!(all.ends_with("\r\n\r\nhalf"), "{all}");
@@ -414,15 +427,15 @@ fn total_request_timeout_applies() {
 
 #[test]
 fn retry_budget_bounds_retries() {
-    // It accepts every request and sends nothing.
-    let broken = Scripted::start(vec![vec![Act::Read, Act::Close]]);
-    let other = Scripted::start(vec![vec![Act::Read, Act::Close]]);
+    // This server accepts every request and sends nothing.
+    let broken = Scripted::start(vec![vec![Action::Read, Action::Close]]);
+    let other = Scripted::start(vec![vec![Action::Read, Action::Close]]);
     let proxy = Proxy::start(
         "http",
         &[broken.address(), other.address()],
         "limits = { retry_budget = 0, idle_servers = 0 }",
     );
-    // Until the initial budget is used up: workers have five hundred each, and ten per second.
+    // Until the initial budget is used up: five hundred for each worker, and ten more per second.
     let mut requests = 0;
     let mut before = 0;
     loop {
@@ -432,7 +445,7 @@ fn retry_budget_bounds_retries() {
         requests += 200;
         let retries = proxy.status()["services"][0]["retries"]
             .as_u64()
-            .expect("a count");
+            .expect("not a number");
         if retries - before < 100 {
             break;
         }

@@ -1,9 +1,9 @@
-//! Failures that cause a request to be sent to another server, by `retry_on`; and how often one connection is tried.
+//! Failures that cause a request to be sent to another server (`retry_on`), and the number of attempts per connection.
 
-use super::scripted::{Act, Scripted, say};
+use super::scripted::{Action, Scripted, send_text};
 use super::*;
 
-/// Requests go to the first server as long as it is available, and no server is ejected.
+/// Starts a daemon that prefers the first server while it is available, and ejects none.
 fn proxy(servers: &[SocketAddr], more: &str) -> Proxy {
     let proxy = Proxy::start("http", servers, "");
     let text = configuration(proxy.listen, "http", servers, more).replace(
@@ -21,25 +21,29 @@ fn status(proxy: &Proxy, request: &str) -> String {
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
 
-/// Every kind of failure: the client's response if it is listed, and if it is not.
+/// For every kind of failure: the client's response if it is listed in `retry_on`, and if it is not.
 #[test]
 fn only_listed_failures_are_retried() {
     let unavailable =
         "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 4\r\n\r\nbusy";
-    let ways: [(&str, &str, Vec<Act>); 5] = [
-        ("empty", "502", vec![Act::Read, Act::Close]),
-        ("timeout", "504", vec![Act::Read, Act::Drain]),
+    let ways: [(&str, &str, Vec<Action>); 5] = [
+        ("empty", "502", vec![Action::Read, Action::Close]),
+        ("timeout", "504", vec![Action::Read, Action::Drain]),
         (
             "malformed",
             "502",
-            vec![Act::Read, say("220 ready\r\n\r\n")],
+            vec![Action::Read, send_text("220 ready\r\n\r\n")],
         ),
         (
             "malformed",
             "502",
-            vec![Act::Read, say("HTTP/1.1 200 OK\r\nContent-Le"), Act::Close],
+            vec![
+                Action::Read,
+                send_text("HTTP/1.1 200 OK\r\nContent-Le"),
+                Action::Close,
+            ],
         ),
-        ("500-503", "503", vec![Act::Read, say(unavailable)]),
+        ("500-503", "503", vec![Action::Read, send_text(unavailable)]),
     ];
     let good = Origin::start("o");
     for (condition, unlisted, script) in ways {
@@ -78,11 +82,11 @@ fn connect_failure_is_retried_where_listed() {
 }
 
 #[test]
-fn last_servers_response_is_passed_on_unchanged() {
+fn last_servers_response_is_forwarded_unchanged() {
     let busy = || {
         Scripted::start(vec![vec![
-            Act::Read,
-            say(
+            Action::Read,
+            send_text(
                 "HTTP/1.1 503 Service Unavailable\r\nX-Own: words\r\nContent-Length: 4\r\n\r\nbusy",
             ),
         ]])
@@ -102,22 +106,25 @@ fn last_servers_response_is_passed_on_unchanged() {
     assert_eq!(proxy.status()["services"][0]["retries"], 1);
 }
 
-/// The client has received an interim response: it would receive two.
+/// The client has received an interim response. After a retry it could receive a second one.
 #[test]
 fn no_retry_after_response_bytes_were_sent() {
     let bad = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-        Act::Wait,
-        say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+        Action::Read,
+        send_text("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
+        Action::Wait,
+        send_text("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
     ]]);
     let good = Origin::start("o");
     let proxy = proxy(&[bad.address(), good.address()], "retry_on = [\"503\"]");
     let mut client = Client::connect(proxy.listen);
     let (hints, _) = client.fetch(GET);
     assert!(hints.starts_with("HTTP/1.1 103 "), "{hints}");
-    bad.go_on();
-    let (head, _) = client.response().expect("whole").expect("an answer");
+    bad.resume();
+    let (head, _) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
 }
 

@@ -1,11 +1,11 @@
-//! Revocation lists for the certificates of clients.
+//! Revocation lists for client certificates.
 
 use std::path::Path;
 
 use super::tls::{Authority, connect, fetch};
 use super::*;
 
-/// A revocation list with the certificates of these files; returns its path.
+/// Creates a revocation list with the certificates of these files. Returns its path.
 fn revoke(authority: &Authority, files: &[&str]) -> String {
     let mut index = String::new();
     for file in files {
@@ -16,13 +16,13 @@ fn revoke(authority: &Authority, files: &[&str]) -> String {
     authority.file("revoked", index.as_bytes());
     let settings = "[ca]\ndefault_ca=own\n[own]\ndatabase=revoked\ncrlnumber=number\ndefault_md=sha256\n\
                     default_crl_days=30\n";
-    // A list with a number is one of version 2; RFC 5280 requires both.
+    // A list with a number has version 2; RFC 5280 requires both.
     authority.file("number", b"01\n");
     authority.file("crl.cnf", settings.as_bytes());
-    let said = authority
+    let output = authority
         .openssl("ca -config crl.cnf -gencrl -keyfile ca.key -cert ca.pem -out clients.crl");
     let path = Path::new(&authority.ca()).with_file_name("clients.crl");
-    assert!(path.exists(), "{said}");
+    assert!(path.exists(), "{output}");
     path.display().to_string()
 }
 
@@ -51,18 +51,18 @@ fn revoked_client_certificates_are_rejected() {
     revoke(&authority, &["bad"]);
     let configuration = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&configuration);
-    // The same client has a session of before, which it must not be able to resume.
+    // The same client has an earlier session, which it must not be able to resume.
     assert_eq!(accepted(), [true, false]);
     authority.file("clients.crl", b"no list");
-    let (done, said) = proxy.weir(&["reload"]);
-    assert!(!done, "{said}");
+    let (done, output) = proxy.weir(&["reload"]);
+    assert!(!done, "{output}");
     assert!(
-        said.contains("no certificate revocation list in PEM form"),
-        "{said}"
+        output.contains("no certificate revocation list in PEM form"),
+        "{output}"
     );
     assert_eq!(
         accepted(),
         [true, false],
-        "a rejected reload changes nothing"
+        "a rejected reload must change nothing"
     );
 }

@@ -1,11 +1,11 @@
-//! How routes select: again after a rewrite, a pool by the hash of a text, one server of a pool, several mirrors.
+//! Route selection: again after a rewrite, a pool by the hash of a text, a preferred server of a pool, several mirrors.
 
 use super::keeper::until;
 use super::origin::Origin;
 use super::receiver::Receiver;
 use super::{Client, Proxy, free_address, fs};
 
-/// A daemon with these pools of one server each, and these routes.
+/// Starts a daemon with these routes and these pools of one server each.
 fn proxy(pools: &[(&str, String)], routes: &[&str]) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&text(&proxy, pools, routes));
@@ -30,7 +30,7 @@ fn address(origin: &Origin) -> String {
     format!("\"{}\"", origin.address())
 }
 
-/// Status and body of a request; the origins return their name, and the request.
+/// Returns status and body of a response. The origins respond with their name and the request.
 fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{more}\r\n"));
@@ -42,7 +42,7 @@ fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
 }
 
 #[test]
-fn rewritten_paths_choose_a_route_again() {
+fn rewritten_paths_are_routed_again() {
     let (p, q) = (Origin::start("p"), Origin::start("q"));
     let pools = [("p", address(&p)), ("q", address(&q))];
     let routes = [
@@ -69,16 +69,16 @@ fn rewritten_paths_choose_a_route_again() {
         body.starts_with("q\nGET /new/q?name=ab&v=1 HTTP/1.1\r\n"),
         "{body}"
     );
-    // Other paths are sent as they came.
+    // Other paths are forwarded as received.
     let (_, body) = seen("/other//x?v");
     assert!(
         body.starts_with("p\nGET /other//x?v HTTP/1.1\r\n"),
         "{body}"
     );
     assert_eq!(seen("/loop/1").0, "500");
-    // The next routes get the new path, and those before them are not compared again.
+    // Matching continues with the next routes and the new path. Earlier routes are not matched again.
     assert_eq!(seen("/a/1").0, "410");
-    // A new path is compared in normal form.
+    // A new path is matched in normalized form.
     assert_eq!(seen("/dots/x").0, "403");
     let (found, shown) = proxy.weir(&[
         "explain",
@@ -90,14 +90,14 @@ fn rewritten_paths_choose_a_route_again() {
 }
 
 #[test]
-fn users_of_the_route_that_is_found_are_required() {
+fn users_of_the_selected_route_are_required() {
     let origin = Origin::start("p");
     let pools = [("p", address(&origin))];
     let proxy = Proxy::start("http", &[free_address()], "");
     let file = proxy.directory.join("users");
     // The password is "secret".
     let hash = "$6$saltsalt$9Xb9ZSjUcUEaXQF3TN8wAHhVvnVlTh.8oTzNgtdFPdxHcBNpt0jwAVZ3oHuYUkeS5kdXYRpw7oV2zC7bgzsvI0";
-    fs::write(&file, format!("alice:{hash}\n")).expect("written");
+    fs::write(&file, format!("alice:{hash}\n")).expect("write file");
     let secured = format!(
         "path = \"/secured/*\"\npool = \"p\"\nbasic_auth = {{ file = \"{}\", realm = \"r\" }}",
         file.display()
@@ -113,7 +113,7 @@ fn users_of_the_route_that_is_found_are_required() {
 }
 
 #[test]
-fn split_by_a_text_is_constant_and_shares_requests() {
+fn split_by_hash_is_stable_and_distributes_requests() {
     let (p, q) = (Origin::start("p"), Origin::start("q"));
     let pools = [("p", address(&p)), ("q", address(&q))];
     let routes = ["split = [\"p:30\", \"q:70\"]\nsplit_by = \"{header.X-Key}\""];
@@ -130,7 +130,7 @@ fn split_by_a_text_is_constant_and_shares_requests() {
         assert_eq!(chosen.as_deref(), again.lines().next(), "{key}");
         of_p += usize::from(chosen.as_deref() == Some("p"));
     }
-    // The hash has no state, so that the number is always the same.
+    // The hash has no state, so the number is always the same.
     assert!((80..=160).contains(&of_p), "{of_p}");
 }
 
@@ -160,7 +160,7 @@ fn route_prefers_a_server_while_it_is_usable() {
     until("another server", || !names("/b/").contains(&"b".to_owned()));
     let wrong = text(&proxy, &pools, &["pool = \"p\"\nserver = \"10.0.0.1\""]);
     let file = proxy.directory.join("wrong.toml");
-    fs::write(&file, wrong).expect("written");
+    fs::write(&file, wrong).expect("write file");
     let (valid, shown) = proxy.weir(&["check", "-c", &file.display().to_string()]);
     assert!(
         !valid && shown.contains("pool `p` has no server"),
@@ -188,7 +188,7 @@ fn each_mirror_gets_a_copy() {
     let (head, _) = client.fetch("GET /a?v HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(client.fetch(&post(50)).1, b"50");
-    // The body is too long for one of them.
+    // The body is too long for one of the mirrors.
     assert_eq!(client.fetch(&post(5_000)).1, b"5000");
     until("the copies", || {
         mirrors[0].received().len() == 3 && mirrors[1].received().len() == 2

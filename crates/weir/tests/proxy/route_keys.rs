@@ -1,4 +1,4 @@
-//! `rewrite` by an expression, `Retry-After` of limits, and maps in access logs, as curl sees them.
+//! `rewrite` with a regular expression, `Retry-After` of limits, and maps in access logs, tested with curl.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use super::keeper::until;
 use super::origin::Origin;
 use super::{Proxy, free_address, fs};
 
-/// Head and body that curl gets.
+/// Returns head and body that curl receives.
 fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-s", "-i", "--path-as-is", "--max-time", "20"])
         .args(arguments)
         .arg(format!("http://{}{path}", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -26,7 +26,7 @@ fn text(proxy: &Proxy, origin: &Origin, service: &str, more: &str) -> String {
     )
 }
 
-/// A daemon with these lines in its service, and after it.
+/// Starts a daemon with these lines in its service, and after it.
 fn proxy(origin: &Origin, service: &str, more: &str) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     proxy.reload(&text(&proxy, origin, service, more));
@@ -36,7 +36,7 @@ fn proxy(origin: &Origin, service: &str, more: &str) -> Proxy {
 const REWRITE: &str = "rewrite = { regex = '^/a/([^/]*)/(.*)$', to = \"/b/{2}/{1}\" }";
 
 #[test]
-fn expression_of_rewrite_changes_only_matching_paths() {
+fn rewrite_regex_changes_only_matching_paths() {
     let origin = Origin::start("o");
     let route = format!("[[route]]\nservice = \"s\"\npool = \"p\"\n{REWRITE}");
     let proxy = proxy(&origin, "", &route);
@@ -65,8 +65,8 @@ fn expression_of_rewrite_changes_only_matching_paths() {
     let file = proxy.directory.join("weir.toml");
     let (done, output) = {
         let other = text(&proxy, &origin, "", &route.replace("/b/", "/c/"));
-        fs::write(&file, other).expect("written");
-        proxy.weir(&["plan", "-c", file.to_str().expect("plain")])
+        fs::write(&file, other).expect("write file");
+        proxy.weir(&["plan", "-c", file.to_str().expect("not UTF-8")])
     };
     assert!(
         done && output.contains("/c/{2}/{1} if ^/a/([^/]*)/(.*)$ matches"),
@@ -91,8 +91,8 @@ fn expression_of_rewrite_changes_only_matching_paths() {
         ("5", "rewrite"),
     ] {
         let route = route.replace(REWRITE, &format!("rewrite = {wrong}"));
-        fs::write(&file, text(&proxy, &origin, "", &route)).expect("written");
-        let (done, output) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+        fs::write(&file, text(&proxy, &origin, "", &route)).expect("write file");
+        let (done, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
         let is_warning = printed.contains("normalized");
         assert!(
             done == is_warning && output.contains(printed) && output.contains("weir.toml:14:"),
@@ -101,7 +101,7 @@ fn expression_of_rewrite_changes_only_matching_paths() {
     }
 }
 
-/// Seconds of the `Retry-After` of a 429 response, if it is one.
+/// Returns the seconds in `Retry-After` of a 429 response, or `None` for other responses.
 fn retry_after(seen: &str) -> Option<u64> {
     if !seen.contains(" 429 ") {
         return None;
@@ -110,15 +110,15 @@ fn retry_after(seen: &str) -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("Retry-After: "));
     Some(
-        line.expect("a time to retry")
+        line.expect("no Retry-After")
             .trim()
             .parse()
-            .expect("seconds"),
+            .expect("parse seconds"),
     )
 }
 
 #[test]
-fn retry_after_of_a_limit_per_minute_is_when_a_request_succeeds() {
+fn request_succeeds_after_retry_after_of_per_minute_limit() {
     let origin = Origin::start("o");
     let routes = "[[route]]\nservice = \"s\"\npath = \"/slow\"\nstatus = 204\nlimits = { rate = \"1/m\", burst = 1 \
                   }\n\n\
@@ -128,9 +128,9 @@ fn retry_after_of_a_limit_per_minute_is_when_a_request_succeeds() {
         let mut answers = (0..1000).map(|_| curl(&proxy, path, &[]));
         answers
             .find_map(|seen| retry_after(&seen))
-            .expect("a limit")
+            .expect("no request was limited")
     };
-    // A wait of one minute begins again if the machine was slower than that.
+    // The waiting time of a minute starts again if the host was slower than that.
     let wait = first("/slow");
     assert!((2..=60).contains(&wait), "{wait}");
     let wait = first("/fast");
@@ -148,20 +148,23 @@ fn limit_per_minute_applies_to_a_service() {
     let mut answers = (0..1000).map(|_| curl(&proxy, "/", &[]));
     let wait = answers
         .find_map(|seen| retry_after(&seen))
-        .expect("a limit");
+        .expect("no request was limited");
     assert!((2..=60).contains(&wait), "{wait}");
     let service = proxy.status()["services"][0].clone();
     assert_eq!(service["rate_limit_per_minute"], 1, "{service:#}");
-    assert_eq!(service["rate_limit"], 1, "rounded up");
+    assert_eq!(
+        service["rate_limit"], 1,
+        "the limit per second is rounded up"
+    );
 }
 
 #[test]
-fn access_log_contains_values_of_maps() {
+fn access_log_contains_map_values() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log-maps-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let (list, log) = (directory.join("tenants.map"), directory.join("access.log"));
-    fs::write(&list, "a.example one \"x\"\n").expect("written");
+    fs::write(&list, "a.example one \"x\"\n").expect("write file");
     let service = format!(
         "access_log = {{ path = {log:?}, format = \"{{path}} {{map.tenants}} {{map.area}}.\" }}"
     );
@@ -176,13 +179,13 @@ fn access_log_contains_values_of_maps() {
         until("the lines", || read().lines().count() >= count);
         read().lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    // Each request is in the log before the next one: two workers write their lines in any order.
+    // Each request is in the log before the next one is sent, because two workers may write their lines in any order.
     assert!(fetch("/admin/1").contains(" 200 "));
     assert_eq!(lines(1), [r"/admin/1 one \x22x\x22 staff."]);
     assert!(curl(&proxy, "/2", &[]).contains(" 200 "));
     assert_eq!(lines(2)[1], "/2 none .");
-    // Without a reload.
-    fs::write(&list, "a.example two\n").expect("written");
+    // The file is read again without a reload.
+    fs::write(&list, "a.example two\n").expect("write file");
     until("the changed map", || {
         let before = lines(0).len();
         fetch("/");
@@ -195,13 +198,13 @@ fn access_log_contains_values_of_maps() {
         &maps,
     );
     let file = proxy.directory.join("weir.toml");
-    fs::write(&file, wrong).expect("written");
-    let (done, output) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    fs::write(&file, wrong).expect("write file");
+    let (done, output) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !done
             && output.contains("unknown log variable `map.aera`")
             && output.contains("`map.area`"),
         "{output}"
     );
-    fs::remove_dir_all(&directory).expect("removed");
+    fs::remove_dir_all(&directory).expect("remove directory");
 }

@@ -1,4 +1,4 @@
-//! Settings of routes in place of their service's, and `Host` per pool.
+//! Route settings that replace those of the service, and `host` of pools.
 
 use super::origin::Origin;
 use super::{Client, GET, Proxy, fs};
@@ -20,7 +20,7 @@ fn post(path: &str, length: usize) -> String {
 }
 
 #[test]
-fn body_limit_of_a_route_replaces_that_of_the_service() {
+fn route_body_limit_replaces_service_limit() {
     let origin = Origin::start("o");
     let proxy = proxy(&origin, "limits = { body = 100 }", "", "max_body = 1000");
     let fetch = |path: &str, length: usize| {
@@ -35,7 +35,7 @@ fn body_limit_of_a_route_replaces_that_of_the_service() {
 }
 
 #[test]
-fn pool_sets_host_and_servers_still_learn_the_requested_one() {
+fn pool_sets_host_and_x_forwarded_host_has_the_requested_host() {
     let origin = Origin::start("o");
     let proxy = proxy(
         &origin,
@@ -58,7 +58,7 @@ fn pool_sets_host_and_servers_still_learn_the_requested_one() {
 }
 
 #[test]
-fn pool_makes_host_from_the_request() {
+fn pool_builds_host_from_request_values() {
     let origin = Origin::start("o");
     let host = "host = \"{host}:{listen_port}{header.x-tenant}\"";
     let proxy = proxy(&origin, "", host, "");
@@ -76,13 +76,13 @@ fn pool_makes_host_from_the_request() {
         seen("Host: [2001:db8::1]\r\n"),
         format!("[2001:db8::1]:{port}")
     );
-    // The value is not a host: the server receives the requested one.
+    // The value is not a valid host, so the server receives the requested one.
     let tenant = "Host: a.example\r\nX-Tenant: b c\r\n";
     assert_eq!(seen(tenant), "a.example");
 }
 
 #[test]
-fn route_has_its_own_rules_for_fields_about_the_client() {
+fn route_client_header_rules_replace_service_rules() {
     let origin = Origin::start("o");
     let proxy = proxy(
         &origin,
@@ -118,13 +118,13 @@ fn route_has_its_own_rules_for_fields_about_the_client() {
 }
 
 #[test]
-fn route_without_access_log_and_with_its_own_timeout() {
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("an address");
+fn route_disables_access_log_and_sets_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("bind a listener");
     let origin = Origin::start("o");
     let log = std::env::temp_dir().join(format!("weir-options-{}.log", std::process::id()));
     let _ = fs::remove_file(&log);
     let service = format!("access_log = \"{}\"", log.display());
-    let other = silent.local_addr().expect("an address");
+    let other = silent.local_addr().expect("get local address");
     let pool = format!("[pool.silent]\nservers = [\"{other}\"]");
     let route = "access_log = false\n\n[[route]]\nservice = \"s\"\npath = \"/slow\"\npool = \"silent\"\n\
                  timeouts = { response = \"300ms\" }\nretries = 0";
@@ -155,7 +155,7 @@ fn route_without_access_log_and_with_its_own_timeout() {
 }
 
 #[test]
-fn retries_of_a_route_replace_those_of_the_service() {
+fn route_retries_replace_service_retries() {
     let origin = Origin::start("o");
     let dead = super::free_address();
     let pool = format!(

@@ -1,4 +1,4 @@
-//! Routes with alternatives, negated conditions, files, and texts with variables.
+//! Routes with alternatives, negated conditions, address files, and texts with variables.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::origin::Origin;
 use super::{Client, Proxy, free_address};
 
-/// A daemon with a pool `p`, and these lines in and after its service.
+/// Returns a configuration with a pool `p`, and these lines in and after its service.
 fn file(proxy: &Proxy, origin: &Origin, service: &str, routes: &str) -> String {
     format!(
         "[pool.p]\nservers = [\"{}\"]\n\n[service.s]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \
@@ -26,7 +26,7 @@ fn route(lines: &str) -> String {
     format!("\n[[route]]\nservice = \"s\"\n{lines}\n")
 }
 
-/// The response of a new client: status line and header, and body.
+/// Sends a request with a new client. Returns the head and the body.
 fn fetch(proxy: &Proxy, target: &str, more: &str) -> (String, String) {
     let mut client = Client::connect(proxy.listen);
     let (head, body) = client.fetch(&format!("GET {target} HTTP/1.1\r\n{more}\r\n"));
@@ -103,28 +103,28 @@ fn lists_negations_and_expressions_select_routes() {
 }
 
 #[test]
-fn address_file_is_read_again_and_fails_closed() {
+fn address_file_is_reloaded_and_errors_keep_the_active_list() {
     let origin = Origin::start("a");
     let proxy = Proxy::start("http", &[free_address()], "");
     let list = proxy.directory.join("allowed.txt");
-    std::fs::write(&list, "# office\n10.0.0.0/8 # old\n\n2001:db8::/32\n").expect("written");
+    std::fs::write(&list, "# office\n10.0.0.0/8 # old\n\n2001:db8::/32\n").expect("write file");
     let lines = format!("not.source = {{ file = {list:?} }}\nstatus = 403");
     proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
     assert_eq!(status(&proxy, "/", "Host: h\r\n"), "403");
-    std::fs::write(&list, "10.0.0.0/8\n127.0.0.0/8\n").expect("written");
+    std::fs::write(&list, "10.0.0.0/8\n127.0.0.0/8\n").expect("write file");
     proxy.reload(&file(&proxy, &origin, "", &route(&lines)));
     assert_eq!(status(&proxy, "/", "Host: h\r\n"), "200");
     let refused = |content: Option<&str>, why: &str| {
         match content {
-            Some(text) => std::fs::write(&list, text).expect("written"),
-            None => std::fs::remove_file(&list).expect("removed"),
+            Some(text) => std::fs::write(&list, text).expect("write file"),
+            None => std::fs::remove_file(&list).expect("remove file"),
         }
         let (done, output) = proxy.weir(&["reload"]);
         assert!(!done && output.contains(why), "{output}");
         assert_eq!(
             status(&proxy, "/", "Host: h\r\n"),
             "200",
-            "the active list stays"
+            "the active list must stay active"
         );
     };
     refused(
@@ -135,7 +135,7 @@ fn address_file_is_read_again_and_fails_closed() {
 }
 
 #[test]
-fn texts_contain_values_of_the_request() {
+fn templates_expand_request_values() {
     let origin = Origin::start("a");
     let routes = [
         "path = \"/old/*\"\nstatus = 308\nredirect = \"https://{host}/new/{rest}?{query}\"",
@@ -214,8 +214,9 @@ fn unknown_variables_are_reported() {
         "redirect = \"/{1}\"",
     ];
     let path = proxy.directory.join("wrong.toml");
-    std::fs::write(&path, file(&proxy, &origin, "", &wrong.map(route).concat())).expect("written");
-    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("plain")]);
+    std::fs::write(&path, file(&proxy, &origin, "", &wrong.map(route).concat()))
+        .expect("write file");
+    let (done, output) = proxy.weir(&["check", "-c", path.to_str().expect("not UTF-8")]);
     assert!(!done, "{output}");
     for text in [
         "unknown variable `{clinet}`",
@@ -237,17 +238,17 @@ fn route_closes_without_a_response() {
             .args(["-sS", "-o", "/dev/null", &url])
             .args(more)
             .output()
-            .expect("curl runs");
+            .expect("run curl");
         done.status.code()
     };
-    assert_eq!(curl("/gone", &[]), Some(52), "an empty reply");
+    assert_eq!(curl("/gone", &[]), Some(52), "expected an empty reply");
     assert_eq!(curl("/", &[]), Some(0));
     assert!(curl("/gone", &["--http2-prior-knowledge"]).is_some_and(|code| code != 0));
     assert_eq!(curl("/", &["--http2-prior-knowledge"]), Some(0));
 }
 
 #[test]
-fn each_field_about_the_client_has_its_own_rule() {
+fn each_client_header_has_its_own_rule() {
     let origin = Origin::start("a");
     let seen = |rules: &str| {
         let proxy = proxy(&origin, &format!("x_forwarded = {{ {rules} }}"), "");
@@ -286,11 +287,11 @@ fn tcp_service_closes_connections_by_source() {
         super::configuration(proxy.listen, "tcp", &[origin.address()], &more)
     };
     let asked = || {
-        let mut client = std::net::TcpStream::connect(proxy.listen).expect("it listens");
+        let mut client = std::net::TcpStream::connect(proxy.listen).expect("connect");
         client
             .set_read_timeout(Some(Duration::from_secs(30)))
-            .expect("a timeout");
-        // A closed connection is an error when writing or reading. The server keeps an accepted one open.
+            .expect("set read timeout");
+        // Writing to or reading from a closed connection fails. The server keeps accepted connections open.
         let mut start = [0; 12];
         std::io::Write::write_all(&mut client, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             .and_then(|()| std::io::Read::read_exact(&mut client, &mut start))

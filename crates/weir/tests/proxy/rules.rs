@@ -3,7 +3,7 @@
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address, wait};
 
-/// A daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
+/// Starts a daemon with pools `a` and `b`, a default pool `p`, and these lines in and after its service.
 fn proxy(a: &Origin, b: &Origin, service: &str, routes: &str) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     let (one, two) = (a.address(), b.address());
@@ -123,7 +123,7 @@ fn status_and_metrics_separate_pools_of_a_service() {
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers");
+        .expect("no servers");
     let pools: Vec<_> = servers.iter().map(|it| it["pool"].as_str()).collect();
     assert_eq!(pools, [Some("p"), Some("a"), Some("b")]);
     let (_, text) = proxy.weir(&["status"]);
@@ -133,13 +133,13 @@ fn status_and_metrics_separate_pools_of_a_service() {
     );
     assert!(
         !text.contains("\n  pool p\n"),
-        "the service's own pool comes first: {text}"
+        "the service's own pool is not first: {text}"
     );
     let asked = std::process::Command::new("curl")
         .args(["-sS", "http://weir/metrics", "--unix-socket"])
         .arg(proxy.directory.join("run/weir.sock"))
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     let metrics = String::from_utf8_lossy(&asked.stdout).into_owned();
     let mut series: Vec<&str> = metrics
         .lines()
@@ -150,7 +150,7 @@ fn status_and_metrics_separate_pools_of_a_service() {
     let all = series.len();
     series.sort_unstable();
     series.dedup();
-    assert_eq!(series.len(), all, "no series twice: {metrics}");
+    assert_eq!(series.len(), all, "duplicate series: {metrics}");
     let of_a = format!(
         "weir_server_connections_total{{service=\"s\",pool=\"a\",server=\"{}\"}} 1",
         a.address()
@@ -188,13 +188,19 @@ fn rate_limit_is_per_client() {
             .filter(|head| head.starts_with("HTTP/1.1 429 "));
         refused.count()
     };
-    // Some seconds may pass meanwhile; each request is on another connection, and maybe at another worker.
+    // Some seconds may pass between the requests. Each uses another connection, and may be processed by another worker.
     assert!(
         (10..=15).contains(&asked("one")),
-        "the burst, and little more"
+        "expected the burst and little more"
     );
-    assert!((15..=20).contains(&asked("one")), "the burst is spent");
-    assert!((10..=15).contains(&asked("two")), "another client's is not");
+    assert!(
+        (15..=20).contains(&asked("one")),
+        "expected the burst to be used up"
+    );
+    assert!(
+        (10..=15).contains(&asked("two")),
+        "expected a separate burst for another client"
+    );
 }
 
 #[test]
@@ -206,8 +212,8 @@ fn concurrency_and_body_limits_apply() {
     a.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 429 "));
-    assert!(first.response().expect("whole").is_some());
-    // The slot becomes free after the response was sent.
+    assert!(first.response().expect("read response").is_some());
+    // The slot is released after the response was sent.
     wait("the slot is free", || {
         second.fetch(GET).0.starts_with("HTTP/1.1 200 ")
     });
@@ -220,8 +226,8 @@ fn concurrency_and_body_limits_apply() {
     );
     let (head, _) = second.fetch(&post("Content-Length: 11\r\n\r\n01234567890"));
     assert!(head.starts_with("HTTP/1.1 413 "), "{head}");
-    // A body without an announced length is limited too, also if all of it arrives with the head; chunk framing is not
-    // counted.
+    // A body without an announced length is limited too, even if all of it arrives with the head. Chunk framing does
+    // not count.
     let chunked = |chunks: String| {
         post(&format!(
             "Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n"
@@ -260,9 +266,9 @@ fn regular_expressions_match_and_rewrite() {
     ]);
     assert!(done && output.contains("pool b"), "{output}");
     let file = proxy.directory.join("wrong.toml");
-    let text = std::fs::read_to_string(proxy.directory.join("weir.toml")).expect("it is there");
-    std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("written");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    let text = std::fs::read_to_string(proxy.directory.join("weir.toml")).expect("read file");
+    std::fs::write(&file, text.replace("([0-9]+)(", "([0-9]+(")).expect("write file");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !done && printed.contains("invalid regular expression: unclosed group"),
         "{printed}"

@@ -1,22 +1,22 @@
-//! Scenarios as text: the bytes that a client sends and a server answers, and what each of them must receive.
+//! Scenarios as text: the bytes that a client and a server send, and what each of them must receive.
 //!
-//! `scenario/*.txt` contain them, a file for each area. A line begins with a word:
+//! The files `scenario/*.txt` contain them, one file for each area. A line begins with a keyword:
 //!
-//! - `scenario TEXT`: begins a scenario; TEXT is what it shows.
-//! - `given`: lines of the service's table, from here on; without any the defaults.
-//! - `pool`: lines of the pool's table, the same.
-//! - `rules`: lines after the service, the same.
-//! - `client [slowly]`: the bytes to send, one at a time if slowly; then the client closes its sending side and reads
-//!   to the end.
-//! - `server [slowly] [close]`: the response to a request, one block for each request; `close` = the connection is
-//!   closed after it.
-//! - `probe`: the response to every request for `/probe`, in place of those.
-//! - `heard TEXT`, `unheard TEXT`, `got TEXT`, `ungot TEXT`: bytes that the server, or the client, received or did not
-//!   receive.
-//! - `requests N`, `connections N`: how many the server received.
+//! - `scenario TEXT`: begins a scenario. TEXT is its name.
+//! - `given`: the lines of the service's table from here on. Without lines, the defaults apply.
+//! - `pool`: the same for the lines of the pool's table.
+//! - `rules`: the same for the lines after the service.
+//! - `client [slowly]`: the bytes to send, one at a time if `slowly`. Then the client shuts down writing and reads to
+//!   the end of the stream.
+//! - `server [slowly] [close]`: the response to a request, one block for each request. With `close`, the server closes
+//!   the connection after it.
+//! - `probe`: the response to every request for `/probe`.
+//! - `heard TEXT`, `unheard TEXT`: bytes that the server received or did not receive.
+//! - `got TEXT`, `ungot TEXT`: the same for the client.
+//! - `requests N`, `connections N`: the numbers of requests and connections that the server received.
 //! - `state WORD`: the server's state in `weir status` at the end.
 //!
-//! The lines of a block are below it, indented by two blanks; each ends with CRLF unless it ends with `\`. In all texts
+//! The lines of a block follow it, indented by two spaces. Each ends with CRLF unless it ends with `\`. In all texts
 //! `\r`, `\n`, `\t`, `\\` and `\xNN` stand for bytes.
 
 use std::io::{Read, Write};
@@ -45,7 +45,7 @@ struct Scenario {
     expected: Vec<(String, Vec<u8>)>,
 }
 
-/// Text with escapes as bytes.
+/// Returns a text with escapes as bytes.
 fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text.chars();
@@ -60,16 +60,16 @@ fn bytes(text: &str) -> Vec<u8> {
             Some('t') => out.push(b'\t'),
             Some('x') => {
                 let digits: String = rest.by_ref().take(2).collect();
-                out.push(u8::from_str_radix(&digits, 16).expect("two digits"));
+                out.push(u8::from_str_radix(&digits, 16).expect("invalid hexadecimal escape"));
             }
-            Some(other) => out.push(u8::try_from(other).expect("an escape")),
+            Some(other) => out.push(u8::try_from(other).expect("escape is not ASCII")),
             None => {}
         }
     }
     out
 }
 
-/// A line of a block.
+/// Returns the bytes of a line in a block.
 fn line(text: &str) -> Vec<u8> {
     match text.strip_suffix('\\') {
         Some(open) if !open.ends_with('\\') => bytes(open),
@@ -77,6 +77,7 @@ fn line(text: &str) -> Vec<u8> {
     }
 }
 
+/// Parses the scenarios of a file.
 fn parse(text: &str) -> Vec<Scenario> {
     let mut all: Vec<Scenario> = Vec::new();
     let mut given: [String; 3] = Default::default();
@@ -93,7 +94,10 @@ fn parse(text: &str) -> Vec<Scenario> {
                 ("rules", _) => given[2] += &format!("{inner}\n"),
                 ("client", Some(now)) => now.client.bytes.extend(line(inner)),
                 ("server", Some(now)) => {
-                    let answer = now.server.last_mut().expect("a block");
+                    let answer = now
+                        .server
+                        .last_mut()
+                        .expect("line before the first `server`");
                     answer.bytes.extend(line(inner));
                 }
                 ("probe", Some(now)) => now.probe.get_or_insert_default().extend(line(inner)),
@@ -114,11 +118,11 @@ fn parse(text: &str) -> Vec<Scenario> {
                 ..Scenario::default()
             }),
             "client" => {
-                let now = all.last_mut().expect("a scenario");
+                let now = all.last_mut().expect("line before the first `scenario`");
                 now.client.slowly = rest.contains("slowly");
             }
             "server" => {
-                let now = all.last_mut().expect("a scenario");
+                let now = all.last_mut().expect("line before the first `scenario`");
                 now.server.push(Answer {
                     slowly: rest.contains("slowly"),
                     close: rest.contains("close"),
@@ -126,7 +130,7 @@ fn parse(text: &str) -> Vec<Scenario> {
                 });
             }
             "heard" | "unheard" | "got" | "ungot" | "requests" | "connections" | "state" => {
-                let now = all.last_mut().expect("a scenario");
+                let now = all.last_mut().expect("line before the first `scenario`");
                 now.expected.push((word.to_owned(), bytes(rest)));
             }
             other => panic!("no line begins with {other:?}"),
@@ -141,24 +145,24 @@ fn parse(text: &str) -> Vec<Scenario> {
 
 /// Everything that the server has received in the current scenario.
 #[derive(Debug, Default)]
-struct Stage {
+struct ServerState {
     scenario: Scenario,
     received: Vec<u8>,
     requests: usize,
     connections: usize,
 }
 
-/// A server that answers as the current scenario specifies.
-fn serve(stage: &Arc<Mutex<Stage>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+/// Starts a server that responds as the current scenario specifies. Returns its address.
+fn serve(stage: &Arc<Mutex<ServerState>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     let stage = Arc::clone(stage);
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let stage = Arc::clone(&stage);
-            stage.lock().expect("no panics").connections += 1;
+            stage.lock().expect("lock poisoned").connections += 1;
             std::thread::spawn(move || {
-                // The scenario breaks connections on purpose.
+                // The scenario closes connections intentionally.
                 let _ = answer(stream, &stage);
             });
         }
@@ -166,17 +170,22 @@ fn serve(stage: &Arc<Mutex<Stage>>) -> SocketAddr {
     address
 }
 
-fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
+/// Serves a connection with the responses of the current scenario.
+fn answer(mut stream: TcpStream, stage: &Mutex<ServerState>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     loop {
         let mut message = Vec::new();
         if !read_message(&mut stream, &mut message)? {
-            // The bytes that have arrived are still reported.
-            stage.lock().expect("no panics").received.extend(message);
+            // The bytes that have arrived are recorded anyway.
+            stage
+                .lock()
+                .expect("lock poisoned")
+                .received
+                .extend(message);
             return stream.shutdown(Shutdown::Both);
         }
         let next = {
-            let stage = &mut *stage.lock().expect("no panics");
+            let stage = &mut *stage.lock().expect("lock poisoned");
             let probed = message.windows(8).any(|part| part == b" /probe ");
             stage.received.extend_from_slice(&message);
             match &stage.scenario.probe {
@@ -201,6 +210,7 @@ fn answer(mut stream: TcpStream, stage: &Mutex<Stage>) -> std::io::Result<()> {
     }
 }
 
+/// Sends bytes, one at a time if `slowly` is set.
 fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
     let step = if what.slowly {
         1
@@ -212,7 +222,7 @@ fn send(stream: &mut TcpStream, what: &Answer) -> std::io::Result<()> {
         .try_for_each(|part| stream.write_all(part))
 }
 
-/// Reads up to `end`, searched for from `from` on; returns whether it was found.
+/// Reads until `end` is found at or after index `from`. Returns whether it was found.
 fn until(
     stream: &mut TcpStream,
     message: &mut Vec<u8>,
@@ -229,7 +239,7 @@ fn until(
     Ok(true)
 }
 
-/// A head, and the body that its fields announce; returns whether it is complete.
+/// Reads a head, and the body that it announces. Returns whether the message is complete.
 fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Result<bool> {
     if !until(stream, message, 0, b"\r\n\r\n")? {
         return Ok(false);
@@ -246,7 +256,7 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
             let size = usize::from_str_radix(digits, 16).unwrap_or(0);
             let from = message.len();
             if size == 0 {
-                // Trailers, or none.
+                // Trailers, if any.
                 return Ok(until(stream, message, from, b"\r\n")?
                     && (message[from..] == *b"\r\n"
                         || until(stream, message, from, b"\r\n\r\n")?));
@@ -265,11 +275,13 @@ fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> std::io::Resul
     Ok(stream.read_exact(&mut message[from..]).is_ok())
 }
 
-/// Everything that a client receives up to the end of the connection.
+/// Sends a client's bytes. Returns everything that it receives until the connection ends.
 fn fetch(listen: SocketAddr, what: &Answer) -> Vec<u8> {
-    let mut stream = TcpStream::connect(listen).expect("connected");
-    stream.set_nodelay(true).expect("set");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("set");
+    let mut stream = TcpStream::connect(listen).expect("connect");
+    stream.set_nodelay(true).expect("set TCP_NODELAY");
+    stream
+        .set_read_timeout(Some(TIMEOUT))
+        .expect("set read timeout");
     // The connection may be closed before everything is sent.
     let _ = send(&mut stream, what);
     let _ = stream.shutdown(Shutdown::Write);
@@ -278,7 +290,7 @@ fn fetch(listen: SocketAddr, what: &Answer) -> Vec<u8> {
     all
 }
 
-fn holds(text: &[u8], part: &[u8]) -> bool {
+fn contains(text: &[u8], part: &[u8]) -> bool {
     part.is_empty() || text.windows(part.len()).any(|window| window == part)
 }
 
@@ -291,6 +303,7 @@ fn configuration(listen: SocketAddr, server: SocketAddr, given: &[String; 3]) ->
     )
 }
 
+/// Waits until the server has the expected state.
 fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -309,8 +322,8 @@ fn state(proxy: &Proxy, wanted: &str) -> Result<(), String> {
     }
 }
 
-/// Differences between the outcome of a scenario and its expectations.
-fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String> {
+/// Runs a scenario. Returns the differences from its expectations.
+fn run(proxy: &Proxy, stage: &Mutex<ServerState>, scenario: &Scenario) -> Vec<String> {
     let got = if scenario.client.bytes.is_empty() {
         Vec::new()
     } else {
@@ -323,12 +336,12 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
             wrong.extend(state(proxy, &shown).err());
             continue;
         }
-        let stage = stage.lock().expect("no panics");
+        let stage = stage.lock().expect("lock poisoned");
         let (seen, wanted) = match word.as_str() {
-            "heard" => (holds(&stage.received, text), true),
-            "unheard" => (holds(&stage.received, text), false),
-            "got" => (holds(&got, text), true),
-            "ungot" => (holds(&got, text), false),
+            "heard" => (contains(&stage.received, text), true),
+            "unheard" => (contains(&stage.received, text), false),
+            "got" => (contains(&got, text), true),
+            "ungot" => (contains(&got, text), false),
             "requests" => (stage.requests.to_string() == shown, true),
             _ => (stage.connections.to_string() == shown, true),
         };
@@ -345,20 +358,20 @@ fn play(proxy: &Proxy, stage: &Mutex<Stage>, scenario: &Scenario) -> Vec<String>
     wrong
 }
 
-/// Runs every scenario of a text; returns their number.
-fn play_all(text: &str) -> usize {
+/// Runs every scenario of a text. Returns their number.
+fn run_all(text: &str) -> usize {
     let proxy = Proxy::start("http", &[super::free_address()], "");
     let mut wrong = Vec::new();
     let all = parse(text);
     for scenario in &all {
         // Each scenario has its own server, so that late messages of the previous scenario do not reach it.
-        let stage = Arc::new(Mutex::new(Stage {
+        let stage = Arc::new(Mutex::new(ServerState {
             scenario: scenario.clone(),
-            ..Stage::default()
+            ..ServerState::default()
         }));
         let server = serve(&stage);
         proxy.reload(&configuration(proxy.listen, server, &scenario.given));
-        let faults = play(&proxy, &stage, scenario);
+        let faults = run(&proxy, &stage, scenario);
         wrong.extend(
             faults
                 .iter()
@@ -377,20 +390,20 @@ fn play_all(text: &str) -> usize {
 
 #[test]
 fn messages_are_accepted_or_rejected_per_rfc() {
-    assert!(play_all(include_str!("scenario/messages.txt")) >= 50);
+    assert!(run_all(include_str!("scenario/messages.txt")) >= 50);
 }
 
 #[test]
 fn rules_behave_as_configured() {
-    assert!(play_all(include_str!("scenario/rules.txt")) >= 20);
+    assert!(run_all(include_str!("scenario/rules.txt")) >= 20);
 }
 
 #[test]
 fn connections_are_reused_only_when_safe() {
-    assert!(play_all(include_str!("scenario/connections.txt")) >= 10);
+    assert!(run_all(include_str!("scenario/connections.txt")) >= 10);
 }
 
 #[test]
 fn checks_determine_server_state() {
-    assert!(play_all(include_str!("scenario/checks.txt")) >= 6);
+    assert!(run_all(include_str!("scenario/checks.txt")) >= 6);
 }

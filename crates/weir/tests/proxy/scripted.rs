@@ -5,43 +5,43 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long either side waits before a test fails.
+/// Time limit of each wait, after which the test fails.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Its actions on a connection, in order.
+/// An action on a connection.
 #[derive(Debug, Clone)]
-pub(crate) enum Act {
-    /// Reads a head, and the part of a body that its `Content-Length` announces.
+pub(crate) enum Action {
+    /// Reads a head, and the body that its `Content-Length` or its chunks announce.
     Read,
     /// Sends these bytes.
-    Say(Vec<u8>),
+    Send(Vec<u8>),
     /// Closes the connection.
     Close,
-    /// Reads until the other side ends.
+    /// Reads until the other side closes the connection.
     Drain,
-    /// Waits until the test continues.
+    /// Waits until the test calls `resume`.
     Wait,
 }
 
-/// Sends a text.
-pub(crate) fn say(text: &str) -> Act {
-    Act::Say(text.as_bytes().to_vec())
+/// Returns the action that sends a text.
+pub(crate) fn send_text(text: &str) -> Action {
+    Action::Send(text.as_bytes().to_vec())
 }
 
 /// The test server.
 pub(crate) struct Scripted {
     address: SocketAddr,
     received: Receiver<String>,
-    go_on: Sender<()>,
+    resume: Sender<()>,
 }
 
 impl Scripted {
-    /// The connections use these scripts in turn; further connections use the last one.
-    pub(crate) fn start(scripts: Vec<Vec<Act>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
+    /// Starts the server. Connections use these scripts in turn, and further connections use the last one.
+    pub(crate) fn start(scripts: Vec<Vec<Action>>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let address = listener.local_addr().expect("get local address");
         let (sender, received) = channel();
-        let (go_on, wait) = channel();
+        let (resume, wait) = channel();
         std::thread::spawn(move || {
             let mut next = scripts.iter().peekable();
             for stream in listener.incoming().map_while(Result::ok) {
@@ -49,14 +49,14 @@ impl Scripted {
                 if next.peek().is_none() {
                     next = scripts[scripts.len() - 1..].iter().peekable();
                 }
-                // The test breaks connections on purpose.
+                // The test closes connections intentionally.
                 let _ = play(stream, script, &sender, &wait);
             }
         });
         Self {
             address,
             received,
-            go_on,
+            resume,
         }
     }
 
@@ -64,11 +64,11 @@ impl Scripted {
         self.address
     }
 
-    /// The next message received, head and body.
+    /// Waits for the next message, and returns its head and body.
     pub(crate) fn received(&self) -> String {
         self.received
             .recv_timeout(TIMEOUT)
-            .expect("a request comes")
+            .expect("receive a request")
     }
 
     /// Whether no further message has arrived.
@@ -76,34 +76,35 @@ impl Scripted {
         self.received.try_recv().is_err()
     }
 
-    /// Continues after the next [`Act::Wait`].
-    pub(crate) fn go_on(&self) {
-        self.go_on.send(()).expect("it waits");
+    /// Ends the next [`Action::Wait`].
+    pub(crate) fn resume(&self) {
+        self.resume.send(()).expect("script has ended");
     }
 }
 
+/// Runs a script on a connection.
 fn play(
     mut stream: TcpStream,
-    script: &[Act],
+    script: &[Action],
     sender: &Sender<String>,
     wait: &Receiver<()>,
 ) -> std::io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
-    for act in script {
-        match act {
-            Act::Read => {
+    for action in script {
+        match action {
+            Action::Read => {
                 let message = read_message(&mut stream)?;
                 let _ = sender.send(message);
             }
-            Act::Say(bytes) => stream.write_all(bytes)?,
-            Act::Close => return stream.shutdown(Shutdown::Both),
-            Act::Drain => {
+            Action::Send(bytes) => stream.write_all(bytes)?,
+            Action::Close => return stream.shutdown(Shutdown::Both),
+            Action::Drain => {
                 let mut rest = Vec::new();
                 stream.read_to_end(&mut rest)?;
                 let _ = sender.send(String::from_utf8_lossy(&rest).into_owned());
             }
-            Act::Wait => {
+            Action::Wait => {
                 let _ = wait.recv_timeout(TIMEOUT);
             }
         }
@@ -117,7 +118,7 @@ fn play(
     Ok(())
 }
 
-/// A head, and the body that its `Content-Length` or its chunks announce.
+/// Reads a head, and the body that its `Content-Length` or its chunks announce.
 fn read_message(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut message = Vec::new();
     let mut byte = [0u8; 1];

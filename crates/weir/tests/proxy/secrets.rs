@@ -10,22 +10,24 @@ use rustls::HandshakeKind;
 use super::keeper::{kill_daemon, until};
 use super::runtime_dir::Sandbox;
 use super::tls::{Authority, connect, fetch};
-use super::{Client, GET, Origin, PRESENT, Proxy, configuration};
+use super::{Client, GET, Origin, PROGRAM, Proxy, configuration};
 
 const VALUE: &str = "hidden-5e1f-cookie-secret";
 
+/// Writes a file with this mode.
 fn keep(path: &Path, text: &str, mode: u32) {
-    fs::write(path, text).expect("written");
-    fs::set_permissions(path, Permissions::from_mode(mode)).expect("its mode");
+    fs::write(path, text).expect("write file");
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("set permissions");
 }
 
+/// Returns a configuration whose cookie has this `secret` value.
 fn with_secret(proxy: &Proxy, origin: &Origin, secret: &str) -> String {
     let text = configuration(proxy.listen, "http", &[origin.address()], "");
     let sticky = format!("\nsticky = {{ cookie = \"SRV\", secret = {secret} }}\n\n[service.s]");
     text.replace("\n\n[service.s]", &sticky)
 }
 
-/// The cookie that names the server.
+/// Returns the cookie that selects the server.
 fn cookie(proxy: &Proxy) -> String {
     let (head, _) = Client::connect(proxy.listen).fetch(GET);
     let line = head.lines().find(|line| line.contains("SRV="));
@@ -33,11 +35,11 @@ fn cookie(proxy: &Proxy) -> String {
         .to_owned()
 }
 
-/// A daemon with additional environment variables.
+/// Restarts the daemon with additional environment variables.
 fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
     proxy.terminate();
-    let log = fs::File::create(proxy.directory.join("log")).expect("a log");
-    let mut command = Command::new(PRESENT);
+    let log = fs::File::create(proxy.directory.join("log")).expect("create log file");
+    let mut command = Command::new(PROGRAM);
     Proxy::set_directories(&mut command, &proxy.directory);
     proxy.child = command
         .envs(environment.iter().copied())
@@ -47,8 +49,8 @@ fn start_again(proxy: &mut Proxy, environment: &[(&str, &str)]) {
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .expect("the daemon starts");
-    proxy.await_answer();
+        .expect("start daemon");
+    proxy.wait_until_ready();
 }
 
 #[test]
@@ -56,7 +58,7 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
     let origin = Origin::start("o");
     let mut proxy = Proxy::start("http", &[origin.address()], "");
     let credentials = proxy.directory.join("credentials");
-    fs::create_dir(&credentials).expect("a directory");
+    fs::create_dir(&credentials).expect("create directory");
     let file = proxy.directory.join("cookie.secret");
     keep(&file, &format!("{VALUE}\n"), 0o600);
     keep(&credentials.join("cookie"), VALUE, 0o600);
@@ -77,35 +79,40 @@ fn secret_sources_are_equivalent_and_survive_a_kill() {
         "{ credential = \"cookie\" }",
     ] {
         let text = with_secret(&proxy, &origin, kept);
-        fs::write(proxy.directory.join("weir.toml"), text).expect("written");
-        // From the daemon's environment, not from that of the caller.
+        fs::write(proxy.directory.join("weir.toml"), text).expect("write file");
+        // The value comes from the daemon's environment, not from that of the caller.
         let pid = rustix::process::Pid::from_child(&proxy.child);
         let before = proxy.status()["revision"].as_u64();
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("send signal");
         until("a reload", || proxy.status()["revision"].as_u64() > before);
         assert_eq!(cookie(&proxy), by_text, "{kept}");
         kill_daemon(&proxy);
-        assert_eq!(cookie(&proxy), by_text, "{kept}, after a death");
-        let copy = fs::read_to_string(proxy.directory.join("run/in-force.toml")).expect("a copy");
+        assert_eq!(cookie(&proxy), by_text, "{kept}, after a crash");
+        let copy = fs::read_to_string(proxy.directory.join("run/in-force.toml"))
+            .expect("read the saved configuration");
         assert!(copy.contains(kept) && !copy.contains(VALUE), "{copy}");
     }
-    // The active configuration stays, although its file belongs to another user or is gone.
+    // The active configuration stays active, although its file belongs to another user or is missing.
     proxy.reload(&with_secret(&proxy, &origin, &by_file));
     keep(&file, "another secret", 0o600);
     kill_daemon(&proxy);
     assert_eq!(cookie(&proxy), by_text);
-    fs::remove_file(&file).expect("it was there");
+    fs::remove_file(&file).expect("remove file");
     kill_daemon(&proxy);
     assert_eq!(cookie(&proxy), by_text);
     let (done, printed) = proxy.upgrade();
     assert!(done, "{printed}");
     assert_eq!(cookie(&proxy), by_text);
     for entry in fs::read_dir(proxy.directory.join("run"))
-        .expect("a directory")
+        .expect("read directory")
         .flatten()
     {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
-        assert!(!text.contains(VALUE), "{} holds it", entry.path().display());
+        assert!(
+            !text.contains(VALUE),
+            "{} contains the secret",
+            entry.path().display()
+        );
     }
     assert!(!proxy.log().contains(VALUE), "{}", proxy.log());
 }
@@ -115,11 +122,11 @@ fn missing_secret_is_an_error_at_its_key() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
-    let path = file.to_str().expect("plain");
+    let path = file.to_str().expect("not UTF-8");
     let large = proxy.directory.join("large");
-    fs::write(&large, "x".repeat(70_000)).expect("written");
+    fs::write(&large, "x".repeat(70_000)).expect("write file");
     let empty = proxy.directory.join("empty");
-    fs::write(&empty, "\n").expect("written");
+    fs::write(&empty, "\n").expect("write file");
     let of_file = |path: &Path| format!("{{ file = \"{}\" }}", path.display());
     for (secret, why) in [
         (
@@ -152,7 +159,7 @@ fn missing_secret_is_an_error_at_its_key() {
         ("\"\"".to_owned(), "the secret is empty"),
         ("{}".to_owned(), "a secret must have exactly one source"),
     ] {
-        fs::write(&file, with_secret(&proxy, &origin, &secret)).expect("written");
+        fs::write(&file, with_secret(&proxy, &origin, &secret)).expect("write file");
         for command in ["check", "plan", "reload"] {
             let (done, printed) = proxy.weir(&[command, "-c", path]);
             assert!(
@@ -168,7 +175,7 @@ fn missing_secret_is_an_error_at_its_key() {
 }
 
 #[test]
-fn no_daemon_starts_without_its_secret() {
+fn daemon_does_not_start_without_its_secret() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let sandbox = Sandbox::new("secret");
@@ -176,14 +183,14 @@ fn no_daemon_starts_without_its_secret() {
         sandbox.0.join("weir.toml"),
         with_secret(&proxy, &origin, "{}"),
     )
-    .expect("written");
+    .expect("write file");
     let mut command = Command::new("timeout");
     Proxy::set_directories(&mut command, &sandbox.0);
     let output = command
-        .args(["10", PRESENT, "run", "-c"])
+        .args(["10", PROGRAM, "run", "-c"])
         .arg(sandbox.0.join("weir.toml"))
         .output();
-    let output = output.expect("it runs");
+    let output = output.expect("run weir");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         output.status.code() == Some(1)
@@ -197,7 +204,7 @@ fn secrets_appear_in_no_output_or_log() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let file = proxy.directory.join("weir.toml");
-    let path = file.to_str().expect("plain");
+    let path = file.to_str().expect("not UTF-8");
     let text = with_secret(&proxy, &origin, &format!("\"{VALUE}\""));
     // Another mistake in the same line.
     for (from, to) in [
@@ -210,7 +217,7 @@ fn secrets_appear_in_no_output_or_log() {
     ] {
         let wrong = text.replace(from, to);
         assert_ne!(wrong, text);
-        fs::write(&file, wrong).expect("written");
+        fs::write(&file, wrong).expect("write file");
         for arguments in [&["check"][..], &["check", "--json"], &["plan"], &["reload"]] {
             let line: Vec<&str> = arguments.iter().copied().chain(["-c", path]).collect();
             let (done, printed) = proxy.weir(&line);
@@ -222,10 +229,10 @@ fn secrets_appear_in_no_output_or_log() {
         let pid = rustix::process::Pid::from_child(&proxy.child);
         let refused = || proxy.log().matches("reload failed").count();
         let before = refused();
-        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("it runs");
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("send signal");
         until("a refusal", || refused() > before);
     }
-    // A warning in that line, and another user who may read it.
+    // A warning in that line, and a file that another user may read.
     keep(&file, &text, 0o644);
     let (done, printed) = proxy.weir(&["check", "-c", path]);
     assert!(done && !printed.contains("5e1f"), "{printed}");
@@ -238,7 +245,7 @@ fn secrets_appear_in_no_output_or_log() {
     assert!(!printed.contains("W070"), "{printed}");
     proxy.reload(&text);
     let other = text.replace(VALUE, "another-5e1f");
-    fs::write(&file, other).expect("written");
+    fs::write(&file, other).expect("write file");
     let (done, plan) = proxy.weir(&["plan", "-c", path]);
     assert!(done && plan.contains("sticky.secret changed"), "{plan}");
     let shown = [plan, proxy.log(), proxy.status().to_string()];
@@ -253,7 +260,7 @@ fn secrets_appear_in_no_output_or_log() {
             &format!("{{ file = \"{}\" }}", secret.display()),
         ),
     )
-    .expect("written");
+    .expect("write file");
     let (_, plan) = proxy.weir(&["plan", "-c", path]);
     assert!(
         plan.contains(&format!("sticky.secret text -> file {}", secret.display())),
@@ -273,7 +280,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
             name,
             format!("a key of {name} with at least thirty-two bytes\n").as_bytes(),
         );
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its mode");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("set permissions");
         format!("{{ file = \"{path}\" }}")
     };
     let (old, new, other) = (key("old"), key("new"), key("other"));
@@ -288,7 +295,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     let config = authority.client(None);
     let kind = |at: usize| {
         let mut stream = connect(&config, proxies[at].listen, "a.example");
-        fetch(&mut stream, GET).expect("an answer");
+        fetch(&mut stream, GET).expect("fetch");
         stream.conn.handshake_kind()
     };
     let reload = |at: usize, keys: &[&str]| {
@@ -304,7 +311,7 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
     assert_eq!([kind(1), kind(0)], [Some(HandshakeKind::Resumed); 2]);
     kill_daemon(&proxies[1]);
     assert_eq!(kind(1), Some(HandshakeKind::Resumed));
-    // Rotation: both directors know both keys before the old one is removed.
+    // Rotation: both directors have both keys before the old one is removed.
     reload(0, &[&new, &old]);
     assert_eq!(kind(0), Some(HandshakeKind::Resumed));
     reload(1, &[&new, &old]);
@@ -320,8 +327,8 @@ fn shared_ticket_key_resumes_sessions_across_directors() {
         &[origin.address()],
         &tls(&["\"too short\""]),
     );
-    fs::write(&file, text).expect("written");
-    let (done, printed) = proxies[0].weir(&["check", "-c", file.to_str().expect("plain")]);
+    fs::write(&file, text).expect("write file");
+    let (done, printed) = proxies[0].weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(
         !done
             && printed.contains("a ticket key is shorter than 32 bytes")

@@ -1,4 +1,4 @@
-//! Selection of servers, waiting clients, headers for servers, and access logs.
+//! Server selection, queued clients, header fields for servers, and access logs.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::origin::Origin;
 use super::{Client, GET, Proxy, free_address, wait};
 
-/// A configuration with additional lines in pool and service.
+/// Returns a configuration with additional lines in pool and service.
 fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String {
     format!(
         "[pool.p]\n{pool}\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\nprotocol = \"{protocol}\"\n\
@@ -15,7 +15,7 @@ fn text(listen: SocketAddr, protocol: &str, pool: &str, service: &str) -> String
     )
 }
 
-/// A daemon with that configuration.
+/// Starts a daemon with that configuration.
 fn proxy(protocol: &str, pool: &str, service: &str) -> Proxy {
     let proxy = Proxy::start(protocol, &[free_address()], "");
     proxy.reload(&text(proxy.listen, protocol, pool, service));
@@ -45,7 +45,7 @@ fn sticky_cookie_selects_the_server_and_is_hidden_from_it() {
     let cookie = head
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
-        .expect("a cookie");
+        .expect("no cookie");
     assert!(
         cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"),
         "{cookie}"
@@ -81,10 +81,12 @@ fn server_cookie_is_rewritten_or_prefixed() {
         let line = head
             .lines()
             .find_map(|line| line.strip_prefix("Set-Cookie: ID="));
-        (line.expect("the cookie").to_owned(), name(&body))
+        (line.expect("no cookie").to_owned(), name(&body))
     };
     let (cookie, first) = fetch(&mut client);
-    let value = cookie.strip_suffix("; Path=/x").expect("its attributes");
+    let value = cookie
+        .strip_suffix("; Path=/x")
+        .expect("unexpected cookie attributes");
     assert!(value.ends_with("~abc") && value.len() == 20, "{cookie}");
     for _ in 0..4 {
         let (_, body) = client.fetch(&format!(
@@ -121,18 +123,25 @@ fn full_server_queues_clients_up_to_the_timeout() {
         wait("it waits", || queued(&proxy) == Some(at as u64));
     }
     for client in &mut clients {
-        let (head, body) = client.response().expect("whole").expect("an answer");
+        let (head, body) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert_eq!(body, b"slow");
     }
-    assert_eq!(origin.slow_at_once(), 1, "never more than one at once");
+    assert_eq!(
+        origin.slow_at_once(),
+        1,
+        "expected at most one concurrent request"
+    );
     proxy.reload(&text(proxy.listen, "http", &pool("100ms"), ""));
     clients[0].send(slow);
     wait("it is under way", || {
         proxy.status()["services"][0]["servers"][0]["active_connections"].as_u64() == Some(1)
     });
     assert!(clients[1].fetch(GET).0.starts_with("HTTP/1.1 503 "));
-    assert!(clients[0].response().expect("whole").is_some());
+    assert!(clients[0].response().expect("read response").is_some());
 }
 
 #[test]
@@ -154,23 +163,34 @@ fn proxy_protocol_is_sent_to_servers() {
     let seen = String::from_utf8_lossy(&body).into_owned();
     assert!(
         seen.contains("PROXY TCP4 192.0.2.1"),
-        "each connection has the header: {seen}"
+        "a connection without the header: {seen}"
     );
+    // Rules for IPv4 networks apply to an address that is written as an IPv6 address.
+    let route = "[[route]]\nservice = \"s\"\nsource = \"192.0.2.0/24\"\nstatus = 403";
+    let with_route = format!("proxy_protocol = true\n{route}");
+    proxy.reload(&text(proxy.listen, "http", &pool, &with_route));
+    for (family, prefix) in [("TCP4", ""), ("TCP6", "::ffff:")] {
+        let (head, _) = Client::connect(proxy.listen).fetch(&format!(
+            "PROXY {family} {prefix}192.0.2.1 {prefix}198.51.100.2 4711 80\r\n{GET}"
+        ));
+        assert!(head.starts_with("HTTP/1.1 403 "), "{family}: {head}");
+    }
+    proxy.reload(&text(proxy.listen, "http", &pool, "proxy_protocol = true"));
     // A client that must send the header and does not is rejected.
     let mut silent = Client::connect(proxy.listen);
     silent.send(GET);
     assert!(matches!(silent.response(), Ok(None) | Err(_)));
-    // In two segments, and the other version.
+    // The header in two segments, and the other version.
     let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c".to_vec();
     header.extend_from_slice(&[192, 0, 2, 9, 198, 51, 100, 2, 1, 0, 0, 80]);
     let mut client = Client::connect(proxy.listen);
-    client.0.write_all(&header[..14]).expect("taken");
-    client.0.write_all(&header[14..]).expect("taken");
+    client.0.write_all(&header[..14]).expect("write");
+    client.0.write_all(&header[14..]).expect("write");
     let (_, body) = client.fetch(GET);
     assert!(
         String::from_utf8_lossy(&body).contains("PROXY TCP4 192.0.2.9 198.51.100.2 256 80\r\n")
     );
-    // With `trusted`, only these clients may name another client.
+    // With `trusted`, only these clients may specify another client address.
     let service = "proxy_protocol = true\ntrusted = [\"192.0.2.0/24\"]";
     proxy.reload(&text(proxy.listen, "http", &pool, service));
     let mut client = Client::connect(proxy.listen);
@@ -208,10 +228,7 @@ fn backups_and_sorry_server_are_used_only_when_needed() {
     let (done, status) = proxy.weir(&["status", "--json"]);
     assert!(done, "{status}");
     let epoch = "1970-01-01";
-    assert!(
-        !status.contains(epoch),
-        "every server has a time since when: {status}"
-    );
+    assert!(!status.contains(epoch), "a `since` is the epoch: {status}");
 }
 
 #[test]
@@ -285,7 +302,7 @@ fn least_time_prefers_the_fastest_server() {
 fn access_log_records_requests() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create directory");
     let file = directory.join("access.log");
     let (pool, path) = (servers(&[&origin]), file.display());
     let format = "{client} {method} {target} {host} {status} {pool} {server} {end} {agent}";
@@ -299,7 +316,7 @@ fn access_log_records_requests() {
     client.fetch("GET /x?y=1 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: test \"1\"\r\n\r\n");
     client.fetch("GET /silence HTTP/1.1\r\nHost: a\r\n\r\n");
     Client::connect(proxy.listen).fetch("GET / HTTP/1.1\r\nHost : a\r\n\r\n");
-    // Without a timeout that could end the request before the proxy detects that the client has closed.
+    // No timeout ends the request before the proxy detects that the client has closed.
     proxy.reload(&text(proxy.listen, "http", &pool, &log));
     let mut gone = Client::connect(proxy.listen);
     gone.send("GET /silence HTTP/1.1\r\nHost: left\r\n\r\n");
@@ -319,8 +336,8 @@ fn access_log_records_requests() {
     ] {
         assert!(written.contains(&line), "{line} in {written}");
     }
-    // A reload reopens the file, which has been renamed.
-    std::fs::rename(&file, directory.join("old")).expect("moved");
+    // The file was renamed. A reload opens it again.
+    std::fs::rename(&file, directory.join("old")).expect("rename file");
     proxy.reload(&text(
         proxy.listen,
         "http",
@@ -331,7 +348,7 @@ fn access_log_records_requests() {
     client.fetch(GET);
     wait("a line of JSON", || !read().is_empty());
     let line: serde_json::Value =
-        serde_json::from_str(read().lines().next().unwrap_or_default()).expect("JSON");
+        serde_json::from_str(read().lines().next().unwrap_or_default()).expect("parse JSON");
     assert_eq!(
         (line["status"].as_u64(), line["method"].as_str()),
         (Some(200), Some("GET")),
@@ -355,20 +372,22 @@ fn large_bodies_pass_in_both_directions() {
         let (_, body) = client.fetch(GET);
         assert_eq!(name(&body), "o");
     }
-    assert_eq!(origin.connections(), 1, "the connection is kept");
+    assert_eq!(origin.connections(), 1, "the connection must be reused");
     let echo = Origin::start_tcp();
     let tunnel = self::proxy("tcp", &servers(&[&echo]), "");
-    let stream = std::net::TcpStream::connect(tunnel.listen).expect("connected");
+    let stream = std::net::TcpStream::connect(tunnel.listen).expect("connect");
     let sent: Vec<u8> = (0..8_000_000u32).map(|at| (at % 253) as u8).collect();
-    let mut writer = stream.try_clone().expect("a descriptor");
+    let mut writer = stream.try_clone().expect("duplicate descriptor");
     let copy = sent.clone();
     let thread = std::thread::spawn(move || {
-        writer.write_all(&copy).expect("taken");
-        writer.shutdown(std::net::Shutdown::Write).expect("ended");
+        writer.write_all(&copy).expect("write");
+        writer
+            .shutdown(std::net::Shutdown::Write)
+            .expect("shut down writing");
     });
     let mut got = Vec::new();
-    (&stream).read_to_end(&mut got).expect("read");
-    thread.join().expect("no panics");
+    (&stream).read_to_end(&mut got).expect("read to the end");
+    thread.join().expect("thread panicked");
     assert!(got == sent, "{} of {}", got.len(), sent.len());
 }
 
@@ -383,7 +402,7 @@ fn weight_0_keeps_sticky_clients_and_drain_does_not() {
         .lines()
         .find_map(|line| line.strip_prefix("Set-Cookie: SRV="))
         .and_then(|cookie| cookie.split(';').next())
-        .expect("a cookie");
+        .expect("no cookie");
     let known = format!("GET / HTTP/1.1\r\nHost: a\r\nCookie: SRV={sign}\r\n\r\n");
     let (first, address) = match name(&body).as_str() {
         "one" => ("one", one.address()),

@@ -4,9 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::keeper::{Comers, until};
+use super::keeper::{ConnectionLoad, until};
 use super::{Client, GET, Origin, Proxy, configuration};
 
+/// Returns a configuration whose pool reads its servers from the file `members`.
 fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     let file = proxy.directory.join("members");
     let text = configuration(proxy.listen, "http", servers, "");
@@ -14,14 +15,15 @@ fn with_file(proxy: &Proxy, servers: &[SocketAddr]) -> String {
     text.replace("[pool.p]\n", &key)
 }
 
+/// Returns the addresses of the servers in the status document.
 pub(super) fn names(proxy: &Proxy) -> Vec<String> {
     let status = proxy.status();
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers");
+        .expect("no servers");
     let names = servers
         .iter()
-        .map(|server| server["address"].as_str().expect("a name"));
+        .map(|server| server["address"].as_str().expect("no address"));
     names.map(str::to_owned).collect()
 }
 
@@ -31,13 +33,13 @@ fn servers_file_changes_fail_no_request_at_length() {
     let proxy = Proxy::start("http", &[one.address()], "");
     let file = proxy.directory.join("members");
     proxy.reload(&with_file(&proxy, &[one.address()]));
-    // Atomically, as programs do so that no reader sees an incomplete file.
+    // The file is replaced atomically, so that no reader sees an incomplete one.
     let write = |text: &str| {
         let made = file.with_extension("new");
-        fs::write(&made, text).expect("written");
-        fs::rename(&made, &file).expect("renamed");
+        fs::write(&made, text).expect("write file");
+        fs::rename(&made, &file).expect("rename file");
     };
-    let comers = Comers::start(proxy.listen);
+    let load = ConnectionLoad::start(proxy.listen);
     let rounds = if std::env::var_os("WEIR_SOAK").is_some() {
         600
     } else {
@@ -57,7 +59,7 @@ fn servers_file_changes_fail_no_request_at_length() {
     until("both servers", || names(&proxy) == both);
     let before = two.connections();
     until("clients of the new one", || two.connections() > before);
-    let [served, refused, broken] = comers.end();
+    let [served, refused, broken] = load.stop();
     println!("{served} served over {rounds} changes");
     assert_eq!((refused, broken), (0, 0));
 }
@@ -71,7 +73,7 @@ fn implausible_list_changes_nothing() {
         .collect();
     let mut proxy = Proxy::start("http", &[origins[0].address()], "");
     let file = proxy.directory.join("members");
-    fs::write(&file, all.join("\n")).expect("written");
+    fs::write(&file, all.join("\n")).expect("write file");
     proxy.reload(&with_file(&proxy, &[]));
     assert_eq!(names(&proxy), all);
     let problem = || {
@@ -87,7 +89,7 @@ fn implausible_list_changes_nothing() {
         (all[1].as_str(), "shrank"),
         ("", "shrank"),
     ] {
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         until(word, || problem().contains(word));
         assert_eq!(names(&proxy), all);
     }
@@ -96,12 +98,12 @@ fn implausible_list_changes_nothing() {
         shown.contains("the previous servers stay in use: it shrank from 3 to 0 servers"),
         "{shown}"
     );
-    // The state survives a restart; a reload accepts the list as it is.
-    fs::remove_file(&file).expect("removed");
+    // The state survives a restart. A reload accepts the list as it is.
+    fs::remove_file(&file).expect("remove file");
     assert!(proxy.terminate().success());
     proxy.start_again();
     assert_eq!(names(&proxy), all);
-    fs::write(&file, &all[2]).expect("written");
+    fs::write(&file, &all[2]).expect("write file");
     assert!(proxy.weir(&["reload"]).0);
     assert_eq!(names(&proxy), all[2..]);
     let mut client = Client::connect(proxy.listen);

@@ -1,9 +1,9 @@
-//! Clients that send a request's content slowly: no server connection waits for them, and content that a server must
-//! receive at once is not held back.
+//! Clients that send a request body slowly: no server connection waits for them, and content that a server must receive
+//! immediately is not delayed.
 
-use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, begin, frame};
+use super::h2_reset::{DATA, END_HEADERS, END_STREAM, HEADERS, connect_http2, frame};
 use super::keeper::until;
-use super::scripted::{Act, Scripted};
+use super::scripted::{Action, Scripted};
 use super::*;
 
 const HEAD: &str = "POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n";
@@ -25,7 +25,7 @@ fn slow_body_occupies_no_server_connection() {
     for _ in 0..99 {
         client.send("ten bytes.");
     }
-    let mut stream = begin(proxy.listen);
+    let mut stream = connect_http2(proxy.listen);
     let fields = [
         &[0x83, 0x86, 0x41, 1, b'a', 4, 4],
         &b"/sum"[..],
@@ -33,31 +33,37 @@ fn slow_body_occupies_no_server_connection() {
     ];
     let head = frame(HEADERS, END_HEADERS, 1, &fields.concat());
     let text = [head, frame(DATA, 0, 1, b"some")].concat();
-    stream.write_all(&text).expect("it is taken");
+    stream.write_all(&text).expect("write");
     await_requests(&proxy, 2);
-    assert_eq!(origin.connections(), 0, "no server is asked yet");
+    assert_eq!(origin.connections(), 0, "expected no server connection yet");
     client.send("ten bytes.");
-    let (head, body) = client.response().expect("whole").expect("an answer");
+    let (head, body) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
     assert_eq!(String::from_utf8_lossy(&body), "1000");
     assert_eq!(origin.connections(), 1);
-    // The connection continues, with a request after the content in the same read.
+    // The connection continues with a request that arrives in the same read as the end of the body.
     client.send(HEAD);
     let (rest, next) = ("x".repeat(1000), "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     await_requests(&proxy, 3);
     client.send(&(rest + next));
     for status in ["200", "200"] {
-        let (head, _) = client.response().expect("whole").expect("an answer");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert_eq!(head.split(' ').nth(1), Some(status), "{head}");
     }
     stream
         .write_all(&frame(DATA, END_STREAM, 1, b" content"))
-        .expect("it is taken");
+        .expect("write");
     let content = loop {
         let mut header = [0; 9];
-        stream.read_exact(&mut header).expect("a frame");
+        stream.read_exact(&mut header).expect("read frame header");
         let mut payload = vec![0; usize::from(header[1]) << 8 | usize::from(header[2])];
-        stream.read_exact(&mut payload).expect("all of it");
+        stream.read_exact(&mut payload).expect("read frame payload");
         if header[3] == DATA && !payload.is_empty() {
             break payload;
         }
@@ -99,7 +105,7 @@ fn unbuffered_body_is_forwarded_at_once() {
         client.send(&text);
         until(name, || origin.connections() == 1);
     }
-    // One byte less waits.
+    // A body that is one byte shorter is buffered.
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let mut client = Client::connect(proxy.listen);
@@ -111,7 +117,10 @@ fn unbuffered_body_is_forwarded_at_once() {
     });
     assert_eq!(origin.connections(), 0);
     client.send(&"x".repeat(100_000 - (16 << 10) + 1));
-    let (_, body) = client.response().expect("whole").expect("an answer");
+    let (_, body) = client
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert_eq!(String::from_utf8_lossy(&body), "100000");
 }
 
@@ -123,7 +132,7 @@ fn incomplete_body_is_rejected_without_a_server() {
     let mut client = Client::connect(proxy.listen);
     let (head, _) = client.fetch(HEAD);
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
-    // The other clients close.
+    // The other clients close the connection.
     let mut client = Client::connect(proxy.listen);
     client.send(HEAD);
     await_requests(&proxy, 2);
@@ -137,7 +146,7 @@ fn incomplete_body_is_rejected_without_a_server() {
 #[test]
 fn buffered_body_is_retried_for_idempotent_methods() {
     let good = Origin::start("good");
-    let bad = Scripted::start(vec![vec![Act::Read, Act::Close]]);
+    let bad = Scripted::start(vec![vec![Action::Read, Action::Close]]);
     let servers = [bad.address(), good.address()];
     let more = "retry_on = [\"empty\"]";
     let proxy = Proxy::start("http", &servers, more);
@@ -148,9 +157,12 @@ fn buffered_body_is_retried_for_idempotent_methods() {
         let mut client = Client::connect(proxy.listen);
         let before = proxy.status()["services"][0]["requests"].as_u64();
         client.send(&HEAD.replace("POST", method));
-        await_requests(&proxy, before.expect("a count") + 1);
+        await_requests(&proxy, before.expect("not a number") + 1);
         client.send(&"x".repeat(1000));
-        let (head, _) = client.response().expect("whole").expect("an answer");
+        let (head, _) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert_eq!(head.split(' ').nth(1), Some(status), "{method}: {head}");
     }
 }

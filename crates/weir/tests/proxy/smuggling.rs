@@ -1,5 +1,5 @@
-//! Requests that could be read in two ways, through Weir to common servers: both must count the same number of
-//! requests. Bytes that are a body for Weir and a request for the server would be one too many there.
+//! Requests that could be interpreted in two ways, sent through Weir to common servers: both must count the same number
+//! of requests. If Weir treats bytes as a body and the server treats them as a request, the server counts one more.
 
 #[path = "smuggling/lenient.rs"]
 mod lenient;
@@ -21,26 +21,29 @@ use std::time::{Duration, Instant};
 
 use super::{Proxy, free_address};
 
-/// Results of the cases.
+/// Outcomes of the cases.
 #[derive(Debug, Default)]
 struct Tally {
-    /// By the kind of ambiguity: number of cases, and of those that Weir answered itself.
+    /// For each kind of ambiguity: number of cases, and of those that Weir rejected.
     groups: BTreeMap<&'static str, (usize, usize)>,
     canaries: u64,
     complaints: Vec<String>,
 }
 
 impl Tally {
+    /// Records a case, and whether Weir rejected it.
     fn note(&mut self, group: &'static str, refused: bool) {
         let entry = self.groups.entry(group).or_default();
         entry.0 += 1;
         entry.1 += usize::from(refused);
     }
 
+    /// Returns the number of cases.
     fn cases(&self) -> usize {
         self.groups.values().map(|(cases, _)| cases).sum()
     }
 
+    /// Returns the number of cases that Weir rejected.
     fn refused(&self) -> usize {
         self.groups.values().map(|(_, refused)| refused).sum()
     }
@@ -58,13 +61,13 @@ impl Tally {
     }
 }
 
-/// Sends one request on a new connection; returns the response.
+/// Sends one request on a new connection. Returns the response.
 fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
-    let mut client = TcpStream::connect(to).expect("it listens");
+    let mut client = TcpStream::connect(to).expect("connect");
     client
         .set_read_timeout(Some(Duration::from_secs(10)))
-        .expect("set");
-    // It may be refused before it is sent completely.
+        .expect("set read timeout");
+    // The request may be rejected before it is sent completely.
     let _ = client.write_all(request.as_bytes());
     if ends {
         let _ = client.shutdown(Shutdown::Write);
@@ -74,7 +77,7 @@ fn exchange(to: SocketAddr, request: &str, ends: bool) -> Vec<u8> {
     answer
 }
 
-/// Requests a path that no case contains; returns whether the response is for that path.
+/// Requests a path that no case contains. Fails if the response is not for that path.
 fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
     let request = format!("GET /canary/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let answer = exchange(to, &request, false);
@@ -85,7 +88,7 @@ fn canary(to: SocketAddr, number: usize) -> Result<(), String> {
     right.then_some(()).ok_or_else(|| text.into_owned())
 }
 
-/// A service with one server, without retries.
+/// Starts a service with one server, without retries.
 fn service(server: SocketAddr, more: &str) -> Proxy {
     Proxy::start(
         "http",
@@ -97,16 +100,16 @@ fn service(server: SocketAddr, more: &str) -> Proxy {
     )
 }
 
-/// How many requests Weir counted, and how many it sent a second time.
+/// Returns how many requests Weir counted, and how many it retried.
 fn counted(proxy: &Proxy) -> (u64, u64) {
     let service = &proxy.status()["services"][0];
-    let number = |name: &str| service[name].as_u64().expect("a count");
+    let number = |name: &str| service[name].as_u64().expect("not a number");
     (number("requests"), number("retries"))
 }
 
-/// Waits until the server has logged as many requests as Weir counted, or for a limited time; returns both numbers.
-/// Some servers write their lines later.
-fn settle(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
+/// Waits up to 10 seconds until the server has logged as many requests as Weir counted. Returns both numbers. Some
+/// servers write their logs late.
+fn wait_for_log(counted: u64, seen: &dyn Fn() -> u64) -> (u64, u64) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while seen() < counted && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
@@ -133,7 +136,7 @@ fn requests(cases: &[request::Case], proxy: &Proxy) -> Tally {
     tally
 }
 
-/// A real server, which writes a line for each request that it receives, including refused ones.
+/// A real server that logs a line for each request that it receives, including rejected ones.
 struct Peer {
     name: &'static str,
     child: Child,
@@ -150,11 +153,11 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Starts the program that `command` builds from an address and a directory; its log is the directory's `log`.
+    /// Starts the program that `command` builds from an address and a directory. Its log is the file `log` there.
     fn start(name: &'static str, command: impl FnOnce(SocketAddr, &Path) -> Command) -> Self {
         let directory =
             std::env::temp_dir().join(format!("weir-smuggling-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create directory");
         let address = free_address();
         let path = std::env::var("PATH").unwrap_or_default();
         let mut command = command(address, &directory);
@@ -181,12 +184,13 @@ impl Peer {
         peer
     }
 
+    /// Returns the number of requests in the server's log.
     fn seen(&self) -> u64 {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         log.lines().count() as u64
     }
 
-    /// Its log text for requests that it refused.
+    /// Returns its log lines for requests that it rejected.
     fn refused(&self) -> Vec<String> {
         let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
         let known = |line: &&str| line.starts_with("/open") || line.starts_with("/canary/");
@@ -194,14 +198,14 @@ impl Peer {
         refused.map(str::to_owned).collect()
     }
 
-    /// Sends every case through Weir, and compares.
-    fn agrees(&self, cases: &[request::Case]) {
+    /// Sends every case through Weir, and asserts that the server counted the same requests.
+    fn assert_same_count(&self, cases: &[request::Case]) {
         let before = self.seen();
         let proxy = service(self.address, "http2 = false");
         let tally = requests(cases, &proxy);
         tally.print(&format!("requests to {}", self.name));
         let (counted, retries) = counted(&proxy);
-        let (counted, seen) = settle(counted, &|| self.seen() - before);
+        let (counted, seen) = wait_for_log(counted, &|| self.seen() - before);
         assert_eq!(
             (counted, retries),
             (seen, 0),
@@ -213,13 +217,13 @@ impl Peer {
         assert_eq!(tally.complaints, Vec::<String>::new());
         assert!(
             tally.refused() > 100 && counted - tally.canaries > 100,
-            "{} refused, {counted} counted: the cases show nothing",
+            "too few cases: {} refused, {counted} counted",
             tally.refused()
         );
     }
 
     /// The same with HTTP/2 clients.
-    fn agrees_with_streams(&self) {
+    fn assert_same_stream_count(&self) {
         let before = self.seen();
         streams(self.name, self.address, &|| self.seen() - before);
     }
@@ -248,7 +252,7 @@ fn streams(name: &str, server: SocketAddr, seen: &dyn Fn() -> u64) {
     }
     tally.print(&format!("HTTP/2 to {name}"));
     let (counted, retries) = counted(&proxy);
-    let (counted, seen) = settle(counted, seen);
+    let (counted, seen) = wait_for_log(counted, seen);
     assert_eq!((counted, retries), (seen, 0), "{} cases", cases.len());
     assert_eq!(tally.complaints, Vec::<String>::new());
     assert!(
@@ -276,7 +280,7 @@ fn lenient_server_and_weir_count_the_same_requests() {
     tally.print("requests to the lenient server");
     let (counted, retries) = counted(&proxy);
     let seen = || origin.seen().len() as u64;
-    let (counted, seen) = settle(counted, &seen);
+    let (counted, seen) = wait_for_log(counted, &seen);
     assert_eq!((counted, retries), (seen, 0), "{:?}", tally.complaints);
     assert_eq!(tally.complaints, Vec::<String>::new());
 }
@@ -290,7 +294,7 @@ fn cases_find_differences_of_a_lenient_server() {
         .collect();
     let proxy = service(origin.address, "http2 = false\nunderscores = \"keep\"");
     let tally = requests(&cases, &proxy);
-    let (counted, seen) = settle(counted(&proxy).0, &|| origin.seen().len() as u64);
+    let (counted, seen) = wait_for_log(counted(&proxy).0, &|| origin.seen().len() as u64);
     assert!(
         counted != seen || !tally.complaints.is_empty(),
         "{counted} {seen}"
@@ -360,14 +364,14 @@ fn nginx_and_weir_count_the_same_requests() {
             directory.display()
         );
         let file = directory.join("nginx.conf");
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         let mut command = Command::new("nginx");
         command.arg("-c").arg(file);
         command
     };
     let peer = Peer::start("nginx", nginx);
-    peer.agrees(&request::cases());
-    peer.agrees_with_streams();
+    peer.assert_same_count(&request::cases());
+    peer.assert_same_stream_count();
 }
 
 #[test]
@@ -384,12 +388,12 @@ fn apache_and_weir_count_the_same_requests() {
             directory.display()
         );
         let file = directory.join("apache.conf");
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         let mut command = Command::new("apache2");
         command.arg("-X").arg("-f").arg(file);
         command
     };
-    Peer::start("apache", apache).agrees(&request::framing());
+    Peer::start("apache", apache).assert_same_count(&request::framing());
 }
 
 #[test]
@@ -403,13 +407,13 @@ fn haproxy_and_weir_count_the_same_requests() {
              %[path]\n"
         );
         let file = directory.join("haproxy.cfg");
-        fs::write(&file, text).expect("written");
-        let log = fs::File::create(directory.join("log")).expect("a log");
+        fs::write(&file, text).expect("write file");
+        let log = fs::File::create(directory.join("log")).expect("create log file");
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(file).stdout(log);
         command
     };
-    Peer::start("haproxy", haproxy).agrees(&request::framing());
+    Peer::start("haproxy", haproxy).assert_same_count(&request::framing());
 }
 
 const NODE: &str = r#"
@@ -442,8 +446,8 @@ fn node_and_weir_count_the_same_requests() {
         command
     };
     let peer = Peer::start("node", node);
-    peer.agrees(&request::cases());
-    peer.agrees_with_streams();
+    peer.assert_same_count(&request::cases());
+    peer.assert_same_stream_count();
 }
 
 const PYTHON: &str = r#"
@@ -492,7 +496,7 @@ fn python_and_weir_count_the_same_requests() {
         command.arg("-c").arg(PYTHON);
         command
     };
-    Peer::start("python", python).agrees(&request::framing());
+    Peer::start("python", python).assert_same_count(&request::framing());
 }
 
 const GO: &str = r#"
@@ -518,7 +522,7 @@ func log(word string) {
 	file.WriteString(word + "\n")
 }
 
-// Requests that the server itself refuses are found in its log.
+// Requests that the server itself rejects are found in its log.
 type conn struct{ net.Conn }
 
 func (c conn) Write(data []byte) (int, error) {
@@ -553,7 +557,7 @@ func main() {
 fn go_and_weir_count_the_same_requests() {
     let go = |_: SocketAddr, directory: &Path| {
         let source = directory.join("main.go");
-        fs::write(&source, GO).expect("written");
+        fs::write(&source, GO).expect("write file");
         let program = directory.join("origin");
         let path = std::env::var("PATH").unwrap_or_default();
         let built = Command::new("go")
@@ -565,7 +569,7 @@ fn go_and_weir_count_the_same_requests() {
             .arg(&program)
             .arg(&source)
             .output()
-            .expect("go is installed");
+            .expect("run go");
         assert!(
             built.status.success(),
             "{}",
@@ -573,5 +577,5 @@ fn go_and_weir_count_the_same_requests() {
         );
         Command::new(program)
     };
-    Peer::start("go", go).agrees(&request::framing());
+    Peer::start("go", go).assert_same_count(&request::framing());
 }

@@ -1,4 +1,4 @@
-//! `files` of routes, through curl.
+//! `files` of routes, tested with curl.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -9,10 +9,10 @@ use super::{Client, Proxy, free_address, fs};
 fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
     let proxy = Proxy::start("http", &[free_address()], "");
     let root = proxy.directory.join("site");
-    fs::create_dir_all(root.join("sub/deep")).expect("made");
-    fs::create_dir_all(root.join(".well-known/acme-challenge")).expect("made");
-    fs::create_dir_all(root.join("empty")).expect("made");
-    fs::create_dir(root.join(".git")).expect("made");
+    fs::create_dir_all(root.join("sub/deep")).expect("create directory");
+    fs::create_dir_all(root.join(".well-known/acme-challenge")).expect("create directory");
+    fs::create_dir_all(root.join("empty")).expect("create directory");
+    fs::create_dir(root.join(".git")).expect("create directory");
     for (name, content) in [
         ("index.html", "front"),
         ("sub/index.html", "below"),
@@ -23,20 +23,20 @@ fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
         ("../outside.txt", "outside"),
         ("nothing", ""),
     ] {
-        fs::write(root.join(name), content).expect("written");
+        fs::write(root.join(name), content).expect("write file");
     }
     let big: Vec<u8> = (0..1_500_000u32).map(|at| (at % 251) as u8).collect();
-    fs::write(root.join("big.bin"), big).expect("written");
-    symlink("../outside.txt", root.join("escape")).expect("linked");
-    symlink("/etc/hostname", root.join("absolute")).expect("linked");
-    symlink("page.html", root.join("inside")).expect("linked");
+    fs::write(root.join("big.bin"), big).expect("write file");
+    symlink("../outside.txt", root.join("escape")).expect("create link");
+    symlink("/etc/hostname", root.join("absolute")).expect("create link");
+    symlink("page.html", root.join("inside")).expect("create link");
     let done = Command::new("mkfifo").arg(root.join("pipe")).status();
-    assert!(done.expect("mkfifo runs").success());
+    assert!(done.expect("run mkfifo").success());
     let (server, listen) = (origin.address(), proxy.listen);
     let routes: Vec<String> = routes
         .iter()
         .map(|lines| {
-            let lines = lines.replace("ROOT", root.to_str().expect("plain"));
+            let lines = lines.replace("ROOT", root.to_str().expect("not UTF-8"));
             format!("[[route]]\nservice = \"s\"\n{lines}\n")
         })
         .collect();
@@ -48,14 +48,14 @@ fn proxy(origin: &Origin, routes: &[&str]) -> Proxy {
     proxy
 }
 
-/// Head and body as curl gets them.
+/// Returns head and body that curl receives.
 fn curl(proxy: &Proxy, path: &str, arguments: &[&str]) -> (String, Vec<u8>) {
     let output = Command::new("curl")
         .args(["-s", "-i", "--path-as-is", "--max-time", "20"])
         .args(arguments)
         .arg(format!("http://{}{path}", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     let text = output.stdout;
     let end = text.windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.map_or(text.len(), |at| at + 4);
@@ -77,7 +77,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn files_directories_and_links() {
+fn files_directories_and_links_are_served_or_rejected() {
     let origin = Origin::start("o");
     let proxy = proxy(
         &origin,
@@ -128,7 +128,7 @@ fn files_directories_and_links() {
         );
     }
     assert_eq!(status(&proxy, "/../outside.txt", &[]), "404");
-    // A directory that has no index is not listed.
+    // A directory without an index is not listed.
     assert_eq!(status(&proxy, "/empty/", &[]), "403");
     assert_eq!(curl(&proxy, "/app/page", &[]).1, b"page");
     assert_eq!(curl(&proxy, "/app/some/view", &[]).1, b"front");
@@ -149,7 +149,7 @@ fn files_directories_and_links() {
 }
 
 #[test]
-fn parts_conditions_and_large_files() {
+fn range_and_conditional_requests_and_large_files_are_served() {
     let origin = Origin::start("o");
     let proxy = proxy(&origin, &["files = \"ROOT\""]);
     let (head, body) = curl(&proxy, "/big.bin", &[]);
@@ -159,8 +159,10 @@ fn parts_conditions_and_large_files() {
             .all(|(at, byte)| at % 251 == u32::from(*byte));
     assert!(is_whole, "{head}");
     let (head, _) = curl(&proxy, "/page.html", &[]);
-    let tag = field(&head, "ETag").expect("a tag").to_owned();
-    let date = field(&head, "Last-Modified").expect("a date").to_owned();
+    let tag = field(&head, "ETag").expect("no ETag").to_owned();
+    let date = field(&head, "Last-Modified")
+        .expect("no Last-Modified")
+        .to_owned();
     let with = |name: &str, value: &str| {
         status(&proxy, "/page.html", &["-H", &format!("{name}: {value}")])
     };
@@ -184,7 +186,7 @@ fn parts_conditions_and_large_files() {
     assert_eq!(
         part("0-1,4-5", &[]).1,
         b"0123456789",
-        "several ranges are ignored"
+        "several ranges must be ignored"
     );
     assert_eq!(part("2-4", &["-H", "If-Range: \"other\""]).1, b"0123456789");
     let (head, _) = part("10-", &[]);
@@ -205,7 +207,12 @@ fn parts_conditions_and_large_files() {
         ]
         .concat(),
     );
-    let mut next = || client.response().expect("whole").expect("a response");
+    let mut next = || {
+        client
+            .response()
+            .expect("read response")
+            .expect("no response")
+    };
     let lengths = [0; 4].map(|_| next().1.len());
     assert_eq!([lengths[0], lengths[1], lengths[3]], [4, 1_500_000, 5]);
     // HTTP/2 without TLS.
@@ -218,8 +225,8 @@ fn missing_directory_is_rejected() {
     let origin = Origin::start("o");
     let proxy = proxy(&origin, &["files = \"ROOT\""]);
     let path = proxy.directory.join("weir.toml");
-    let text = fs::read_to_string(&path).expect("read");
-    fs::write(&path, text.replace("/site\"", "/absent\"")).expect("written");
+    let text = fs::read_to_string(&path).expect("read file");
+    fs::write(&path, text.replace("/site\"", "/absent\"")).expect("write file");
     let (done, output) = proxy.weir(&["reload"]);
     assert!(!done && output.contains("/absent"), "{output}");
     assert_eq!(curl(&proxy, "/page.html", &[]).1, b"page");
@@ -234,9 +241,9 @@ fn missing_directory_is_rejected() {
     );
 }
 
-/// Files are found by the decoded path, routes by the normalized one, which keeps `%2F` and `%40`.
+/// Files are found by the decoded path, routes by the normalized path, which keeps `%2F` and `%40`.
 #[test]
-fn other_spellings_of_a_path_do_not_evade_its_route() {
+fn other_path_spellings_do_not_bypass_the_route() {
     let origin = Origin::start("o");
     let users = "basic_auth = { users = [\"a:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\"] }";
     let routes = [
@@ -260,7 +267,7 @@ fn other_spellings_of_a_path_do_not_evade_its_route() {
     }
     let known = ["-u", "a:password"];
     assert_eq!(curl(&proxy, "/sub/index.html", &known).1, b"below");
-    // Without another route, other spellings are found.
+    // Without another route, other spellings are served.
     assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
 }
 
@@ -285,7 +292,7 @@ fn requests_without_a_file_are_sent_to_the_pool() {
         seen.starts_with("o\nGET /absent?q HTTP/1.1\r\n") && seen.contains("X-A: b\r\n"),
         "{seen}"
     );
-    // A directory is no file here, and files have no other methods.
+    // A directory does not count as a file here, and files support only GET and HEAD.
     assert!(curl(&proxy, "/sub/", &[]).1.starts_with(b"o\n"));
     let (head, _) = curl(&proxy, "/page.html", &["-X", "POST", "-d", "x"]);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::{Origin, Proxy, configuration, free_address};
 
-/// A daemon with a TCP service for that server, and its access log; `format` is text after `path`, `more` a line of the
-/// service.
+/// Starts a daemon with a TCP service for that server, and its access log. `format` follows `path` in `access_log`;
+/// `more` is a line of the service.
 fn proxy(server: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
     let proxy = Proxy::start("tcp", &[server], "");
     let file = proxy.directory.join("access.log");
@@ -21,7 +21,7 @@ fn proxy(server: SocketAddr, format: &str, more: &str) -> (Proxy, PathBuf) {
     (proxy, file)
 }
 
-/// Line `number` of the log, once it is there.
+/// Waits for line `number` of the log and returns it.
 fn line(file: &Path, number: usize) -> String {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -34,33 +34,34 @@ fn line(file: &Path, number: usize) -> String {
     }
 }
 
+/// Connects to the service.
 fn client(proxy: &Proxy) -> TcpStream {
-    let stream = TcpStream::connect(proxy.listen).expect("it listens");
+    let stream = TcpStream::connect(proxy.listen).expect("connect");
     let limit = Some(Duration::from_secs(10));
-    stream.set_read_timeout(limit).expect("a timeout");
+    stream.set_read_timeout(limit).expect("set read timeout");
     stream
 }
 
-/// Sends `bytes` and reads them back; returns the minimum duration of the connection.
+/// Sends `bytes`, reads them back, and waits for `pause`.
 fn echo(stream: &mut TcpStream, bytes: &[u8], pause: Duration) {
-    stream.write_all(bytes).expect("taken");
+    stream.write_all(bytes).expect("write");
     let mut back = vec![0; bytes.len()];
-    stream.read_exact(&mut back).expect("echoed");
+    stream.read_exact(&mut back).expect("read echo");
     std::thread::sleep(pause);
 }
 
-/// Closes it with a reset.
+/// Makes the connection close with a reset.
 fn reset(stream: &TcpStream) {
-    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("an option");
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("set SO_LINGER");
 }
 
-/// A server that accepts one connection, reads once, and then calls this function with it.
+/// Starts a server that accepts one connection, reads once, and then calls `end` with it.
 fn server(end: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     std::thread::spawn(move || {
-        // The daemon's start probes nothing: the first connection is the client's.
-        let (mut stream, _) = listener.accept().expect("a client");
+        // The daemon does not connect to the server when it starts, so the first connection is the client's.
+        let (mut stream, _) = listener.accept().expect("accept a connection");
         let mut bytes = [0; 64];
         let _ = stream.read(&mut bytes);
         end(stream);
@@ -73,13 +74,13 @@ fn tcp_line_has_server_durations_bytes_and_end_state() {
     let origin = Origin::start_tcp();
     let (proxy, file) = proxy(origin.address(), "", "");
     let mut stream = client(&proxy);
-    let port = stream.local_addr().expect("an address").port();
+    let port = stream.local_addr().expect("get local address").port();
     echo(&mut stream, b"0123456789", Duration::from_millis(120));
-    stream.shutdown(Shutdown::Write).expect("ended");
-    assert_eq!(stream.read(&mut [0; 8]).expect("the end"), 0);
+    stream.shutdown(Shutdown::Write).expect("shut down writing");
+    assert_eq!(stream.read(&mut [0; 8]).expect("read"), 0);
     let line = line(&file, 0);
-    let (before, rest) = line.split_once(" [").expect("a date");
-    let (_, rest) = rest.split_once("] ").expect("a date");
+    let (before, rest) = line.split_once(" [").expect("no date");
+    let (_, rest) = rest.split_once("] ").expect("no date");
     assert_eq!(before, format!("127.0.0.1 {port}"));
     let words: Vec<&str> = rest.splitn(6, ' ').collect();
     let [service, to, times, bytes, end, why] = words[..] else {
@@ -96,7 +97,7 @@ fn tcp_line_has_server_durations_bytes_and_end_state() {
     );
     let times: Vec<f64> = times
         .split('/')
-        .map(|ms| ms.parse().expect("milliseconds"))
+        .map(|ms| ms.parse().expect("parse milliseconds"))
         .collect();
     let [queue, connect, total] = times[..] else {
         panic!("{line}");
@@ -142,7 +143,7 @@ fn tcp_line_names_the_side_that_aborted() {
     });
     let (broken, file) = proxy(address, format, "");
     let mut stream = client(&broken);
-    stream.write_all(b"hello").expect("taken");
+    stream.write_all(b"hello").expect("write");
     let _ = stream.read(&mut [0; 8]);
     assert_eq!(
         line(&file, 0),
@@ -161,7 +162,7 @@ fn connections_without_a_server_are_logged() {
     let _ = client(&proxy).read(&mut [0; 8]);
     assert_eq!(line(&file, 0), "p  SC");
 
-    // A service that routes by the name in a TLS handshake waits for it.
+    // A service that routes by the server name in a TLS handshake waits for the handshake.
     let log = format!("access_log = {{ path = \"{}\"{format} }}", file.display());
     let text = configuration(proxy.listen, "tcp", &[origin.address()], &log);
     let route = "\n[[route]]\nservice = \"s\"\nhost = \"a.example\"\npool = \"p\"\n";

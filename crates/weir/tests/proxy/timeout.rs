@@ -1,17 +1,17 @@
-//! Every wait ends after its timeout. The timeouts for a head, a response and the whole request are tested with the
-//! responses that they cause.
+//! Every wait ends after its timeout. The timeouts for a head, a response and a whole request are tested together with
+//! the responses that they cause.
 
-use super::scripted::{Act, Scripted, say};
+use super::scripted::{Action, Scripted, send_text};
 use super::*;
 
-/// Everything up to the end of the connection; the limit of the test is much shorter than the default timeouts.
-fn all(client: &mut Client) -> String {
+/// Reads until the connection ends. The test's limit is much shorter than the default timeouts.
+fn read_to_end(client: &mut Client) -> String {
     client
         .0
         .set_read_timeout(Some(Duration::from_secs(30)))
-        .expect("set");
+        .expect("set read timeout");
     let mut all = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as the end.
     match client.0.read_to_end(&mut all) {
         Ok(_) => {}
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
@@ -29,39 +29,42 @@ fn idle_client_is_closed() {
     );
     let mut client = Client::connect(proxy.listen);
     assert!(client.fetch(GET).0.starts_with("HTTP/1.1 200"));
-    assert_eq!(all(&mut client), "");
-    // The server's connection is closed, too.
+    assert_eq!(read_to_end(&mut client), "");
+    // The connection to the server is closed too.
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["servers"][0]["inactive_connections"] != 0 {
-        assert!(Instant::now() < deadline, "it waits on");
+        assert!(
+            Instant::now() < deadline,
+            "the server connection is still open"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
 fn missing_body_is_408() {
-    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let server = Scripted::start(vec![vec![Action::Drain]]);
     let limit = "timeouts = { client = \"200ms\" }";
     let text = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all";
     let proxy = Proxy::start("http", &[server.address()], limit);
     let mut client = Client::connect(proxy.listen);
     client.send(text);
-    let output = all(&mut client);
+    let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
-    assert!(server.received_nothing(), "no request was sent");
+    assert!(server.received_nothing(), "the server received a request");
     let more = format!("{limit}\nrequest_buffering = false");
     let unbuffered = configuration(proxy.listen, "http", &[server.address()], &more);
     proxy.reload(&unbuffered);
     let mut client = Client::connect(proxy.listen);
     client.send(text);
-    let output = all(&mut client);
+    let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 408 "), "{output}");
     assert!(server.received().ends_with("not all"));
 }
 
 #[test]
 fn slow_body_exceeding_total_timeout_is_504() {
-    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let server = Scripted::start(vec![vec![Action::Drain]]);
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -69,16 +72,16 @@ fn slow_body_exceeding_total_timeout_is_504() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nnot all");
-    let output = all(&mut client);
+    let output = read_to_end(&mut client);
     assert!(output.starts_with("HTTP/1.1 504 "), "{output}");
 }
 
-/// Much more than socket buffers hold, and the server reads none of it: this is not the client's fault.
+/// Much more than socket buffers hold, and the server reads none of it. The client is not at fault.
 #[test]
 fn body_not_read_by_server_is_504() {
     let size = 64 << 20;
     for coding in ["Content-Length: 67108864", "Transfer-Encoding: chunked"] {
-        let server = Scripted::start(vec![vec![Act::Wait]]);
+        let server = Scripted::start(vec![vec![Action::Wait]]);
         let proxy = Proxy::start(
             "http",
             &[server.address()],
@@ -86,26 +89,26 @@ fn body_not_read_by_server_is_504() {
         );
         let mut client = Client::connect(proxy.listen);
         client.send(&format!("POST / HTTP/1.1\r\nHost: a\r\n{coding}\r\n\r\n"));
-        let mut sender = client.0.try_clone().expect("a descriptor");
+        let mut sender = client.0.try_clone().expect("duplicate descriptor");
         std::thread::spawn(move || {
             let _ = sender.write_all(b"4000000\r\n");
-            // It is cut off in the middle.
+            // The transfer is cut off in the middle.
             let _ = sender.write_all(&vec![b'x'; size]);
         });
-        let output = all(&mut client);
+        let output = read_to_end(&mut client);
         assert!(output.starts_with("HTTP/1.1 504 "), "{coding}: {output}");
     }
 }
 
-/// Much more than socket buffers hold, and never read.
+/// Much more than socket buffers hold, and the client never reads.
 #[test]
 fn client_that_does_not_read_is_closed() {
     let size = 64 << 20;
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n");
     let server = Scripted::start(vec![vec![
-        Act::Read,
-        say(&head),
-        Act::Say(vec![b'x'; size]),
+        Action::Read,
+        send_text(&head),
+        Action::Send(vec![b'x'; size]),
     ]]);
     let proxy = Proxy::start(
         "http",
@@ -114,22 +117,22 @@ fn client_that_does_not_read_is_closed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    // From here on it is a client.
+    // From here on the connection counts as a client.
     server.received();
     let deadline = Instant::now() + Duration::from_secs(30);
     while proxy.status()["services"][0]["clients"] != 0 {
-        assert!(Instant::now() < deadline, "it is waited for");
+        assert!(Instant::now() < deadline, "the client is still connected");
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(all(&mut client).len() < size);
+    assert!(read_to_end(&mut client).len() < size);
 }
 
 #[test]
-fn stalled_response_is_cut() {
+fn stalled_response_is_cut_off() {
     let server = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
-        Act::Drain,
+        Action::Read,
+        send_text("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"),
+        Action::Drain,
     ]]);
     // The timeout for the first byte is a different one.
     let proxy = Proxy::start(
@@ -139,13 +142,13 @@ fn stalled_response_is_cut() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send(GET);
-    let output = all(&mut client);
+    let output = read_to_end(&mut client);
     assert!(output.ends_with("\r\n\r\nhalf"), "{output}");
 }
 
 #[test]
 fn response_start_has_its_own_timeout() {
-    let server = Scripted::start(vec![vec![Act::Read, Act::Drain]]);
+    let server = Scripted::start(vec![vec![Action::Read, Action::Drain]]);
     let proxy = Proxy::start(
         "http",
         &[server.address()],
@@ -155,7 +158,7 @@ fn response_start_has_its_own_timeout() {
     assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
 }
 
-/// A listener with a full backlog does not answer.
+/// A listener with a full backlog does not respond.
 #[test]
 fn server_that_does_not_accept_is_504() {
     let socket = rustix::net::socket(
@@ -163,11 +166,11 @@ fn server_that_does_not_accept_is_504() {
         rustix::net::SocketType::STREAM,
         None,
     )
-    .expect("a socket");
-    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
-    rustix::net::listen(&socket, 0).expect("it listens");
+    .expect("create socket");
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("bind a listener");
+    rustix::net::listen(&socket, 0).expect("listen");
     let listener = TcpListener::from(socket);
-    let address = listener.local_addr().expect("its address");
+    let address = listener.local_addr().expect("get local address");
     let mut queue = Vec::new();
     while let Ok(stream) = TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
         queue.push(stream);
@@ -179,7 +182,7 @@ fn server_that_does_not_accept_is_504() {
 
 #[test]
 fn silent_tunnel_is_closed() {
-    let server = Scripted::start(vec![vec![Act::Drain]]);
+    let server = Scripted::start(vec![vec![Action::Drain]]);
     let proxy = Proxy::start(
         "tcp",
         &[server.address()],
@@ -187,7 +190,7 @@ fn silent_tunnel_is_closed() {
     );
     let mut client = Client::connect(proxy.listen);
     client.send("hello");
-    assert_eq!(all(&mut client), "");
+    assert_eq!(read_to_end(&mut client), "");
     assert_eq!(server.received(), "hello");
 }
 
@@ -196,7 +199,7 @@ fn silent_tunnel_is_closed() {
 fn log_shows_timings_of_failures() {
     let origin = Origin::start("o");
     let directory = std::env::temp_dir().join(format!("weir-log3-{}", std::process::id()));
-    fs::create_dir_all(&directory).expect("a directory");
+    fs::create_dir_all(&directory).expect("create directory");
     let file = directory.join("access.log");
     let format = "{target} {status} {pool} {server} {end} {queue_ms} {response_ms}";
     let proxy = Proxy::start("http", &[], "");
@@ -221,7 +224,10 @@ fn log_shows_timings_of_failures() {
     origin.wait_for_slow();
     let mut second = Client::connect(proxy.listen);
     assert!(second.fetch(GET).0.starts_with("HTTP/1.1 503 "));
-    let late = first.response().expect("whole").expect("an answer");
+    let late = first
+        .response()
+        .expect("read response")
+        .expect("no response");
     assert!(late.0.starts_with("HTTP/1.1 504 "), "{}", late.0);
     let read = || fs::read_to_string(&file).unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -231,10 +237,10 @@ fn log_shows_timings_of_failures() {
     let written = read();
     let line = |target: &str| {
         let found = written.lines().find(|line| line.starts_with(target));
-        let words = found.expect("a line").split(' ');
+        let words = found.expect("no line for the target").split(' ');
         words.map(str::to_owned).collect::<Vec<_>>()
     };
-    let ms = |text: &str| text.parse::<f64>().expect("a number");
+    let ms = |text: &str| text.parse::<f64>().expect("parse number");
     let full = line("/ ");
     assert_eq!(full[1..5], ["503", "p", "", "sQ"], "{written}");
     assert!(ms(&full[5]) >= 150.0, "{written}");

@@ -1,5 +1,5 @@
-//! TLS from the command line: certificates by name, reloads, tickets, client certificates, TLS to servers, and the
-//! results of `weir check` for files.
+//! TLS from the command line: certificates by server name, reloads, session tickets, client certificates, TLS to
+//! servers, and the results of `weir check` for certificate files.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 
 use super::*;
 
-/// A directory with a certificate authority and the certificates that it signs.
+/// A directory with a certificate authority and the certificates that it has signed. Removed on drop.
 pub(super) struct Authority(PathBuf);
 
 impl Authority {
@@ -19,7 +19,7 @@ impl Authority {
         let directory =
             std::env::temp_dir().join(format!("weir-tls-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
-        fs::create_dir_all(directory.join("certs")).expect("a directory");
+        fs::create_dir_all(directory.join("certs")).expect("create directory");
         let authority = Self(directory);
         authority.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority -keyout ca.key \
@@ -28,18 +28,19 @@ impl Authority {
         authority
     }
 
+    /// Runs `openssl` in the directory. Returns its output.
     pub(super) fn openssl(&self, arguments: &str) -> String {
         let output = Command::new("openssl")
             .args(arguments.split(' '))
             .current_dir(&self.0)
             .stdin(Stdio::null())
             .output()
-            .expect("openssl runs");
+            .expect("run openssl");
         let text = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// `certs/FILE.pem` with chain and key, for these names.
+    /// Writes `certs/FILE.pem` with chain and key, for these names. Returns its path.
     pub(super) fn sign(&self, file: &str, names: &str, days: u32) -> PathBuf {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
@@ -48,7 +49,7 @@ impl Authority {
             self.0.join("extensions"),
             format!("subjectAltName={names}\n"),
         )
-        .expect("written");
+        .expect("write file");
         let printed = self.openssl(&format!(
             "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -extfile extensions -out \
              {file}.crt"
@@ -58,16 +59,16 @@ impl Authority {
         };
         let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
         let path = self.0.join("certs").join(format!("{file}.pem"));
-        fs::write(&path, joined).expect("written");
+        fs::write(&path, joined).expect("write file");
         path
     }
 
-    /// An OCSP response with the status "good" for the certificate of `file`.
-    fn respond(&self, file: &str, to: &Path) -> String {
+    /// Writes an OCSP response with the status "good" for the certificate of `file`. Returns openssl's output.
+    fn sign_ocsp_response(&self, file: &str, to: &Path) -> String {
         let serial = self.openssl(&format!("x509 -in {file}.crt -noout -serial"));
         let serial = serial.trim().trim_start_matches("serial=");
         let index = format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN={file}\n");
-        fs::write(self.0.join("index"), index).expect("written");
+        fs::write(self.0.join("index"), index).expect("write file");
         self.openssl(&format!(
             "ocsp -index index -rsigner ca.pem -rkey ca.key -CA ca.pem -issuer ca.pem -cert {file}.crt -ndays 7 \
              -respout {}",
@@ -75,7 +76,7 @@ impl Authority {
         ))
     }
 
-    /// Makes FILE.crt, signed by its own key FILE.key.
+    /// Writes FILE.crt, signed with its own key FILE.key.
     fn self_sign(&self, file: &str, options: &str) {
         let printed = self.openssl(&format!(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout {file}.key -out {file}.crt {options}"
@@ -87,10 +88,10 @@ impl Authority {
         self.0.join("certs").display().to_string()
     }
 
-    /// Writes a file; returns its path.
+    /// Writes a file. Returns its path.
     pub(super) fn file(&self, name: &str, content: &[u8]) -> String {
         let path = self.0.join(name);
-        fs::write(&path, content).expect("written");
+        fs::write(&path, content).expect("write file");
         path.display().to_string()
     }
 
@@ -98,23 +99,25 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// A client that trusts the authority, and sends the certificate in `own`.
+    /// Returns the configuration of a client that trusts the authority, and sends the certificate in `own`.
     pub(super) fn client(&self, own: Option<&Path>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("a certificate");
-        roots.add(ca).expect("an authority");
+        let ca = CertificateDer::from_pem_file(self.0.join("ca.pem")).expect("read CA certificate");
+        roots.add(ca).expect("add CA certificate");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("versions")
+            .expect("select TLS versions")
             .with_root_certificates(roots);
         Arc::new(match own {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let chain = CertificateDer::pem_file_iter(path).expect("PEM");
-                let chain = chain.map(|it| it.expect("a certificate")).collect();
-                let key = PrivateKeyDer::from_pem_file(path).expect("a key");
-                builder.with_client_auth_cert(chain, key).expect("a pair")
+                let chain = CertificateDer::pem_file_iter(path).expect("read PEM file");
+                let chain = chain.map(|it| it.expect("parse certificate")).collect();
+                let key = PrivateKeyDer::from_pem_file(path).expect("read private key");
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .expect("set client certificate")
             }
         })
     }
@@ -128,13 +131,14 @@ impl Drop for Authority {
 
 pub(super) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
+/// Starts a TLS connection with this server name.
 pub(super) fn connect(config: &Arc<ClientConfig>, to: SocketAddr, name: &str) -> Stream {
-    let name = name.to_owned().try_into().expect("a name");
-    let connection = ClientConnection::new(Arc::clone(config), name).expect("a configuration");
+    let name = name.to_owned().try_into().expect("parse server name");
+    let connection = ClientConnection::new(Arc::clone(config), name).expect("create TLS client");
     StreamOwned::new(connection, Client::connect(to).0)
 }
 
-/// Sends one request and reads the response by its length.
+/// Sends one request and reads the response by its Content-Length.
 pub(super) fn fetch(stream: &mut Stream, request: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let mut text = Vec::new();
@@ -154,8 +158,12 @@ pub(super) fn fetch(stream: &mut Stream, request: &str) -> std::io::Result<Strin
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-pub(super) fn served(stream: &Stream) -> Vec<u8> {
-    let shown = stream.conn.peer_certificates().expect("a certificate");
+/// Returns the certificate that the server presented.
+pub(super) fn peer_certificate(stream: &Stream) -> Vec<u8> {
+    let shown = stream
+        .conn
+        .peer_certificates()
+        .expect("no peer certificate");
     shown[0].to_vec()
 }
 
@@ -169,7 +177,7 @@ fn certificate_is_selected_by_sni() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut first = connect(&config, proxy.listen, "a.example");
-    let printed = fetch(&mut first, GET).expect("an answer");
+    let printed = fetch(&mut first, GET).expect("fetch");
     assert!(printed.starts_with("HTTP/1.1 200 OK\r\n"), "{printed}");
     assert!(
         printed.contains("X-Forwarded-Proto: https\r\n"),
@@ -179,16 +187,16 @@ fn certificate_is_selected_by_sni() {
     let large = "x".repeat(3_000_000);
     let length = large.len();
     let post = format!("POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{large}");
-    let printed = fetch(&mut second, &post).expect("an answer");
+    let printed = fetch(&mut second, &post).expect("fetch");
     assert!(printed.ends_with("\r\n\r\n3000000"), "{printed}");
-    assert_ne!(served(&first), served(&second));
+    assert_ne!(peer_certificate(&first), peer_certificate(&second));
     // Without a known name the first file is used, whose names do not match.
     let mut other = connect(&config, proxy.listen, "c.example");
     let refused = fetch(&mut other, GET)
-        .expect_err("another name")
+        .expect_err("certificate for another name was accepted")
         .to_string();
     assert!(refused.contains("not valid for name"), "{refused}");
-    // With strict_sni there is none.
+    // With `strict_sni` no certificate is sent.
     let strict = tls.replace(" }", ", strict_sni = true }");
     proxy.reload(&configuration(
         proxy.listen,
@@ -196,16 +204,19 @@ fn certificate_is_selected_by_sni() {
         &[origin.address()],
         &strict,
     ));
-    assert!(fetch(&mut first, GET).is_ok(), "it survives the reload");
+    assert!(
+        fetch(&mut first, GET).is_ok(),
+        "the connection must survive the reload"
+    );
     let mut other = connect(&config, proxy.listen, "c.example");
     let refused = fetch(&mut other, GET)
-        .expect_err("no certificate")
+        .expect_err("handshake without a matching certificate succeeded")
         .to_string();
     assert!(refused.contains("alert"), "{refused}");
 }
 
 #[test]
-fn reload_replaces_certificates_without_dropping() {
+fn reload_replaces_certificates_without_closing_connections() {
     let authority = Authority::new("reload");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -213,28 +224,32 @@ fn reload_replaces_certificates_without_dropping() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut kept = connect(&config, proxy.listen, "a.example");
-    fetch(&mut kept, GET).expect("an answer");
-    let before = served(&kept);
+    fetch(&mut kept, GET).expect("fetch");
+    let before = peer_certificate(&kept);
     let path = authority.sign("one", "DNS:a.example", 30);
     let same = configuration(proxy.listen, "http", &[origin.address()], &tls);
     proxy.reload(&same);
     let mut new = connect(&authority.client(None), proxy.listen, "a.example");
-    fetch(&mut new, GET).expect("an answer");
-    assert_ne!(served(&new), before, "the new one is shown");
-    // Earlier tickets are valid, at either worker.
+    fetch(&mut new, GET).expect("fetch");
+    assert_ne!(
+        peer_certificate(&new),
+        before,
+        "the new certificate must be sent"
+    );
+    // Earlier tickets are valid, with either worker.
     for _ in 0..4 {
         let mut again = connect(&config, proxy.listen, "a.example");
-        fetch(&mut again, GET).expect("an answer");
+        fetch(&mut again, GET).expect("fetch");
         assert_eq!(again.conn.handshake_kind(), Some(HandshakeKind::Resumed));
     }
-    // A bad file changes nothing.
-    fs::write(&path, "no certificate").expect("written");
+    // An invalid file changes nothing.
+    fs::write(&path, "no certificate").expect("write file");
     let file = proxy.directory.join("weir.toml");
-    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("plain")]);
+    let (done, printed) = proxy.weir(&["reload", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!done && printed.contains("one.pem"), "{printed}");
-    fetch(&mut kept, GET).expect("an answer");
+    fetch(&mut kept, GET).expect("fetch");
     let mut new = connect(&config, proxy.listen, "a.example");
-    fetch(&mut new, GET).expect("an answer");
+    fetch(&mut new, GET).expect("fetch");
 }
 
 #[test]
@@ -257,13 +272,13 @@ fn client_certificates_are_verified_where_required() {
     assert!(try_with(Some(&own)).is_ok());
     assert!(try_with(None).is_err());
     assert!(try_with(Some(&foreign)).is_err());
-    // A client that continues to send before it has read the response still gets the reason of the refusal.
+    // A client that continues to send before it has read the response still receives the reason of the rejection.
     let mut refused = connect(&authority.client(Some(&foreign)), proxy.listen, "a.example");
     for _ in 0..4 {
-        refused.write_all(GET.as_bytes()).expect("it is taken");
+        refused.write_all(GET.as_bytes()).expect("write");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let error = refused.read(&mut [0]).expect_err("an alert").to_string();
+    let error = refused.read(&mut [0]).expect_err("no alert").to_string();
     assert!(error.contains("fatal alert"), "{error}");
     let optional = tls.replace(" }", ", client_auth = \"optional\" }");
     proxy.reload(&configuration(
@@ -279,36 +294,36 @@ fn client_certificates_are_verified_where_required() {
 }
 
 #[test]
-fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
+fn ocsp_staple_is_sent_and_tls_1_2_is_supported() {
     let authority = Authority::new("staple");
     let path = authority.sign("one", "DNS:a.example", 30);
     let staple = path.with_extension("pem.ocsp");
-    let made = authority.respond("one", &staple);
+    let made = authority.sign_ocsp_response("one", &staple);
     let origin = Origin::start("o");
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("http", &[origin.address()], &tls);
-    let greet = |version: &str| {
+    let handshake = |version: &str| {
         authority.openssl(&format!(
             "s_client -connect {} -status {version}",
             proxy.listen
         ))
     };
-    let printed = greet("-tls1_2");
+    let printed = handshake("-tls1_2");
     assert!(printed.contains("Cert Status: good"), "{made} {printed}");
     assert!(printed.contains("Protocol  : TLSv1.2"), "{printed}");
-    // A useless OCSP response is not sent: clients would reject the connection.
+    // An invalid OCSP response is not sent, because clients would reject the connection.
     authority.sign("two", "DNS:b.example", 30);
     let other = authority.0.join("two.ocsp");
-    authority.respond("two", &other);
-    let other = fs::read(other).expect("a response");
+    authority.sign_ocsp_response("two", &other);
+    let other = fs::read(other).expect("read OCSP response");
     let file = proxy.directory.join("weir.toml");
-    let file = file.to_str().expect("plain");
+    let file = file.to_str().expect("not UTF-8");
     for (content, fault) in [
         (&b""[..], "not an OCSP response"),
         (b"\x30\x03\x0a\x01\x06", "OCSP responder returned an error"),
         (&other, "is for another certificate"),
     ] {
-        fs::write(&staple, content).expect("written");
+        fs::write(&staple, content).expect("write file");
         let (done, printed) = proxy.weir(&["check", "-c", file]);
         assert!(
             done && printed.contains("one.pem.ocsp: ") && printed.contains(fault),
@@ -317,7 +332,7 @@ fn ocsp_staple_is_sent_and_tls_1_2_is_spoken() {
         let (done, printed) = proxy.weir(&["reload", "-c", file]);
         assert!(done, "{printed}");
         for version in ["-tls1_2", "-tls1_3"] {
-            let printed = greet(version);
+            let printed = handshake(version);
             assert!(
                 printed.contains("OCSP response: no response sent"),
                 "{printed}"
@@ -349,9 +364,13 @@ fn server_certificates_are_verified_and_connections_reused() {
     let ca = authority.ca();
     let connections = || server.status()["services"][0]["connections"].as_u64();
     let (status, seen) = with(&format!("tls = {{ ca = \"{ca}\" }}"));
-    assert_eq!(status, "200", "its address is in the certificate");
+    assert_eq!(status, "200", "the certificate contains the address");
     assert!(seen.contains("Via: 1.1 weir\r\n"), "{seen}");
-    assert_eq!(connections(), Some(1), "one connection for both requests");
+    assert_eq!(
+        connections(),
+        Some(1),
+        "expected one connection for both requests"
+    );
     assert_eq!(
         with(&format!(
             "tls = {{ ca = \"{ca}\", server_name = \"web.internal\" }}"
@@ -374,7 +393,7 @@ fn server_certificates_are_verified_and_connections_reused() {
     assert_eq!(
         with("tls = true").0,
         "502",
-        "the system does not know the authority"
+        "the system must not trust the authority"
     );
     assert_eq!(with("tls = { verify = false }").0, "200");
 }
@@ -389,7 +408,7 @@ fn tickets_survive_a_killed_daemon() {
     let config = authority.client(None);
     let kind = || {
         let mut stream = connect(&config, proxy.listen, "a.example");
-        fetch(&mut stream, GET).expect("an answer");
+        fetch(&mut stream, GET).expect("fetch");
         stream.conn.handshake_kind()
     };
     assert_eq!(kind(), Some(HandshakeKind::Full));
@@ -398,8 +417,8 @@ fn tickets_survive_a_killed_daemon() {
         super::keeper::kill_daemon(&proxy);
         assert_eq!(kind(), Some(HandshakeKind::Resumed));
     }
-    // No file contains keys.
-    let run = fs::read_dir(proxy.directory.join("run")).expect("a directory");
+    // No file contains ticket keys.
+    let run = fs::read_dir(proxy.directory.join("run")).expect("read directory");
     for entry in run.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         assert!(
@@ -410,7 +429,7 @@ fn tickets_survive_a_killed_daemon() {
     }
 }
 
-/// A TLS server by openssl; stopped when it is dropped.
+/// A TLS server with openssl. Stops on drop.
 struct OpensslServer {
     child: std::process::Child,
     listen: SocketAddr,
@@ -432,7 +451,7 @@ impl OpensslServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("openssl runs");
+            .expect("start openssl");
         super::keeper::until("openssl", || TcpStream::connect(listen).is_ok());
         Self { child, listen }
     }
@@ -445,9 +464,9 @@ impl Drop for OpensslServer {
     }
 }
 
-/// The results of a pool whose `tls` has these keys, and of a check with the same keys: the status of a request, and
-/// the state and reason of the check.
-fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, String) {
+/// Sends a request to a pool whose `tls` has these keys, and runs a check with the same keys. Returns the status of the
+/// response, and the state and the reason of the check.
+fn request_and_check(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, String) {
     let text = configuration(proxy.listen, "http", &[server], "");
     let text = text.replace(
         "\n\n[service.s]",
@@ -481,7 +500,7 @@ fn judged(proxy: &Proxy, server: SocketAddr, keys: &str) -> (String, String, Str
         );
         matches!(seen.0.as_str(), "up" | "down")
     });
-    // The error names its place.
+    // The error begins with the server's address.
     let reason = seen.1.replacen(&format!("{server}: "), "", 1);
     assert_eq!(reason == seen.1, seen.0 == "up", "{}", seen.1);
     (status, seen.0, reason)
@@ -495,13 +514,13 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     let pinned = |file: &str, ca: &str, name: &str| {
         let server = OpensslServer::start(&authority, file);
         let path = authority.0.join(ca).display().to_string();
-        judged(
+        request_and_check(
             &proxy,
             server.listen,
             &format!("ca = \"{path}\", server_name = \"{name}\""),
         )
     };
-    // openssl's default: CA:TRUE, and the name as the common name alone.
+    // openssl's default: CA:TRUE, and the name only as the common name.
     make("plain", "-days 30 -subj /CN=web.internal");
     make(
         "named",
@@ -544,7 +563,7 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
     let (status, state, reason) = pinned("past", "past.crt", "web.internal");
     assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
     assert_eq!(reason, "the server's certificate has expired");
-    // It is not an authority for other names.
+    // The pinned certificate is not an authority for other names.
     authority.sign("unused", "DNS:web.internal", 30);
     authority.openssl(
         "x509 -req -in unused.csr -CA leaf.crt -CAkey leaf.key -CAcreateserial -days 30 -extfile \
@@ -559,11 +578,11 @@ fn self_signed_certificate_can_be_pinned_as_ca() {
 }
 
 #[test]
-fn x509_v1_certificate_error_is_a_sentence() {
+fn x509_v1_certificate_error_is_readable() {
     let authority = Authority::new("version");
     authority.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=web.internal -keyout old.key \
      -out old.csr");
-    // Without extensions `openssl x509 -req` makes version 1.
+    // Without extensions, `openssl x509 -req` creates a version 1 certificate.
     let printed = authority.openssl(
         "x509 -req -in old.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -out old.crt",
     );
@@ -576,7 +595,7 @@ fn x509_v1_certificate_error_is_a_sentence() {
         format!("ca = \"{}\"", authority.ca()),
         "verify = false".to_owned(),
     ] {
-        let (status, state, reason) = judged(&proxy, server.listen, &verify);
+        let (status, state, reason) = request_and_check(&proxy, server.listen, &verify);
         assert_eq!((status.as_str(), state.as_str()), ("502", "down"));
         assert!(reason.starts_with(sentence), "{reason}");
     }
@@ -585,16 +604,16 @@ fn x509_v1_certificate_error_is_a_sentence() {
         log.contains(sentence) && !log.contains("OtherError"),
         "{log}"
     );
-    // Its own.
+    // The service's own certificate.
     let pair = ["old.crt", "old.key"]
-        .map(|name| fs::read_to_string(authority.0.join(name)).expect("a file"));
+        .map(|name| fs::read_to_string(authority.0.join(name)).expect("read file"));
     let path = authority.file("certs/old.pem", pair.concat().as_bytes());
     let tls = format!("tls = {{ certificates = \"{path}\" }}");
     let file = proxy.directory.join("weir.toml");
     let text = configuration(proxy.listen, "http", &[server.listen], &tls);
-    fs::write(&file, text).expect("written");
+    fs::write(&file, text).expect("write file");
     for command in ["check", "reload"] {
-        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("plain")]);
+        let (done, printed) = proxy.weir(&[command, "-c", file.to_str().expect("not UTF-8")]);
         let words = "old.pem: the certificate is X.509 version 1, which is not supported: ";
         assert!(
             !done && printed.contains(words) && !printed.contains("OtherError"),
@@ -611,13 +630,15 @@ fn tcp_services_terminate_tls() {
     let tls = format!("tls = {{ certificates = \"{}\" }}", authority.certs());
     let proxy = Proxy::start("tcp", &[origin.address()], &tls);
     let mut stream = connect(&authority.client(None), proxy.listen, "a.example");
-    let printed = fetch(&mut stream, GET).expect("an answer");
+    let printed = fetch(&mut stream, GET).expect("fetch");
     assert!(printed.starts_with("HTTP/1.1 200"), "{printed}");
-    // Both directions end, and close_notify comes before the end of the connection.
+    // Both directions end, and close_notify is sent before the connection is closed.
     let close = "GET /until-close HTTP/1.1\r\nHost: a\r\n\r\n";
-    fetch(&mut stream, close).expect("an answer");
+    fetch(&mut stream, close).expect("fetch");
     let mut rest = Vec::new();
-    stream.read_to_end(&mut rest).expect("a clean end");
+    stream
+        .read_to_end(&mut rest)
+        .expect("read to the end of the stream");
 }
 
 #[test]
@@ -635,30 +656,30 @@ fn sni_selects_pools_with_tls_passthrough() {
     let text = |own: &str| format!("{own}\n\n{routes}");
     let proxy = Proxy::start("tcp", &[ends[0].listen], &text(""));
     let config = authority.client(None);
-    let answered = |name: &str| {
+    let server_of = |name: &str| {
         let mut stream = connect(&config, proxy.listen, name);
-        let printed = fetch(&mut stream, GET).expect("an answer");
+        let printed = fetch(&mut stream, GET).expect("fetch");
         let body = printed.split("\r\n\r\n").nth(1).unwrap_or_default();
         body.lines().next().unwrap_or_default().to_owned()
     };
-    assert_eq!(answered("a.example"), "one");
-    assert_eq!(answered("b.example"), "two");
-    assert_eq!(answered("x.c.example"), "two");
-    // The greeting may arrive byte by byte.
+    assert_eq!(server_of("a.example"), "one");
+    assert_eq!(server_of("b.example"), "two");
+    assert_eq!(server_of("x.c.example"), "two");
+    // The ClientHello may arrive byte by byte.
     let mut raw = Client::connect(proxy.listen);
     for byte in [22u8, 3, 1, 0, 4, 2, 0, 0, 0] {
-        raw.0.write_all(&[byte]).expect("it is taken");
+        raw.0.write_all(&[byte]).expect("write");
     }
     let mut rest = Vec::new();
     let _ = raw.0.read_to_end(&mut rest);
     assert_eq!(rest.first(), Some(&21), "the server's alert: {rest:?}");
-    // If TLS ends here, names also select pools.
+    // If Weir terminates TLS, names also select pools.
     proxy.reload(
         &configuration(proxy.listen, "tcp", &[one.address()], &text(&tls))
             .replace(&ends[1].listen.to_string(), &two.address().to_string()),
     );
-    assert_eq!(answered("a.example"), "one");
-    assert_eq!(answered("b.example"), "two");
+    assert_eq!(server_of("a.example"), "one");
+    assert_eq!(server_of("b.example"), "two");
 }
 
 #[test]
@@ -667,21 +688,21 @@ fn check_reports_certificate_faults() {
     authority.sign("good", "DNS:a.example", 60);
     let path = authority.0.join("weir.toml");
     let text = configuration(
-        "127.0.0.1:1".parse().expect("an address"),
+        "127.0.0.1:1".parse().expect("parse address"),
         "http",
-        &["127.0.0.1:2".parse().expect("an address")],
+        &["127.0.0.1:2".parse().expect("parse address")],
         &format!(
             "tls = {{ certificates = \"{}\" }}\n\n[[route]]\nservice = \"s\"\nhost = \"b.example\"\npool = \"p\"",
             authority.certs()
         ),
     );
-    fs::write(&path, text).expect("written");
+    fs::write(&path, text).expect("write file");
     let check = || {
         let output = Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(["check", "-c"])
             .arg(&path)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.success(),
@@ -705,10 +726,10 @@ fn check_reports_certificate_faults() {
         "{printed}"
     );
     let certs = authority.0.join("certs");
-    let other = fs::read_to_string(authority.0.join("past.key")).expect("a key");
-    let chain = fs::read_to_string(authority.0.join("good.crt")).expect("a chain");
-    fs::write(certs.join("swapped.pem"), chain + &other).expect("written");
-    fs::write(certs.join("lone.crt"), "nothing").expect("written");
+    let other = fs::read_to_string(authority.0.join("past.key")).expect("read key file");
+    let chain = fs::read_to_string(authority.0.join("good.crt")).expect("read certificate file");
+    fs::write(certs.join("swapped.pem"), chain + &other).expect("write file");
+    fs::write(certs.join("lone.crt"), "nothing").expect("write file");
     let (good, printed) = check();
     assert!(
         !good && printed.contains("swapped.pem: the key belongs to another certificate"),
@@ -721,7 +742,7 @@ fn check_reports_certificate_faults() {
 }
 
 #[test]
-fn routes_compare_the_tls_connection() {
+fn routes_match_tls_properties() {
     let authority = Authority::new("routes");
     authority.sign("one", "DNS:a.example,DNS:b.example", 30);
     let own = authority.sign("client", "DNS:client.example", 30);
@@ -744,7 +765,7 @@ fn routes_compare_the_tls_connection() {
     let status = |own: Option<&Path>, name: &str| {
         let mut stream = connect(&authority.client(own), proxy.listen, name);
         let request = GET.replace("a.example", name);
-        let printed = fetch(&mut stream, &request).expect("a response");
+        let printed = fetch(&mut stream, &request).expect("fetch");
         printed.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     assert_eq!(status(Some(&own), "a.example"), "200");
@@ -764,6 +785,6 @@ fn routes_compare_the_tls_connection() {
         ])
         .arg(format!("https://{}/", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     assert_eq!(String::from_utf8_lossy(&old.stdout), "426");
 }

@@ -1,11 +1,11 @@
-//! `tls.ciphers` and `tls.groups` with openssl as the client, and the condition `scheme`.
+//! `tls.ciphers` and `tls.groups` with openssl as the client, and the route condition `scheme`.
 
 use std::process::{Command, Stdio};
 
 use super::tls::Authority;
 use super::{Client, Origin, Proxy, configuration, fs};
 
-/// What `openssl s_client` reports of a handshake with these options; `None` = it fails.
+/// Returns what `openssl s_client` reports about a handshake with these options, or `None` if it fails.
 fn handshake(proxy: &Proxy, options: &str) -> Option<String> {
     let output = Command::new("timeout")
         .args(["20", "openssl", "s_client", "-connect"])
@@ -14,7 +14,7 @@ fn handshake(proxy: &Proxy, options: &str) -> Option<String> {
         .args(options.split_whitespace())
         .stdin(Stdio::null())
         .output()
-        .expect("openssl runs: tools/install-deps.sh");
+        .expect("run openssl (see tools/install-deps.sh)");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let cipher = text.lines().find_map(|line| {
         let (_, cipher) = line.split_once("Cipher is ")?;
@@ -24,7 +24,7 @@ fn handshake(proxy: &Proxy, options: &str) -> Option<String> {
 }
 
 #[test]
-fn clients_use_the_listed_suites_and_groups_only() {
+fn only_listed_suites_and_groups_are_negotiated() {
     let authority = Authority::new("suites");
     authority.sign("one", "DNS:a.example", 30);
     let origin = Origin::start("o");
@@ -46,7 +46,7 @@ fn clients_use_the_listed_suites_and_groups_only() {
     with(&format!(", ciphers = [\"{chacha}\"]"));
     assert_eq!(old(aes), None);
     assert_eq!(old(chacha).as_deref(), Some(chacha));
-    // The other version keeps its suites.
+    // The other TLS version keeps its suites.
     for cipher in ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"] {
         assert_eq!(new(cipher).as_deref(), Some(cipher));
     }
@@ -57,7 +57,7 @@ fn clients_use_the_listed_suites_and_groups_only() {
     assert_eq!(old(aes).as_deref(), Some(aes));
     with(", groups = [\"P-384\"]");
     for (group, is_allowed) in [("P-256", false), ("X25519", false), ("P-384", true)] {
-        // With TLS 1.2 the list of openssl would restrict the certificate as well.
+        // With TLS 1.2, openssl's list would also restrict the certificate.
         let found = handshake(&proxy, &format!("-tls1_3 -groups {group}"));
         assert_eq!(found.is_some(), is_allowed, "{group}");
     }
@@ -65,8 +65,8 @@ fn clients_use_the_listed_suites_and_groups_only() {
     let wrong =
         tls(", minimum = \"1.3\", ciphers = [\"ECDHE-RSA-AES128-GCM-SHA256\", \"AES128-SHA\"]");
     let text = configuration(proxy.listen, "http", &[origin.address()], &wrong);
-    fs::write(&file, text).expect("written");
-    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("plain")]);
+    fs::write(&file, text).expect("write file");
+    let (done, printed) = proxy.weir(&["check", "-c", file.to_str().expect("not UTF-8")]);
     assert!(!done, "{printed}");
     for part in [
         "unknown value \"AES128-SHA\"",
@@ -77,7 +77,7 @@ fn clients_use_the_listed_suites_and_groups_only() {
     }
 }
 
-/// The status and the location of a response.
+/// Returns the status and the location of a response.
 fn get(client: &mut Client, fields: &str) -> (String, String) {
     let (head, _) = client.fetch(&format!(
         "GET /x?y HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"
@@ -105,7 +105,7 @@ fn scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
     let mut client = Client::connect(proxy.listen);
     let redirected = ("302".to_owned(), "https://a.example/x?y".to_owned());
     assert_eq!(get(&mut client, ""), redirected);
-    // No client decides about itself.
+    // The field of an untrusted client is ignored.
     assert_eq!(get(&mut client, "X-Forwarded-Proto: https\r\n"), redirected);
     with("trusted = [\"127.0.0.0/8\"]");
     let secure = ("302".to_owned(), "https://secure.example/".to_owned());
@@ -123,7 +123,7 @@ fn scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
         &format!("GET http://{}/", proxy.listen),
     ]);
     assert!(done && printed.contains("scheme=http"), "{printed}");
-    // With TLS of its own.
+    // With TLS to Weir.
     let authority = Authority::new("scheme");
     authority.sign("one", "DNS:a.example", 30);
     with(&format!(
@@ -133,7 +133,7 @@ fn scheme_is_that_of_the_connection_or_of_a_trusted_proxy() {
     let config = authority.client(None);
     let mut stream = super::tls::connect(&config, proxy.listen, "a.example");
     let head = super::tls::fetch(&mut stream, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    let head = head.expect("a response");
+    let head = head.expect("no response");
     assert!(
         head.contains("Location: https://secure.example/\r\n"),
         "{head}"

@@ -11,28 +11,29 @@ use weir_testing::free_address;
 
 use super::keeper::until;
 use super::origin::Origin;
-use super::receiver::{Received, Receiver};
+use super::receiver::{ReceivedRequest, Receiver};
 use super::{Client, Proxy, configuration};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT_SPAN: &str = "00f067aa0ba902b7";
 
-/// The exports that a collector has accepted.
+/// Returns the exports that a collector has accepted.
 fn exports(collector: &Receiver) -> Vec<Value> {
     let received = collector.received();
     let accepted = received.iter().filter(|it| it.status == 200);
-    let export = |it: &Received| {
+    let export = |it: &ReceivedRequest| {
         let head = &it.head;
         assert!(
             head.starts_with("POST /v1/traces HTTP/1.1\r\n")
                 && head.contains("Content-Type: application/json\r\n"),
             "{head}"
         );
-        serde_json::from_slice(&it.body).expect("JSON")
+        serde_json::from_slice(&it.body).expect("parse JSON")
     };
     accepted.map(export).collect()
 }
 
+/// Returns all spans that a collector has accepted.
 fn recorded_spans(collector: &Receiver) -> Vec<Span> {
     exports(collector).iter().flat_map(spans_of).collect()
 }
@@ -57,6 +58,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
+/// Returns the spans of an export.
 fn spans_of(body: &Value) -> Vec<Span> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut spans = Vec::new();
@@ -64,8 +66,8 @@ fn spans_of(body: &Value) -> Vec<Span> {
         for scope in list(&resource["scopeSpans"]) {
             for span in list(&scope["spans"]) {
                 let attributes = list(&span["attributes"]).into_iter().map(|it| {
-                    let value = it["value"].as_object().expect("a value");
-                    let value = value.values().next().expect("one kind").clone();
+                    let value = it["value"].as_object().expect("no value");
+                    let value = value.values().next().expect("no value").clone();
                     (text(&it["key"]), value)
                 });
                 spans.push(Span {
@@ -74,9 +76,11 @@ fn spans_of(body: &Value) -> Vec<Span> {
                     parent: text(&span["parentSpanId"]),
                     state: text(&span["traceState"]),
                     name: text(&span["name"]),
-                    kind: span["kind"].as_u64().expect("a kind"),
-                    start: text(&span["startTimeUnixNano"]).parse().expect("a time"),
-                    end: text(&span["endTimeUnixNano"]).parse().expect("a time"),
+                    kind: span["kind"].as_u64().expect("no kind"),
+                    start: text(&span["startTimeUnixNano"])
+                        .parse()
+                        .expect("parse time"),
+                    end: text(&span["endTimeUnixNano"]).parse().expect("parse time"),
                     is_error: span["status"]["code"] == 2,
                     attributes: attributes.collect(),
                     events: list(&span["events"])
@@ -107,7 +111,7 @@ fn table(collector: SocketAddr, more: &str) -> String {
     format!("[tracing]\nendpoint = \"http://{collector}\"\n{more}\n")
 }
 
-/// The values of a field of the request that the origin received; the origin returns the request as the body.
+/// Returns the values of a field in the request that the origin received. The origin returns the request as the body.
 fn received_values(body: &[u8], field: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(body).into_owned();
     let lines = text.lines().filter_map(|line| {
@@ -122,6 +126,7 @@ fn request(path: &str, fields: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: www.example:8080\r\nUser-Agent: test\r\n{fields}\r\n")
 }
 
+/// Returns the span with this URL path and kind. Panics if there is none.
 fn find<'a>(spans: &'a [Span], path: &str, kind: u64) -> &'a Span {
     let matches = |span: &&Span| {
         span.kind == kind
@@ -178,7 +183,7 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     }
     assert!(
         !format!("{spans:?}").contains("secret"),
-        "queries are left out"
+        "queries must be omitted"
     );
     let upstream = find(&spans, "/img/a", 3);
     assert_eq!(
@@ -188,7 +193,7 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     assert_eq!(
         sent[0],
         format!("00-{TRACE}-{}-01", upstream.id),
-        "the server's parent"
+        "the client span must be the server's parent"
     );
     assert_eq!(upstream.text("server.address"), "127.0.0.1");
     assert!(upstream.seconds("weir.connect.duration").is_some());
@@ -209,7 +214,11 @@ fn request_adds_a_server_span_and_a_client_span_to_the_clients_trace() {
     let upstream = find(&spans, "/img/b", 3);
     assert_eq!(upstream.attributes["weir.connection.reused"], true);
     assert_eq!(upstream.seconds("weir.connect.duration"), None);
-    assert_ne!(find(&spans, "/img/b", 2).trace, TRACE, "a trace of its own");
+    assert_ne!(
+        find(&spans, "/img/b", 2).trace,
+        TRACE,
+        "expected a new trace"
+    );
 }
 
 #[test]
@@ -243,7 +252,7 @@ fn client_sampling_decision_is_kept_and_invalid_context_is_replaced() {
         );
         assert!(
             received_values(&body, "tracestate").is_empty(),
-            "the state of an invalid trace is dropped"
+            "the state of an invalid trace must be dropped"
         );
     }
     client.fetch(&request(
@@ -301,7 +310,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     let retried = spans
         .iter()
         .find(|span| span.kind == 2 && span.text("weir.retries") == "1");
-    let retried = retried.expect("half of the requests try the dead server first");
+    let retried = retried.expect("no request was retried");
     assert_eq!(retried.events, ["weir.attempt.failed"]);
     assert!(!retried.is_error && retried.text("weir.server") == origin.address().to_string());
     let moved = find(&spans, "/moved/x", 2);
@@ -311,7 +320,7 @@ fn failed_attempts_and_refusals_are_part_of_the_trace() {
     );
     assert!(
         !spans.iter().any(|span| span.parent == moved.id),
-        "a redirect has no client span"
+        "a redirect must have no client span"
     );
     let failed = find(&spans, "/dead/x", 2);
     assert!(
@@ -326,13 +335,13 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let collector = Receiver::start();
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
-    collector.respond(503);
+    collector.set_status(503);
     let mut client = Client::connect(proxy.listen);
     client.fetch(&request("/later", ""));
     until("a warning", || {
         proxy.log().contains("failed to send traces")
     });
-    collector.respond(200);
+    collector.set_status(200);
     until("the retry", || !recorded_spans(&collector).is_empty());
     until("the counts", || proxy.status()["tracing"]["exported"] == 1);
 
@@ -347,18 +356,18 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let load = Command::new("wrk")
         .args(["-t1", "-c8", "-d2s", &format!("http://{}/x", proxy.listen)])
         .output()
-        .expect("wrk runs");
+        .expect("run wrk");
     assert!(load.status.success());
     let requests = proxy.status()["services"][0]["requests"]
         .as_u64()
-        .expect("a number");
+        .expect("not a number");
     until("all requests are counted", || {
         let tracing = proxy.status()["tracing"].clone();
-        let count = |name: &str| tracing[name].as_u64().expect("a number");
+        let count = |name: &str| tracing[name].as_u64().expect("not a number");
         count("recorded")
             == proxy.status()["services"][0]["exchanges"]["ended"]
                 .as_u64()
-                .expect("a number")
+                .expect("not a number")
             && (requests < 10_000 || count("dropped") > 0)
     });
 
@@ -371,12 +380,12 @@ fn failed_exports_are_retried_or_counted_and_requests_are_served() {
     let (_, body) = Client::connect(proxy.listen).fetch(&request("/off", ""));
     assert!(
         received_values(&body, "traceparent").is_empty(),
-        "off again"
+        "tracing must be off again"
     );
     assert!(proxy.status()["tracing"].is_null());
 }
 
-/// The OpenTelemetry Collector itself.
+/// The real OpenTelemetry Collector.
 struct RealCollector {
     child: Child,
     /// The spans that it has received, one export per line.
@@ -389,8 +398,11 @@ impl RealCollector {
         let address = free_address();
         let tools = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/otelcol.sh");
         let built = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("otelcol");
-        let status = Command::new(tools).arg(&built).status().expect("it runs");
-        assert!(status.success(), "the collector is built");
+        let status = Command::new(tools)
+            .arg(&built)
+            .status()
+            .expect("run build script");
+        assert!(status.success(), "the collector was not built");
         let spans_file = directory.join("spans.json");
         let file = directory.join("otelcol.yaml");
         let text = format!(
@@ -399,14 +411,14 @@ impl RealCollector {
              pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [file]\n",
             spans_file.display()
         );
-        std::fs::write(&file, text).expect("written");
-        let log = std::fs::File::create(directory.join("otelcol.log")).expect("a log");
+        std::fs::write(&file, text).expect("write file");
+        let log = std::fs::File::create(directory.join("otelcol.log")).expect("create log file");
         let child = Command::new(built.join("otelcol"))
             .arg(format!("--config=file:{}", file.display()))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("the collector starts");
+            .expect("start collector");
         let deadline = Instant::now() + Duration::from_secs(30);
         while TcpStream::connect(address).is_err() {
             let log = std::fs::read_to_string(directory.join("otelcol.log")).unwrap_or_default();
@@ -443,7 +455,7 @@ fn real_collector_accepts_all_spans_at_length() {
         return;
     }
     let directory = std::env::temp_dir().join(format!("weir-otelcol-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create directory");
     let collector = RealCollector::start(directory.clone());
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], &table(collector.address, ""));
@@ -464,7 +476,7 @@ fn real_collector_accepts_all_spans_at_length() {
     let upstream = spans
         .iter()
         .find(|span| span.parent == server.id)
-        .expect("a client span");
+        .expect("no client span");
     assert_eq!(upstream.kind, 3);
     let status = proxy.status();
     assert_eq!(

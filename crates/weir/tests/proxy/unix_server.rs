@@ -1,4 +1,4 @@
-//! Servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and who may use which socket.
+//! Servers on unix sockets: HTTP and TCP services, health checks, logs, overrides, and permission to use sockets.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,16 +11,16 @@ use super::keeper::until;
 use super::privilege::as_other_user;
 use super::{Client, GET, Origin, Proxy, fs};
 
-/// Relays each connection to a unix socket at `path` to the server at `to`.
+/// Listens on a unix socket at `path`, and relays each connection to the server at `to`.
 fn relay(path: &Path, to: SocketAddr) {
-    let listener = UnixListener::bind(path).expect("a socket");
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    let listener = UnixListener::bind(path).expect("bind a listener");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("set permissions");
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let server = TcpStream::connect(to).expect("the server listens");
+            let server = TcpStream::connect(to).expect("connect to the server");
             let back = (
-                server.try_clone().expect("a descriptor"),
-                client.try_clone().expect("a descriptor"),
+                server.try_clone().expect("duplicate descriptor"),
+                client.try_clone().expect("duplicate descriptor"),
             );
             std::thread::spawn(move || forward(client, server));
             std::thread::spawn(move || forward_back(back));
@@ -29,7 +29,7 @@ fn relay(path: &Path, to: SocketAddr) {
 }
 
 fn forward(mut from: UnixStream, mut to: TcpStream) {
-    // The test breaks connections on purpose.
+    // The test closes connections intentionally.
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(Shutdown::Write);
 }
@@ -39,13 +39,13 @@ fn forward_back((mut from, mut to): (TcpStream, UnixStream)) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// A daemon with a directory for sockets that its user may enter.
+/// Starts a daemon with a directory for sockets that its user may enter.
 fn proxy(protocol: &str) -> (Proxy, PathBuf) {
     let proxy = Proxy::start(protocol, &[super::free_address()], "");
     let sockets = proxy.directory.join("sockets");
-    fs::create_dir(&sockets).expect("a directory");
+    fs::create_dir(&sockets).expect("create directory");
     for directory in [&proxy.directory, &sockets] {
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("a mode");
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("set permissions");
     }
     (proxy, sockets)
 }
@@ -58,25 +58,26 @@ fn text(proxy: &Proxy, protocol: &str, pool: &str, service: &str) -> String {
     )
 }
 
+/// Returns the server at this index in the status document.
 fn server(proxy: &Proxy, at: usize) -> serde_json::Value {
     proxy.status()["services"][0]["servers"][at].clone()
 }
 
-/// Runs a command, which must succeed, and returns what it prints.
+/// Runs a command that must succeed. Returns its output.
 fn succeeds(proxy: &Proxy, arguments: &[&str]) -> String {
     let (done, printed) = proxy.weir(arguments);
     assert!(done, "{arguments:?}: {printed}");
     printed
 }
 
-/// `/metrics`, read through the control socket.
+/// Returns `/metrics`, read through the control socket.
 fn metrics(proxy: &Proxy) -> String {
     let metrics = Command::new("curl")
         .args(["-s", "--max-time", "10", "--unix-socket"])
         .arg(proxy.directory.join("run/weir.sock"))
         .arg("http://weir/metrics")
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     String::from_utf8_lossy(&metrics.stdout).into_owned()
 }
 
@@ -137,7 +138,7 @@ fn requests_are_balanced_by_weight_over_sockets_and_addresses() {
         ));
         assert_eq!(sum, b"300000");
     }
-    // Overrides name the server as the file does.
+    // Overrides use the server's name in the configuration.
     succeeds(&proxy, &["server", &format!("p/{a}"), "maint"]);
     succeeds(&proxy, &["server", &format!("p/{b}"), "drain"]);
     for _ in 0..4 {
@@ -165,15 +166,15 @@ fn tcp_service_streams_in_both_directions() {
     proxy.reload(&text(&proxy, "tcp", &pool, ""));
     let mut client = Client::connect(proxy.listen);
     let sent: Vec<u8> = (0..2_000_000_u32).map(|number| number as u8).collect();
-    let mut writer = client.0.try_clone().expect("a descriptor");
+    let mut writer = client.0.try_clone().expect("duplicate descriptor");
     let bytes = sent.clone();
     let writing = std::thread::spawn(move || {
-        writer.write_all(&bytes).expect("taken");
-        writer.shutdown(Shutdown::Write).expect("ended");
+        writer.write_all(&bytes).expect("write");
+        writer.shutdown(Shutdown::Write).expect("shut down writing");
     });
     let mut received = Vec::new();
-    client.0.read_to_end(&mut received).expect("the end");
-    writing.join().expect("written");
+    client.0.read_to_end(&mut received).expect("read");
+    writing.join().expect("writer thread panicked");
     assert!(received == sent, "{} bytes", received.len());
 }
 
@@ -205,9 +206,9 @@ fn check_over_the_socket_determines_the_state_and_its_reason() {
     relay(&path, origin.address());
     until("the server", || server(&proxy, 0)["state"] == "up");
     // A socket without a listener, as a killed server leaves it.
-    fs::remove_file(&path).expect("removed");
-    drop(UnixListener::bind(&path).expect("a socket"));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    fs::remove_file(&path).expect("remove file");
+    drop(UnixListener::bind(&path).expect("bind a listener"));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set permissions");
     until("the end", || server(&proxy, 0)["state"] == "down");
     assert!(reason(0).ends_with("connection refused"), "{}", reason(0));
     let mut client = Client::connect(proxy.listen);
@@ -243,7 +244,7 @@ fn request_is_retried_when_a_socket_is_missing() {
 }
 
 #[test]
-fn socket_of_another_user_is_reported_with_the_user_of_the_daemon() {
+fn inaccessible_socket_error_names_the_daemons_user() {
     if !weir_testing::require_root() {
         return;
     }
@@ -251,7 +252,7 @@ fn socket_of_another_user_is_reported_with_the_user_of_the_daemon() {
     let (proxy, sockets) = proxy("http");
     let path = sockets.join("private.sock");
     relay(&path, origin.address());
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a mode");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("set permissions");
     let pool = format!(
         "servers = [\"unix:{}\"]\ncheck = {{ kind = \"http\", interval = \"100ms\", rise = 1, fall = 1 }}",
         path.display()
@@ -261,14 +262,14 @@ fn socket_of_another_user_is_reported_with_the_user_of_the_daemon() {
         server(&proxy, 0)["state"] != "starting"
     });
     let state = server(&proxy, 0);
-    // A daemon without a user of its own keeps root's rights.
+    // A daemon without its own user runs as root.
     if state["state"] == "down" {
         let reason = state["reason"].as_str().unwrap_or_default();
         let expected = "needs write permission for the socket";
         assert!(reason.contains("permission denied: user "), "{reason}");
         assert!(reason.ends_with(expected), "{reason}");
     }
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("a mode");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set permissions");
     until("the server", || server(&proxy, 0)["state"] == "up");
 }
 
@@ -284,14 +285,14 @@ fn other_users_cannot_add_sockets() {
     let of = |path: &Path| format!("servers = [\"unix:{}\"]", path.display());
     let pool = of(&path);
     proxy.reload(&text(&proxy, "http", &pool, ""));
-    // The socket of the daemon obeys the user of the daemon.
+    // The control socket accepts commands from the daemon's user: as a server, it would give clients access to the API.
     let run = proxy.directory.join("run");
-    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).expect("set permissions");
     let own = run.join("weir.sock");
-    fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("a mode");
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("set permissions");
     let upload = |text: &str| {
         let body = proxy.directory.join("body");
-        fs::write(&body, serde_json::json!({ "text": text }).to_string()).expect("written");
+        fs::write(&body, serde_json::json!({ "text": text }).to_string()).expect("write file");
         as_other_user(&format!(
             "curl -sS --max-time 20 -w ' [%{{http_code}}]' --unix-socket {} --data-binary @{} http://weir/v1/reload",
             own.display(),
@@ -310,7 +311,7 @@ fn other_users_cannot_add_sockets() {
             "{answer}"
         );
     }
-    // One that is in use may be used by another pool.
+    // A socket that is in use may be used by another pool.
     let again = format!(
         "{pool}\n[pool.q]\n{pool}\n[service.t]\nlisten = [\"{}\"]\nforward = \"proxy\"\nprotocol = \"http\"\n\
          pool = \"q\"",
@@ -318,9 +319,9 @@ fn other_users_cannot_add_sockets() {
     );
     let answer = upload(&text(&proxy, "http", &again, ""));
     assert!(answer.ends_with("[200]"), "{answer}");
-    // Lists of other programs have addresses only.
+    // Server lists may contain only addresses.
     let list = proxy.directory.join("list");
-    fs::write(&list, format!("unix:{}\n", own.display())).expect("written");
+    fs::write(&list, format!("unix:{}\n", own.display())).expect("write file");
     let with_list = pool + &format!("\nservers_file = {list:?}");
     proxy.reload(&text(&proxy, "http", &with_list, ""));
     let status = proxy.status();
@@ -330,7 +331,7 @@ fn other_users_cannot_add_sockets() {
     assert_eq!(servers, Some(1));
 }
 
-/// nginx with a site on a unix socket.
+/// nginx with a site on a unix socket. Stops on drop.
 struct Nginx(Child);
 
 impl Nginx {
@@ -344,13 +345,13 @@ impl Nginx {
              {directory}/uwsgi;\nscgi_temp_path {directory}/scgi;\nserver {{ listen unix:{socket}{server} }}\n}}\n"
         );
         let file = format!("{directory}/nginx.conf");
-        fs::write(&file, text).expect("written");
+        fs::write(&file, text).expect("write file");
         let child = Command::new("nginx")
             .args(["-c", &file])
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("nginx runs: tools/install-deps.sh");
+            .expect("start nginx (see tools/install-deps.sh)");
         Self(child)
     }
 }
@@ -372,7 +373,7 @@ fn nginx_on_a_socket_is_reached_with_proxy_protocol_and_by_curl() {
         " proxy_protocol; location / { return 200 \"$proxy_protocol_addr $host\\n\"; }",
     );
     until("nginx", || socket.exists());
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("a mode");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("set permissions");
     let pool = format!(
         "servers = [\"unix:{}\"]\nproxy_protocol = \"v1\"\n[pool.p.check]\nkind = \"http\"\nproxy_protocol = \
          \"v1\"\ninterval = \"100ms\"",
@@ -384,7 +385,7 @@ fn nginx_on_a_socket_is_reached_with_proxy_protocol_and_by_curl() {
         .args(["-s", "--max-time", "20"])
         .arg(format!("http://{}/", proxy.listen))
         .output()
-        .expect("curl runs: tools/install-deps.sh");
+        .expect("run curl (see tools/install-deps.sh)");
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         "127.0.0.1 127.0.0.1\n"

@@ -1,4 +1,4 @@
-//! Replacement of a running daemon: clients are handed over or finish where they are; a program that does not start
+//! Upgrades of a running daemon: clients are handed over or finish in the old process. A program that does not start
 //! changes nothing.
 
 use std::io::{Read, Write};
@@ -13,10 +13,11 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustls::HandshakeKind;
 
-use super::keeper::{Comers, until};
+use super::keeper::{ConnectionLoad, until};
 use super::tls::{self, Authority};
 use super::{Client, GET, Origin, Proxy};
 
+/// Returns the number of upgrades.
 fn rounds() -> u32 {
     if std::env::var_os("WEIR_SOAK").is_some() {
         100
@@ -25,14 +26,14 @@ fn rounds() -> u32 {
     }
 }
 
-/// Clients that stay connected and repeat an exchange until stopped; failures are returned as texts.
-struct Stayers {
+/// Clients that stay connected and repeat an exchange until they are stopped. Failures are returned as texts.
+struct PersistentClients {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
     threads: Vec<JoinHandle<Result<(), String>>>,
 }
 
-impl Stayers {
+impl PersistentClients {
     fn start(
         to: SocketAddr,
         count: usize,
@@ -40,7 +41,7 @@ impl Stayers {
     ) -> Self {
         let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let work = Arc::new(work);
-        let stay = |_| {
+        let client = |_| {
             let (stop, done, work) = (Arc::clone(&stop), Arc::clone(&done), Arc::clone(&work));
             std::thread::spawn(move || {
                 let mut client = Client::connect(to);
@@ -53,7 +54,7 @@ impl Stayers {
                 Ok(())
             })
         };
-        let threads = (0..count).map(stay).collect();
+        let threads = (0..count).map(client).collect();
         Self {
             stop,
             done,
@@ -61,19 +62,21 @@ impl Stayers {
         }
     }
 
-    fn continues(&self) {
+    /// Waits until the clients have completed further exchanges, or one has failed.
+    fn wait_for_progress(&self) {
         let before = self.done.load(Ordering::Relaxed);
-        let busy = |thread: &JoinHandle<_>| thread.is_finished();
+        let ended = |thread: &JoinHandle<_>| thread.is_finished();
         until("clients that stay", || {
-            let failed = self.threads.iter().any(busy);
+            let failed = self.threads.iter().any(ended);
             failed || self.done.load(Ordering::Relaxed) > before + 50
         });
     }
 
-    fn end(self) -> u64 {
+    /// Stops the clients. Returns the number of exchanges, or panics if a client has failed.
+    fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            if let Err(why) = thread.join().expect("a client") {
+            if let Err(why) = thread.join().expect("client thread panicked") {
                 panic!("{why}");
             }
         }
@@ -81,6 +84,7 @@ impl Stayers {
     }
 }
 
+/// Sends a request and expects a response with status 200.
 fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
     client
         .0
@@ -92,7 +96,7 @@ fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
     }
 }
 
-/// Sends bytes that no other client sends, and expects them back.
+/// Sends bytes that no other client sends, and reads them back.
 pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     let sent: Vec<u8> = (0..2_000u64)
         .flat_map(|at| (round * 7 + at).to_be_bytes())
@@ -102,34 +106,34 @@ pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     client.0.read_exact(&mut back).map_err(|e| e.to_string())?;
     (sent == back)
         .then_some(())
-        .ok_or("other bytes came back".to_owned())
+        .ok_or("received other bytes".to_owned())
 }
 
 #[test]
-fn upgrades_under_load_lose_nothing_at_length() {
+fn upgrades_under_load_fail_no_request_at_length() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let (comers, stayers) = (
-        Comers::start(proxy.listen),
-        Stayers::start(proxy.listen, 4, fetch),
+    let (load, persistent) = (
+        ConnectionLoad::start(proxy.listen),
+        PersistentClients::start(proxy.listen, 4, fetch),
     );
     let mut pids = std::collections::BTreeSet::new();
     for _ in 0..rounds() {
-        stayers.continues();
+        persistent.wait_for_progress();
         let (done, printed) = proxy.upgrade();
         assert!(done, "{printed}");
         pids.insert(printed);
     }
-    stayers.continues();
-    let answers = stayers.end();
-    let [served, refused, broken] = comers.end();
+    persistent.wait_for_progress();
+    let answers = persistent.stop();
+    let [served, refused, broken] = load.stop();
     println!(
         "{} upgrades: {answers} requests of clients that stay, {served} of others",
         rounds()
     );
     assert_eq!((refused, broken), (0, 0));
     assert_eq!(pids.len(), rounds() as usize, "{pids:?}");
-    // Every daemon's counts arrive with its last client.
+    // The counters of each old daemon are added when its last client has left.
     until("all counts", || {
         let status = proxy.status();
         status["services"][0]["requests"].as_u64() == Some(answers + u64::from(served))
@@ -140,34 +144,38 @@ fn upgrades_under_load_lose_nothing_at_length() {
 fn tcp_connections_are_handed_over_with_buffered_bytes() {
     let origin = Origin::start_tcp();
     let proxy = Proxy::start("tcp", &[origin.address()], "");
-    let stayers = Stayers::start(proxy.listen, 4, echo);
-    // A client that waits while it has a request in progress.
-    let mut half = TcpStream::connect(proxy.listen).expect("connected");
-    half.write_all(b"hello, ").expect("it is taken");
+    let persistent = PersistentClients::start(proxy.listen, 4, echo);
+    // A client whose message is incomplete during the upgrades.
+    let mut half = TcpStream::connect(proxy.listen).expect("connect");
+    half.write_all(b"hello, ").expect("write");
     for _ in 0..rounds() {
-        stayers.continues();
+        persistent.wait_for_progress();
         let (done, printed) = proxy.upgrade();
         assert!(done, "{printed}");
     }
-    stayers.continues();
-    half.write_all(b"world").expect("it is taken");
+    persistent.wait_for_progress();
+    half.write_all(b"world").expect("write");
     half.shutdown(std::net::Shutdown::Write)
-        .expect("it is open");
+        .expect("shut down writing");
     half.set_read_timeout(Some(Duration::from_secs(10)))
-        .expect("a timeout");
+        .expect("set read timeout");
     let mut text = String::new();
-    half.read_to_string(&mut text).expect("the end");
+    half.read_to_string(&mut text).expect("read");
     assert_eq!(text, "hello, world");
-    println!("{} upgrades: {} messages verified", rounds(), stayers.end());
-    assert_eq!(origin.connections(), 5, "no new connection was made");
+    println!(
+        "{} upgrades: {} messages verified",
+        rounds(),
+        persistent.stop()
+    );
+    assert_eq!(origin.connections(), 5, "expected no new connection");
 }
 
 #[test]
-fn http2_stream_ends_in_the_process_where_it_began() {
+fn http2_stream_finishes_in_its_original_process() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let body = proxy.directory.join("body");
-    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("written");
+    std::fs::write(&body, vec![b'x'; 2_000_000]).expect("write file");
     let upload = Command::new("curl")
         .args(["-sS", "--max-time", "20", "--http2-prior-knowledge"])
         .args(["--limit-rate", "1M", "--data-binary"])
@@ -175,25 +183,25 @@ fn http2_stream_ends_in_the_process_where_it_began() {
         .arg(format!("http://{}/sum", proxy.listen))
         .stdout(Stdio::piped())
         .spawn()
-        .expect("curl runs");
+        .expect("start curl");
     until("the upload", || origin.connections() == 1);
     let (done, printed) = proxy.upgrade();
     assert!(done, "{printed}");
-    fetch(&mut Client::connect(proxy.listen), 0).expect("an answer");
-    let output = upload.wait_with_output().expect("curl ends");
+    fetch(&mut Client::connect(proxy.listen), 0).expect("fetch");
+    let output = upload.wait_with_output().expect("wait for curl");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000");
 }
 
 #[test]
 fn old_processes_are_shown_while_they_have_clients() {
     let origin = Origin::start("o");
-    // An incomplete request keeps an old process running.
+    // An incomplete request keeps the old process running.
     let proxy = Proxy::start("http", &[origin.address()], "request_buffering = false");
     let mut unfinished = Vec::new();
     for _ in 0..2 {
         let mut client = Client::connect(proxy.listen);
         let head = b"POST /sum HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhello";
-        client.0.write_all(head).expect("it is taken");
+        client.0.write_all(head).expect("write");
         unfinished.push(client);
         until("the request", || {
             origin.connections() == unfinished.len() as u64
@@ -204,7 +212,7 @@ fn old_processes_are_shown_while_they_have_clients() {
     let draining = || -> Vec<(u64, u64)> {
         let status = proxy.status();
         let all = status["draining"].as_array().cloned().unwrap_or_default();
-        let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("a number");
+        let number = |one: &serde_json::Value, key: &str| one[key].as_u64().expect("not a number");
         all.iter()
             .map(|one| (number(one, "pid"), number(one, "clients")))
             .collect()
@@ -214,45 +222,48 @@ fn old_processes_are_shown_while_they_have_clients() {
     assert_ne!(both[0].0, both[1].0);
     assert_eq!((both[0].1, both[1].1), (1, 1));
     for mut client in unfinished {
-        client.0.write_all(b"world").expect("it is taken");
-        let (_, body) = client.response().expect("it comes").expect("an answer");
+        client.0.write_all(b"world").expect("write");
+        let (_, body) = client
+            .response()
+            .expect("read response")
+            .expect("no response");
         assert_eq!(body, b"10");
     }
     until("their end", || draining().is_empty());
 }
 
-/// Restricts all threads of a process, and its children, to these CPUs.
+/// Restricts all threads of a process, and of its children, to these CPUs.
 fn confine(pid: u32, cpus: &CpuSet) {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("read /proc");
     for task in tasks.flatten() {
         let thread = task
             .file_name()
             .to_string_lossy()
             .parse()
-            .expect("a number");
-        sched_setaffinity(Pid::from_raw(thread), cpus).expect("own processes");
+            .expect("parse number");
+        sched_setaffinity(Pid::from_raw(thread), cpus).expect("set CPU affinity");
     }
 }
 
 #[test]
 fn changed_worker_count_closes_no_listener() {
-    let all = sched_getaffinity(None).expect("CPUs");
+    let all = sched_getaffinity(None).expect("sched_getaffinity");
     let first = (0..CpuSet::MAX_CPU)
         .find(|cpu| all.is_set(*cpu))
-        .expect("one");
+        .expect("no CPU");
     let mut one = CpuSet::new();
     one.set(first);
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
-    let comers = Comers::start(proxy.listen);
-    // Fewer workers than sockets, and the same number again.
+    let load = ConnectionLoad::start(proxy.listen);
+    // Fewer workers than sockets, and the original number again.
     for cpus in [&one, &all, &one] {
         confine(proxy.child.id(), cpus);
         let (done, printed) = proxy.upgrade();
         assert!(done, "{printed}");
-        comers.continues();
+        load.wait_for_progress();
     }
-    let [served, refused, broken] = comers.end();
+    let [served, refused, broken] = load.stop();
     println!(
         "{served} served by {} workers, then fewer, then as many",
         all.count()
@@ -272,9 +283,9 @@ fn health_states_are_handed_over_and_survive_a_kill() {
         let status = proxy.status();
         let servers = status["services"][0]["servers"]
             .as_array()
-            .expect("servers");
+            .expect("no servers");
         let word = |server: &serde_json::Value, key: &str| {
-            server[key].as_str().expect("a word").to_owned()
+            server[key].as_str().expect("not a string").to_owned()
         };
         let state = |server| (word(server, "state"), word(server, "since"));
         servers.iter().map(state).collect()
@@ -309,14 +320,14 @@ fn tls_sessions_resume_and_idle_connections_end_with_a_response() {
     let proxy = Proxy::start("http", &[origin.address()], &tls);
     let config = authority.client(None);
     let mut idle = tls::connect(&config, proxy.listen, "a.example");
-    tls::fetch(&mut idle, GET).expect("an answer");
+    tls::fetch(&mut idle, GET).expect("fetch");
     for _ in 0..2 {
         let (done, printed) = proxy.upgrade();
         assert!(done, "{printed}");
-        // The ticket is valid with every daemon, and at either of its workers.
+        // The ticket is valid in every daemon, and with either of its workers.
         for _ in 0..4 {
             let mut again = tls::connect(&config, proxy.listen, "a.example");
-            tls::fetch(&mut again, GET).expect("an answer");
+            tls::fetch(&mut again, GET).expect("fetch");
             let kind = again.conn.handshake_kind();
             assert_eq!(kind, Some(HandshakeKind::Resumed));
         }
@@ -330,28 +341,28 @@ fn program_that_does_not_start_changes_nothing() {
     let (one, two) = (Origin::start("one"), Origin::start("two"));
     let mut proxy = Proxy::start("http", &[one.address(), two.address()], "");
     let mut client = Client::connect(proxy.listen);
-    fetch(&mut client, 0).expect("an answer");
+    fetch(&mut client, 0).expect("fetch");
     for (program, why) in [
         ("/bin/false", "ended before it was ready"),
         ("/nonexistent", "No such file"),
     ] {
         let (done, printed) = proxy.weir(&["upgrade", program]);
         assert!(!done && printed.contains(why), "{printed}");
-        fetch(&mut client, 1).expect("an answer");
+        fetch(&mut client, 1).expect("fetch");
     }
-    // The next process has the override and the active configuration, whatever the file contains now.
+    // The next process has the override and the active configuration, even if the file has changed.
     let name = format!("p/{}", two.address());
     assert!(proxy.weir(&["server", &name, "drain"]).0);
-    std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("written");
+    std::fs::write(proxy.directory.join("weir.toml"), "no configuration").expect("write file");
     let (done, printed) = proxy.upgrade();
     assert!(done, "{printed}");
-    fetch(&mut client, 2).expect("an answer");
+    fetch(&mut client, 2).expect("fetch");
     let status = proxy.status();
     assert_eq!(
         status["services"][0]["servers"][1]["state"], "drain",
         "{status:#}"
     );
-    // The keeper ends with the current daemon, which finishes its work.
+    // The keeper exits with the current daemon, which finishes its work.
     assert!(proxy.terminate().success());
     assert!(TcpStream::connect(proxy.listen).is_err());
 }

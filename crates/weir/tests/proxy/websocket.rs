@@ -3,12 +3,12 @@
 use std::io::{BufRead, BufReader};
 
 use super::http2::{Echo, grpc_proxy};
-use super::scripted::{Act, Scripted, say};
+use super::scripted::{Action, Scripted, send_text};
 use super::tls::Authority;
 use super::*;
 
-/// Upgrades and sends back what it receives; certain paths cause a refusal, a wrong accept value, or a response without
-/// upgrade.
+/// Accepts upgrades and echoes bytes. Certain paths cause a rejection, an invalid accept value, or a response without
+/// an upgrade.
 const SERVER: &str = r#"
 const crypto = require('crypto');
 const server = require('http').createServer((request, response) => response.end('no upgrade'));
@@ -69,15 +69,15 @@ struct Server(Child, SocketAddr);
 impl Server {
     fn start() -> Self {
         let mut command = node(SERVER, &[]);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("node is installed");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("start node");
         let mut port = String::new();
-        let printed = child.stdout.take().expect("a pipe");
+        let printed = child.stdout.take().expect("not piped");
         let read = BufReader::new(printed).read_line(&mut port);
-        assert!(read.is_ok_and(|bytes| bytes > 0), "it says its port");
-        let port: u16 = port.trim().parse().expect("a port");
+        assert!(
+            read.is_ok_and(|bytes| bytes > 0),
+            "the server did not print its port"
+        );
+        let port: u16 = port.trim().parse().expect("parse port");
         Self(child, SocketAddr::from(([127, 0, 0, 1], port)))
     }
 }
@@ -89,10 +89,11 @@ impl Drop for Server {
     }
 }
 
-fn speak(origin: &str, ca: &str, paths: &[&str]) -> String {
+/// Runs the client with these paths. Returns its output.
+fn run_client(origin: &str, ca: &str, paths: &[&str]) -> String {
     let output = node(CLIENT, &[&[origin, ca], paths].concat())
         .output()
-        .expect("node is installed");
+        .expect("run node");
     let text = [output.stdout, output.stderr].concat();
     let mut lines: Vec<String> = String::from_utf8_lossy(&text)
         .lines()
@@ -130,17 +131,17 @@ fn websockets_share_an_http2_connection() {
         (format!("https://{}", secure.listen), authority.ca()),
     ];
     for (origin, ca) in &origins {
-        assert_eq!(speak(origin, ca, &paths), expected, "{origin}");
+        assert_eq!(run_client(origin, ca, &paths), expected, "{origin}");
     }
 }
 
 #[test]
 fn early_hints_are_sent_over_http2() {
     let origin = Scripted::start(vec![vec![
-        Act::Read,
-        say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
-        say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"),
-        Act::Close,
+        Action::Read,
+        send_text("HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n"),
+        send_text("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"),
+        Action::Close,
     ]]);
     let echo = Echo::start();
     let proxies = [
@@ -156,9 +157,11 @@ fn early_hints_are_sent_over_http2() {
                 .args(["-sSi", "--max-time", "20", flag, "-d", "body"])
                 .arg(format!("http://{}/hints", proxy.listen))
                 .output()
-                .expect("curl runs");
+                .expect("run curl");
             let printed = String::from_utf8_lossy(&output.stdout).to_ascii_lowercase();
-            let (first, rest) = printed.split_once("\r\n\r\n").expect("two heads");
+            let (first, rest) = printed
+                .split_once("\r\n\r\n")
+                .expect("no end of the first head");
             let version = version.to_ascii_lowercase();
             assert!(first.starts_with(&format!("{version} 103")), "{printed}");
             assert!(first.contains("link: </a.css>; rel=preload"), "{printed}");

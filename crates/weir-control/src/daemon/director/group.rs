@@ -130,35 +130,23 @@ impl<P: Plane> Director<P> {
                 }
             }
             Kind::Server => {
-                self.check_shared_server(&key.pool, &key.server)?;
                 let keys = match value {
                     Value::Object(keys) if keys.get("removed") != Some(&Value::Bool(true)) => {
                         Some(keys)
                     }
                     _ => None,
                 };
+                let (pool, server) = (&key.pool, &key.server);
+                let address = weir_config::server_address(server);
+                if keys.is_some()
+                    && let Some(reason) = self.configured.unshareable(pool, address)
+                {
+                    return Err(Refusal::new(format!("{server} {reason}")));
+                }
                 self.change_member(&key.pool, &key.server, keys).await?;
             }
         }
         Ok(())
-    }
-
-    /// Returns an error for a server from another director if a layer 4 service uses the pool and `[cluster.publish]`
-    /// does not permit the server.
-    fn check_shared_server(&self, pool: &str, server: &str) -> Result<(), Refusal> {
-        let mut services = self.configured.services.iter();
-        if !services.any(|service| service.pool == pool) {
-            return Ok(());
-        }
-        let cluster = self.configured.cluster.as_ref();
-        let publish = cluster.and_then(|cluster| cluster.publish.as_ref());
-        let address = weir_config::server_address(server);
-        match (publish, address) {
-            (Some(publish), Some(address)) if publish.permits_server(address) => Ok(()),
-            _ => Err(Refusal::new(format!(
-                "{server} is not in `servers` of [cluster.publish]"
-            ))),
-        }
     }
 
     /// Validates a configuration on this director, then publishes it.

@@ -127,7 +127,9 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
     while let Some(word) = words.next() {
         if FLAGS.contains(&word) {
             match word {
-                "home" | "-nodad" | "no_track" => cosmetic.push(word),
+                // Imported as the interfaces of `track`.
+                "no_track" => {}
+                "home" | "-nodad" => cosmetic.push(word),
                 _ => unsupported.push(word.to_owned()),
             }
             continue;
@@ -141,6 +143,10 @@ fn address_options(line: &Node, interface: &str, notes: &mut Notes) -> Option<St
             | ("preferred_lft", "forever") => cosmetic.push(word),
             _ => unsupported.push(format!("{word} {value}")),
         }
+    }
+    if device.is_none() && line.words.iter().any(|word| word == "no_track") {
+        let why = "no_track has no effect: it is the interface of the instance";
+        notes.remark(line.position, why);
     }
     if !unsupported.is_empty() {
         let why = format!(

@@ -1,7 +1,8 @@
 //! Negotiate checks with a protocol that Weir does not support: SQL with a password and a query, LDAP, and files over
 //! FTP. They become perl scripts with the same steps and modules as in ldirectord.
 //!
-//! The scripts set `$0` to hide the command line of the process, which contains the password.
+//! The scripts set `$0` to hide the command line of the process, which contains the password. They do it before perl
+//! loads its modules, which takes most of the time of a probe.
 
 use super::PERL;
 use super::negotiate::Request;
@@ -10,7 +11,7 @@ use crate::note::{Notes, Position};
 use crate::probe::Probe;
 
 /// `check_sql`: the query must return a row.
-const SQL: &str = r#"$0="weir-sql-check"; use DBI;
+const SQL: &str = r#"BEGIN { $0="weir-sql-check" } use DBI;
 my ($driver, $name, $database, $user, $password, $query) = @ARGV;
 my $db = DBI->connect("dbi:$driver:$name=$database;host=$ENV{WEIR_ADDRESS};port=$ENV{WEIR_PORT}",
   $user, $password) or exit 1;
@@ -20,7 +21,7 @@ $rows->fetchrow_hashref if $driver eq "Oracle";
 exit($rows->rows > 0 ? 0 : 1);"#;
 
 /// `check_ldap`: the entry must exist, and its name must match.
-const LDAP: &str = r#"$0="weir-ldap-check"; use Net::LDAP;
+const LDAP: &str = r#"BEGIN { $0="weir-ldap-check" } use Net::LDAP;
 my ($scheme, $user, $password, $base, $receive) = @ARGV;
 my $ldap = Net::LDAP->new($ENV{WEIR_ADDRESS}, port => $ENV{WEIR_PORT}, scheme => $scheme) or exit 1;
 my $bind = $user ne "" && $password ne "" ? $ldap->bind($user, password => $password) : $ldap->bind;
@@ -30,7 +31,7 @@ exit 1 if $found->count != 1;
 exit($receive eq "" || $found->entry(0)->dn =~ /$receive/ ? 0 : 1);"#;
 
 /// `check_ftp`: the content of the file must match.
-const FTP: &str = r#"$0="weir-ftp-check"; use Net::FTP;
+const FTP: &str = r#"BEGIN { $0="weir-ftp-check" } use Net::FTP;
 my ($user, $password, $file, $receive) = @ARGV;
 open(my $out, "+>", undef) or exit 1;
 my $ftp = Net::FTP->new($ENV{WEIR_ADDRESS}, Port => $ENV{WEIR_PORT}, Passive => 1) or exit 1;

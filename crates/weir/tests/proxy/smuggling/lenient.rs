@@ -1,4 +1,4 @@
-//! A server that is lenient on purpose: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any
+//! A deliberately lenient server: it treats `_` as `-`, ends lines at a bare LF, joins folded lines, accepts any
 //! coding that contains `chunked`, and reads the leading digits of a number. Its response is the requested path.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,27 +13,27 @@ pub(super) struct Lenient {
 
 impl Lenient {
     pub(super) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+        let address = listener.local_addr().expect("get local address");
         let seen = Arc::default();
         let shared = Arc::clone(&seen);
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let seen = Arc::clone(&shared);
-                // The test breaks connections on purpose.
+                // The test closes connections intentionally.
                 std::thread::spawn(move || serve(&stream, &seen).unwrap_or(()));
             }
         });
         Self { address, seen }
     }
 
-    /// The paths of the received requests.
+    /// Returns the paths of the received requests.
     pub(super) fn seen(&self) -> Vec<String> {
-        self.seen.lock().expect("no panics").clone()
+        self.seen.lock().expect("lock poisoned").clone()
     }
 }
 
-/// A line without its end; `None` = the connection has ended.
+/// Reads a line and returns it without its end, or `None` if the connection has ended.
 fn line(reader: &mut impl BufRead) -> std::io::Result<Option<String>> {
     let mut bytes = Vec::new();
     if reader.read_until(b'\n', &mut bytes)? == 0 {
@@ -66,7 +66,7 @@ fn serve(stream: &TcpStream, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
         let mut words = first.split_whitespace();
         let method = words.next().unwrap_or_default().to_owned();
         let path = words.next().unwrap_or_default().to_owned();
-        seen.lock().expect("no panics").push(path.clone());
+        seen.lock().expect("lock poisoned").push(path.clone());
         let mut fields: Vec<(String, String)> = Vec::new();
         while let Some(text) = line(&mut reader)? {
             if text.is_empty() {

@@ -1,6 +1,6 @@
-//! HTTP/1 requests that two parsers could read differently, by the kind of ambiguity.
+//! HTTP/1 requests that two parsers could interpret differently, by the kind of ambiguity.
 
-/// Follows each of them, as a body or as the next request.
+/// Bytes after each request, which are its body or the next request.
 pub(super) const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// The kind of ambiguity, and the bytes.
@@ -102,12 +102,12 @@ fn post(fields: &str, body: &str) -> String {
     format!("POST /open HTTP/1.1\r\nHost: a\r\n{fields}\r\n{body}")
 }
 
-/// A request with these lines after `Host`, and a second one after it.
+/// Returns a request with these lines after `Host`, and a second request after it.
 fn get(lines: &str) -> String {
     format!("GET /open HTTP/1.1\r\nHost: a\r\n{lines}\r\n{HIDDEN}")
 }
 
-/// The ends of bodies and lines: sent to every server.
+/// Returns the cases about the ends of bodies and lines, which are sent to every server.
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 pub(super) fn framing() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -190,7 +190,7 @@ pub(super) fn framing() -> Vec<Case> {
     cases
 }
 
-/// Lines with unusual ends or beginnings.
+/// Returns the cases with unusual ends or beginnings of lines.
 fn lines() -> Vec<String> {
     let mut cases = Vec::new();
     for line in [
@@ -504,7 +504,7 @@ fn spoofs() -> Vec<String> {
     cases
 }
 
-/// `_` where a server may read `-`.
+/// Returns the cases with `_` where a server may read `-`.
 fn underscores() -> Vec<String> {
     let mut cases = Vec::new();
     let chunked = format!("0\r\n\r\n{HIDDEN}");
@@ -535,7 +535,7 @@ fn underscores() -> Vec<String> {
     cases
 }
 
-/// All cases.
+/// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = framing();
     for (name, more) in [

@@ -1,5 +1,5 @@
-//! Responses that two parsers could read differently, by the kind of ambiguity, for clients of HTTP/1.0 and 1.1; and a
-//! server that sends them.
+//! Responses that two parsers could interpret differently, by the kind of ambiguity, for HTTP/1.0 and 1.1 clients; and
+//! a server that sends them.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::request::Case;
 /// A second response: if it follows another one, no client may receive it as a response.
 const SECOND: &str = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nSECOND";
 
-/// How long the server waits for another request before it closes.
+/// Time that the server waits for another request before it closes the connection.
 const QUIET: Duration = Duration::from_millis(100);
 
 fn with(lines: &str, body: &str) -> String {
@@ -235,7 +235,7 @@ fn statuses() -> Vec<String> {
     cases
 }
 
-/// All cases.
+/// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (name, more) in [
@@ -253,14 +253,14 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A server that answers `/answer/N` with the case of that number, and every other path with the path.
+/// Starts a server that responds to `/answer/N` with the case of that number, and to every other path with the path.
 pub(super) fn serve(cases: Arc<Vec<Case>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("get local address");
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let cases = Arc::clone(&cases);
-            // The test breaks connections on purpose.
+            // The test closes connections intentionally.
             std::thread::spawn(move || answer(stream, &cases).unwrap_or(()));
         }
     });
@@ -297,7 +297,8 @@ fn answer(mut stream: TcpStream, cases: &[Case]) -> std::io::Result<()> {
     }
 }
 
-/// Errors in the bytes that a client received, found by a strict HTTP/1.1 parser; `ten` = the client uses HTTP/1.0.
+/// Returns the errors that a strict HTTP/1.1 parser finds in the bytes that a client received. `ten`: the client uses
+/// HTTP/1.0.
 pub(super) fn complaint(mut bytes: &[u8], ten: bool) -> Option<String> {
     loop {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {

@@ -40,7 +40,7 @@ fn case(name: &'static str, fields: Vec<Field>, content: Option<&str>) -> Case {
     }
 }
 
-/// A POST with an additional field, and the same as a GET without content.
+/// Returns a POST with an additional field, and the same as a GET without content.
 fn with(name: &'static str, more: Field, content: Option<&str>) -> Case {
     let method = if content.is_some() { "POST" } else { "GET" };
     let mut fields = pseudo(method, "/open", "a");
@@ -330,7 +330,7 @@ fn trailers(cases: &mut Vec<Case>) {
     }
 }
 
-/// All cases.
+/// Returns all cases.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     framing(&mut cases);
@@ -349,7 +349,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short");
+    let length = u32::try_from(payload.len()).expect("too long");
     let mut frame = length.to_be_bytes()[1..].to_vec();
     frame.extend_from_slice(&[kind, flags]);
     frame.extend_from_slice(&stream.to_be_bytes());
@@ -367,7 +367,7 @@ fn block(fields: &[Field]) -> Vec<u8> {
                 u8::try_from(text.len())
                     .ok()
                     .filter(|length| *length < 127)
-                    .expect("short"),
+                    .expect("too long"),
             );
             block.extend_from_slice(text);
         }
@@ -375,7 +375,7 @@ fn block(fields: &[Field]) -> Vec<u8> {
     block
 }
 
-/// A client's connection, used as long as Weir keeps it open.
+/// A client connection, used as long as Weir keeps it open.
 pub(super) struct Connection {
     stream: TcpStream,
     next: u32,
@@ -384,14 +384,14 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn open(to: SocketAddr) -> Self {
-        let mut stream = TcpStream::connect(to).expect("it listens");
+        let mut stream = TcpStream::connect(to).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("set");
+            .expect("set read timeout");
         let _ = stream.set_nodelay(true);
         let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         bytes.extend(frame(4, 0, 0, &[]));
-        stream.write_all(&bytes).expect("taken");
+        stream.write_all(&bytes).expect("write");
         Self {
             stream,
             next: 1,
@@ -404,8 +404,8 @@ impl Connection {
         self.open
     }
 
-    /// Sends the case, and reads to the stream's end; returns the content, or `None` if the stream was reset or the
-    /// connection ended.
+    /// Sends the case and reads to the end of the stream. Returns the content, or `None` if the stream was reset or the
+    /// connection closed.
     pub(super) fn send(&mut self, case: &Case) -> Option<Vec<u8>> {
         let id = self.next;
         self.next += 2;
@@ -443,7 +443,7 @@ impl Connection {
                 (_, 3) if about == id => return None,
                 (_, 0) if about == id => {
                     content.extend_from_slice(&payload);
-                    // Bytes that were read enlarge the window again.
+                    // Restores the window by the number of bytes that were read.
                     let room = header[..3]
                         .iter()
                         .fold(0, |sum, byte| sum << 8 | u32::from(*byte));
@@ -460,7 +460,7 @@ impl Connection {
     }
 }
 
-/// A request whose response is known.
+/// Returns a control request, whose response is known.
 pub(super) fn canary(path: &str) -> Case {
     case("canary", pseudo("GET", path, "a"), None)
 }

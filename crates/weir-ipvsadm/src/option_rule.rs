@@ -1,9 +1,9 @@
-//! Options that a command or a tunnel type allows, requires and forbids.
+//! Rules for the options that a command or a tunnel type requires, allows and rejects.
 
 use crate::TunnelKind;
 use crate::exit::Exit;
 
-/// An option, as named in messages; the order decides which of several errors is reported.
+/// An option, as named in messages. The order determines which of several errors is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opt {
     Numeric,
@@ -50,7 +50,7 @@ use Opt::{
 };
 
 impl Opt {
-    /// Every option in order, with its name.
+    /// All options in order, with their names.
     const NAMES: [(Self, &'static str); 34] = [
         (Numeric, "numeric"),
         (Connection, "connection"),
@@ -88,7 +88,7 @@ impl Opt {
         (TunnelRemote, "tun-remcsum"),
     ];
 
-    /// The name in messages.
+    /// Returns the option's name in messages.
     pub(crate) const fn name(self) -> &'static str {
         Self::NAMES[self as usize].1
     }
@@ -99,7 +99,7 @@ impl Opt {
 pub(crate) struct Given(u64);
 
 impl Given {
-    /// Adds an option; an option may be given only once.
+    /// Adds an option. Returns an error if the option was given before.
     pub(crate) fn set(&mut self, option: Opt) -> Result<(), Exit> {
         if self.has(option) {
             let name = option.name();
@@ -120,19 +120,19 @@ impl Given {
     }
 }
 
-/// The option rules of a command or a tunnel type; options in none of the lists are illegal.
+/// The option rules of a command or a tunnel type. An option in none of the lists is illegal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
-    /// Its name in messages.
+    /// Name of the command or tunnel type in messages.
     name: &'static str,
-    /// `command` or `tunnel type`.
-    what: &'static str,
+    /// What the rules are for: `command` or `tunnel type`.
+    subject: &'static str,
     required: &'static [Opt],
     /// At most one of these.
     one_of: &'static [Opt],
     optional: &'static [Opt],
-    /// The options that it restricts; `None` = all.
-    restricts: Option<&'static [Opt]>,
+    /// The options to which the rules apply; `None` = all.
+    restricted: Option<&'static [Opt]>,
 }
 
 /// Commands, as distinguished by the option rules.
@@ -157,11 +157,11 @@ pub(crate) enum Verb {
 const fn command(name: &'static str, required: &'static [Opt], optional: &'static [Opt]) -> Rule {
     Rule {
         name,
-        what: "command",
+        subject: "command",
         required,
         one_of: &[],
         optional,
-        restricts: None,
+        restricted: None,
     }
 }
 
@@ -186,7 +186,7 @@ const SERVER_OPTIONS: &[Opt] = &[
 ];
 
 impl Verb {
-    /// Returns its option rules.
+    /// Returns the option rules of the command.
     pub(crate) const fn rule(self) -> Rule {
         match self {
             Self::Add => command("add-service", &[Service], SERVICE_OPTIONS),
@@ -229,8 +229,8 @@ impl Verb {
 }
 
 impl Rule {
-    /// Returns the tunnel options allowed by a tunnel type.
-    pub(crate) const fn of_tunnel(kind: TunnelKind) -> Self {
+    /// Returns the option rules of a tunnel type.
+    pub(crate) const fn for_tunnel(kind: TunnelKind) -> Self {
         const RESTRICTED: &[Opt] = &[TunnelPort, TunnelNoChecksum, TunnelChecksum, TunnelRemote];
         let (required, one_of): (&'static [Opt], &'static [Opt]) = match kind {
             TunnelKind::Ipip => (&[], &[]),
@@ -242,11 +242,11 @@ impl Rule {
         };
         Self {
             name: kind.as_str(),
-            what: "tunnel type",
+            subject: "tunnel type",
             required,
             one_of,
             optional: &[],
-            restricts: Some(RESTRICTED),
+            restricted: Some(RESTRICTED),
         }
     }
 }
@@ -254,11 +254,11 @@ impl Rule {
 impl Rule {
     /// Checks a command line against the rules.
     pub(crate) fn check(&self, given: Given) -> Result<(), Exit> {
-        let Self { name, what, .. } = self;
+        let Self { name, subject, .. } = self;
         let mut first: Option<Opt> = None;
         let is_restricted = |option: &Opt| {
-            self.restricts
-                .is_none_or(|restricts| restricts.contains(option))
+            self.restricted
+                .is_none_or(|restricted| restricted.contains(option))
         };
         for option in Opt::NAMES
             .map(|(option, _)| option)
@@ -269,7 +269,7 @@ impl Rule {
             if self.required.contains(option) {
                 if !given.has(*option) {
                     return Err(Exit::fail(format!(
-                        "You need to supply the '{option_name}' option for the '{name}' {what}"
+                        "You need to supply the '{option_name}' option for the '{name}' {subject}"
                     )));
                 }
             } else if !given.has(*option) {
@@ -277,13 +277,13 @@ impl Rule {
                 if let Some(first) = first {
                     let first = first.name();
                     return Err(Exit::fail(format!(
-                        "The option '{option_name}' conflicts with the '{first}' option in the '{name}' {what}"
+                        "The option '{option_name}' conflicts with the '{first}' option in the '{name}' {subject}"
                     )));
                 }
                 first = Some(*option);
             } else if !self.optional.contains(option) {
                 return Err(Exit::fail(format!(
-                    "Illegal '{option_name}' option with the '{name}' {what}"
+                    "Illegal '{option_name}' option with the '{name}' {subject}"
                 )));
             }
         }

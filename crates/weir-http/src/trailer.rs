@@ -1,0 +1,89 @@
+//! Which trailers of a request are forwarded.
+//!
+//! A server may merge trailers into the header (RFC 9110 section 6.5.1). What a rule removes or replaces in the header
+//! is therefore removed from the trailers as well.
+
+use weir_model::{ClientFields, FieldRule};
+
+use crate::field::Name;
+
+/// The trailers of a request that are not forwarded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TrailerFilter {
+    /// Names of fields that are removed or replaced.
+    pub names: Vec<String>,
+    /// Remove the fields about the client, also of a trusted proxy: it forwards the trailers of its clients.
+    pub about_client: bool,
+    /// Rules for single fields about the client, in place of `about_client`.
+    pub rules: ClientFields,
+}
+
+impl TrailerFilter {
+    /// Whether a trailer with this name is forwarded.
+    fn keeps(&self, name: &[u8]) -> bool {
+        let is = |known: &String| known.as_bytes().eq_ignore_ascii_case(name);
+        if self.names.iter().any(is) {
+            return false;
+        }
+        match self.rules.rule_of(name) {
+            Some(rule) => rule == FieldRule::Keep,
+            None => {
+                let is_about_client =
+                    matches!(Name::of(name), Name::ForwardedFor | Name::Forwarded);
+                !(self.about_client && is_about_client)
+            }
+        }
+    }
+
+    /// Removes lines of a complete trailer section that [`Exchange`](crate::Exchange) has checked.
+    pub fn apply(&self, trailers: &mut Vec<u8>) {
+        let mut kept = Vec::with_capacity(trailers.len());
+        for line in trailers.split_inclusive(|byte| *byte == b'\n') {
+            // The last line is empty and has no name.
+            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            if self.keeps(name) {
+                kept.extend_from_slice(line);
+            }
+        }
+        *trailers = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_model::ClientField;
+
+    use super::*;
+
+    const TRAILERS: &[u8] =
+        b"x-user: a:b\r\nX-Forwarded-For: 6.6.6.6\r\nX-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n";
+
+    fn filtered(filter: &TrailerFilter) -> String {
+        let mut trailers = TRAILERS.to_vec();
+        filter.apply(&mut trailers);
+        String::from_utf8(trailers).unwrap()
+    }
+
+    #[test]
+    fn fields_with_a_rule_are_removed() {
+        let all = String::from_utf8(TRAILERS.to_vec()).unwrap();
+        assert_eq!(filtered(&TrailerFilter::default()), all);
+        let mut filter = TrailerFilter {
+            names: vec!["X-User".to_owned()],
+            about_client: true,
+            ..TrailerFilter::default()
+        };
+        assert_eq!(filtered(&filter), "Sum: X-User: 1\r\n\r\n");
+        filter.rules.set(ClientField::RealIp, Some(FieldRule::Keep));
+        assert_eq!(
+            filtered(&filter),
+            "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
+        );
+        filter.about_client = false;
+        filter.rules.set(ClientField::For, Some(FieldRule::Append));
+        assert_eq!(
+            filtered(&filter),
+            "X-Real-IP:6.6.6.6\r\nSum: X-User: 1\r\n\r\n"
+        );
+    }
+}
