@@ -130,6 +130,7 @@ impl Group {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn group_works_with_tls_and_users_in_etcd() {
     if !privileged() {
         return;
