@@ -1,4 +1,4 @@
-//! The API over TCP, `[node] admin`, from the command line: which clients are accepted, and what each of them receives.
+//! Tests of the API over TCP (`[node] admin`): which clients are accepted, and what they receive.
 
 #[path = "admin/browser.rs"]
 mod browser;
@@ -26,7 +26,7 @@ use world::{Family, World, privileged};
 const SECRET: &str = "TOPSECRET-0123456789abcdef";
 
 #[test]
-fn path_over_tcp_reads_no_file() {
+fn file_path_is_rejected_over_tcp() {
     let daemon = AdminDaemon::start("");
     let secret = daemon.write("secret", &format!("{SECRET}\n"));
     let body = format!("{{\"path\": \"{}\", \"color\": false}}", secret.display());
@@ -47,7 +47,7 @@ fn path_over_tcp_reads_no_file() {
 #[test]
 fn active_file_errors_give_position_without_quoting() {
     let daemon = AdminDaemon::start("");
-    let good = fs::read_to_string(daemon.config()).expect("a file");
+    let good = fs::read_to_string(daemon.config()).expect("read the file");
     let bad = format!("{good}\n[pool.q]\nservers = [\"{SECRET}\"]\n{SECRET} = 1\n");
     daemon.write("weir.toml", &bad);
     for path in ["/v1/plan", "/v1/reload"] {
@@ -56,7 +56,7 @@ fn active_file_errors_give_position_without_quoting() {
         assert!(!answer.contains(SECRET), "{path} quotes the file: {answer}");
         assert!(answer.contains("weir.toml:"), "{answer}");
     }
-    // The owner receives the whole response.
+    // The owner's `weir reload` receives the whole error.
     let (_, printed) = daemon.weir(&["reload"]);
     assert!(printed.contains(SECRET), "{printed}");
 }
@@ -65,7 +65,7 @@ fn active_file_errors_give_position_without_quoting() {
 fn submitted_text_is_planned_applied_and_quoted() {
     let daemon = AdminDaemon::start("");
     let token = daemon.own_token();
-    let good = fs::read_to_string(daemon.config()).expect("a file");
+    let good = fs::read_to_string(daemon.config()).expect("read the file");
     let body = |text: &str| serde_json::json!({ "text": text }).to_string();
     let more = format!("{good}\n[pool.more]\nservers = [\"127.0.0.9:1\"]\n");
     let planned = daemon.post("/v1/plan", Some(&token), &body(&more));
@@ -73,7 +73,7 @@ fn submitted_text_is_planned_applied_and_quoted() {
     assert!(planned.contains("pool more"), "{planned}");
     let applied = daemon.post("/v1/reload", Some(&token), &body(&more));
     assert!(applied.starts_with("HTTP/1.1 200"), "{applied}");
-    // The file is restored, and a reload activates it.
+    // The file has not changed, and a reload activates it again.
     let (_, printed) = daemon.weir(&["plan"]);
     assert!(printed.contains("- pool more"), "{printed}");
     let json = serde_json::json!({
@@ -97,7 +97,7 @@ fn submitted_text_is_planned_applied_and_quoted() {
 fn submitted_text_cannot_add_files_or_programs() {
     let daemon = AdminDaemon::start("");
     let token = daemon.own_token();
-    let good = fs::read_to_string(daemon.config()).expect("a file");
+    let good = fs::read_to_string(daemon.config()).expect("read the file");
     let made = daemon.directory.join("made");
     let made = made.display();
     for more in [
@@ -157,12 +157,12 @@ fn foreign_host_or_origin_is_rejected() {
     assert!(metrics.contains(counted), "{metrics}");
 }
 
-/// Holds one connection per address, each after sending `printed`, and requests the metrics.
+/// Opens a connection from each address, sends `printed` on it and keeps it open. Returns the metrics meanwhile.
 fn metrics_during(daemon: &AdminDaemon, from: impl Iterator<Item = u8>, printed: &str) -> String {
     let mut held = Vec::new();
     for last in from {
         let mut stream = daemon::connect_from(last, daemon.admin);
-        // The daemon may have closed it to make room for another connection.
+        // The daemon may have closed the connection to make room for another one.
         let _ = stream.write_all(printed.as_bytes());
         held.push(stream);
     }
@@ -262,9 +262,9 @@ fn removed_token_is_rejected_after_reload() {
     daemon.write("tokens", "# none\n");
     assert!(daemon.weir(&["reload"]).0);
     assert_eq!(code(), 401);
-    // A file that others may write is refused, and the active tokens stay.
+    // A file that others may write is rejected, and the active tokens do not change.
     let tokens = daemon.directory.join("tokens");
-    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("a mode");
+    fs::set_permissions(&tokens, fs::Permissions::from_mode(0o660)).expect("set the file mode");
     let (reloaded, printed) = daemon.weir(&["reload"]);
     assert!(!reloaded && printed.contains("chmod 0600"), "{printed}");
 }
@@ -278,7 +278,7 @@ fn non_loopback_listener_requires_tls() {
             format!("[node]\nadmin = {{ listen = \"{address}\" }}\n"),
         ] {
             let path = daemon.write("wide.toml", &text);
-            let path = path.to_str().expect("a plain path");
+            let path = path.to_str().expect("path is valid UTF-8");
             let (checked, printed) = daemon.weir(&["check", "-c", path]);
             assert!(!checked, "{address} without TLS is accepted: {printed}");
             assert!(
@@ -291,19 +291,19 @@ fn non_loopback_listener_requires_tls() {
     }
 }
 
-/// A program of another user on the unix socket, for example a member of `socket_group`.
+/// The unix socket is used by a program of another user, for example a member of `socket_group`.
 #[test]
-fn other_users_on_socket_cannot_name_files() {
+fn socket_rejects_file_paths_from_other_users() {
     if !privileged() {
         return;
     }
     let daemon = AdminDaemon::start("");
     for (path, mode) in [("", 0o755), ("run", 0o755), ("run/weir.sock", 0o666)] {
         let mode = fs::Permissions::from_mode(mode);
-        fs::set_permissions(daemon.directory.join(path), mode).expect("a mode");
+        fs::set_permissions(daemon.directory.join(path), mode).expect("set the file mode");
     }
     let secret = daemon.write("secret", &format!("{SECRET}\n"));
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set the file mode");
     let as_other_user = |arguments: &[&str]| {
         let program = Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
@@ -313,14 +313,14 @@ fn other_users_on_socket_cannot_name_files() {
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .output()
-            .expect("setpriv runs");
+            .expect("run setpriv");
         let text = [program.stdout, program.stderr].concat();
         (
             program.status.success(),
             String::from_utf8_lossy(&text).into_owned(),
         )
     };
-    let path = secret.to_str().expect("a plain path");
+    let path = secret.to_str().expect("path is valid UTF-8");
     for command in ["plan", "reload"] {
         let (done, printed) = as_other_user(&[command, "-c", path]);
         assert!(
@@ -339,7 +339,7 @@ fn other_users_on_socket_cannot_name_files() {
     );
     let (done, printed) = as_other_user(&["plan"]);
     assert!(done && printed.contains("no changes"), "{printed}");
-    let good = fs::read_to_string(daemon.config()).expect("a file");
+    let good = fs::read_to_string(daemon.config()).expect("read the file");
     daemon.write("weir.toml", &format!("{good}\n{SECRET} = 1\n"));
     let (done, printed) = as_other_user(&["reload"]);
     assert!(
@@ -358,7 +358,7 @@ fn remote_client_uses_tls_and_token() {
     let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
-    let tokens = tokens.to_str().expect("a plain path");
+    let tokens = tokens.to_str().expect("path is valid UTF-8");
     let add =
         |name, role| world.run_weir(&["token", "add", name, "--role", role, "--file", tokens]);
     let (reader, writer) = (add("prometheus", "read"), add("deploy", "write"));
@@ -376,13 +376,13 @@ fn remote_client_uses_tls_and_token() {
         }
         command.args(arguments.split(' '));
         command.args(["-w", " code=%{http_code}"]);
-        let output = command.output().expect("curl runs");
+        let output = command.output().expect("run curl");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let url = format!("https://{address}");
     let bare = curl(&format!("{url}/v1/status"), None);
     assert!(bare.ends_with("code=401"), "{bare}");
-    let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
+    let own = fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
     let own = curl(&format!("{url}/v1/status"), Some(&own));
     assert!(
         own.ends_with("code=401"),
@@ -398,7 +398,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(plain.ends_with("code=000"), "{plain}");
     let old = curl(&format!("--tls-max 1.1 {url}/metrics"), Some(&reader));
     assert!(old.ends_with("code=000"), "{old}");
-    // A reload activates another certificate.
+    // A reload activates a new certificate.
     authority.sign("admin", "DNS:lb1.example");
     world.run_weir(&["reload"]);
     let renewed = format!(
@@ -421,7 +421,7 @@ fn remote_client_uses_tls_and_token() {
     assert!(renewed.contains(&series), "{series}: {renewed}");
 }
 
-/// The response is larger than the socket buffers of a client that reads nothing.
+/// The response exceeds the socket buffers, and the clients read nothing.
 #[test]
 fn clients_that_do_not_read_do_not_delay_others() {
     let servers: Vec<String> = (0..1000u32)

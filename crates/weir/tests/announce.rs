@@ -1,4 +1,4 @@
-//! VIPs announced by BGP: a router with BIRD, and a director whose BIRD Weir controls.
+//! Tests of VIPs announced by BGP, with BIRD on a router, and on a director where Weir controls it.
 
 mod world;
 
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const SESSION: &str =
     "  hold time 9;\n  connect delay time 1;\n  connect retry time 2;\n  error wait time 1, 5;\n";
 
-/// A segment whose client is a router, with BIRD on router and director.
+/// A segment whose client is a router, with BIRD on the router and on the director.
 struct Fabric {
     world: World,
 }
@@ -51,20 +51,20 @@ impl Fabric {
         fabric
     }
 
-    /// A file of a host's BIRD.
+    /// Returns the path of a file of a host's BIRD.
     fn path(&self, host: &str, name: &str) -> PathBuf {
         let directory = self.world.path(&format!("bird-{host}"));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create a directory");
         directory.join(name)
     }
 
     fn start_bird(&mut self, host: &str, text: &str) {
         let file = self.path(host, "bird.conf");
-        fs::write(&file, text).expect("a file");
+        fs::write(&file, text).expect("write the file");
         let mut command = self.world.command(host, "bird");
         command.arg("-f").arg("-c").arg(&file);
         command.arg("-s").arg(self.path(host, "bird.ctl"));
-        let child = command.spawn().expect("bird runs");
+        let child = command.spawn().expect("start bird");
         self.world.adopt(child);
         let socket = self.path(host, "bird.ctl");
         wait_for("BIRD's socket", TIMEOUT, || socket.exists());
@@ -74,7 +74,7 @@ impl Fabric {
         let mut birdc = Command::new("birdc");
         birdc.arg("-s").arg(self.path(host, "bird.ctl"));
         let output = birdc.args(line.split_whitespace()).output();
-        let output = output.expect("birdc runs");
+        let output = output.expect("run birdc");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -89,7 +89,7 @@ impl Fabric {
         )
     }
 
-    /// Whether the router's kernel has a route to the VIP.
+    /// Returns whether the router's kernel has a route to the VIP.
     fn has_route(&self) -> bool {
         let output = self
             .world
@@ -102,7 +102,7 @@ impl Fabric {
         wait_for(what, TIMEOUT, || self.has_route() == expected);
     }
 
-    /// State and reason in the status document, which may be half a second late.
+    /// Waits for state and reason in the status document, which may lag by half a second.
     fn wait_for_state(&self, state: &str, reason: &str) {
         wait_for(reason, TIMEOUT, || {
             let status = self.world.status();
@@ -113,7 +113,7 @@ impl Fabric {
     }
 }
 
-/// The processes whose parent is `pid`, with their command lines.
+/// Returns the child processes of `pid`, with their command lines.
 fn children(pid: u32) -> Vec<(u32, String)> {
     let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let pids = list.split_whitespace().filter_map(|pid| pid.parse().ok());
@@ -134,8 +134,9 @@ fn child(pid: u32, word: &str) -> u32 {
 }
 
 fn kill(pid: u32) {
-    let pid = Pid::from_raw(i32::try_from(pid).expect("a process")).expect("a process");
-    kill_process(pid, Signal::KILL).expect("it runs");
+    let pid = Pid::from_raw(i32::try_from(pid).expect("process id fits in i32"))
+        .expect("process id is not zero");
+    kill_process(pid, Signal::KILL).expect("send a signal to the process");
 }
 
 #[test]
@@ -151,8 +152,11 @@ fn route_follows_health_drain_and_stop() {
     fabric.wait_for_state("announced", "its services can serve");
     let url = format!("http://{VIP}/name");
     let reply = fabric.world.get(&url);
-    assert!(reply.is_ok(), "through the route: {reply:?}");
-    // The VIP is routed here: it need not be on an interface.
+    assert!(
+        reply.is_ok(),
+        "VIP must be reachable through the route: {reply:?}"
+    );
+    // The VIP is routed to the director, so it need not be on an interface.
     for command in ["check", "doctor"] {
         let mut weir = fabric.world.weir("director");
         let file = fabric.world.write_config(&config);
@@ -161,13 +165,13 @@ fn route_follows_health_drain_and_stop() {
             .arg("-c")
             .arg(file)
             .output()
-            .expect("it runs");
+            .expect("run the command");
         let printed =
             String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(!printed.contains("on no interface"), "{printed}");
     }
 
-    // The last server fails, and returns.
+    // The last server fails and recovers.
     fabric.world.kill_nginx(0);
     fabric.world.kill_nginx(1);
     fabric.wait_for_route(false);
@@ -175,7 +179,7 @@ fn route_follows_health_drain_and_stop() {
     fabric.world.start_nginx_on("server0", 0, "");
     fabric.wait_for_route(true);
 
-    // A drained node is the last choice before it withdraws its routes.
+    // A drained node first makes its route the least preferred one, then withdraws it.
     fabric.world.run_weir(&["node", "drain"]);
     wait_for("the community", TIMEOUT, || {
         let route = fabric.birdc("client", &format!("show route {VIP}/32 all"));
@@ -200,8 +204,10 @@ fn route_follows_health_drain_and_stop() {
             .contains("weir_announced{vip=\"192.0.2.10\"} 1")
     );
 
-    // Without `[announce]` nothing is announced; a stop withdraws at once.
-    let (without, _) = config.split_once("[announce]").expect("the table");
+    // Without `[announce]`, nothing is announced. A stop withdraws the route immediately.
+    let (without, _) = config
+        .split_once("[announce]")
+        .expect("text contains the table");
     fabric.world.reload(without);
     fabric.wait_for_route(false);
     fabric.world.reload(&config);
@@ -211,7 +217,7 @@ fn route_follows_health_drain_and_stop() {
 }
 
 #[test]
-fn routes_outlive_crashes_for_withdraw_after() {
+fn routes_are_kept_for_withdraw_after_when_processes_crash() {
     if !privileged() {
         return;
     }
@@ -221,7 +227,7 @@ fn routes_outlive_crashes_for_withdraw_after() {
         .start_director(&fabric.config("withdraw_after = \"4s\""));
     fabric.wait_for_route(true);
 
-    // The keeper restarts the daemon and the announcer: no route is withdrawn meanwhile.
+    // The keeper restarts the daemon and the announcer, and no route is withdrawn meanwhile.
     for process in ["weir run", "announcer"] {
         let pid = child(keeper, process);
         kill(pid);
@@ -242,29 +248,29 @@ fn routes_outlive_crashes_for_withdraw_after() {
     }
     fabric.world.wait_for_daemon();
 
-    // Without keeper and daemon, the announcer keeps the route for a while and withdraws it by itself.
+    // Without keeper and daemon, the announcer keeps the route for `withdraw_after`, then withdraws it.
     let announcer = child(keeper, "announcer");
     let daemon = child(keeper, "weir run");
     kill(keeper);
     kill(daemon);
     std::thread::sleep(Duration::from_secs(1));
-    assert!(fabric.has_route(), "withdrawn at once");
+    assert!(fabric.has_route(), "withdrawn immediately");
     fabric.wait_for_route(false);
     wait_for("the end of the announcer", TIMEOUT, || {
         !PathBuf::from(format!("/proc/{announcer}/exe")).exists()
     });
 }
 
-/// BIRD's configuration has a syntax error that is not in Weir's file: Weir reports it, and recovers.
+/// BIRD's configuration has a syntax error outside of Weir's file. Weir reports it, and recovers.
 #[test]
-fn speaker_errors_are_reported_and_retried() {
+fn bird_errors_are_reported_and_retried() {
     if !privileged() {
         return;
     }
     let mut fabric = Fabric::new();
     let file = fabric.path("director", "bird.conf");
-    let good = fs::read_to_string(&file).expect("the file");
-    fs::write(&file, format!("{good}\nnonsense;\n")).expect("the file");
+    let good = fs::read_to_string(&file).expect("read the file");
+    fs::write(&file, format!("{good}\nnonsense;\n")).expect("write the file");
     let config = fabric.config("");
     fabric.world.start_director(&config);
     wait_for("an error", TIMEOUT, || {
@@ -277,7 +283,7 @@ fn speaker_errors_are_reported_and_retried() {
         .weir("director")
         .arg("doctor")
         .output()
-        .expect("it runs");
+        .expect("run the command");
     let printed = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert_eq!(doctor.status.code(), Some(1), "{printed}");
     assert!(printed.contains("failed to announce VIPs: "), "{printed}");
@@ -288,7 +294,7 @@ fn speaker_errors_are_reported_and_retried() {
         metrics.contains("weir_announced{vip=\"192.0.2.10\"} 0"),
         "{metrics}"
     );
-    fs::write(&file, good).expect("the file");
+    fs::write(&file, good).expect("write the file");
     fabric.wait_for_route(true);
     wait_for("no error", TIMEOUT, || {
         fabric.world.status()["announce_error"].is_null()

@@ -1,4 +1,4 @@
-//! One short round of `weir-lab attack` against Weir alone: no abandoned request stays at the server.
+//! Runs a short `weir-lab attack` against Weir only. Asserts that no abandoned request remains at the server.
 
 mod world;
 
@@ -20,7 +20,7 @@ fn report(only: &[&str]) -> AttackReport {
         haproxy: None,
         nginx: None,
     };
-    attack(&arguments).expect("the attacks run")
+    attack(&arguments).expect("run the attacks")
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn reset_attack_leaves_no_request_at_server() {
     }
     let report = report(&["reset"]);
     println!("{}", report.table());
-    let row = report.rows.first().expect("a row");
+    let row = report.rows.first().expect("table has a row");
     // An attack that sends nothing tests nothing.
     assert!(row.sent_per_second > 500.0, "{row:?}");
     assert_eq!(row.requests_left(), 0.0, "{row:?}");

@@ -1,4 +1,4 @@
-//! Output and exit codes of commands that need neither privileges nor a daemon.
+//! Tests output and exit codes of commands that need neither privileges nor a daemon.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static DIRECTORIES: AtomicU32 = AtomicU32::new(0);
 
-/// A test's directory with a configuration.
+/// A temporary directory with a configuration.
 struct Scratch {
     path: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Scratch {
         self.command(line).output().unwrap()
     }
 
-    /// Exit code, stdout and stderr as one text.
+    /// Runs a command. Returns exit code, stdout and stderr as one text.
     fn run(&self, line: &str) -> String {
         let output = self.output(line);
         let text = format!(
@@ -204,7 +204,7 @@ fn schema_is_json_and_closed_pipe_does_not_panic() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
-/// `weir import … | head -1`, and a full disk.
+/// Covers `weir import … | head -1`, and output to a full disk.
 #[test]
 fn closed_pipe_and_full_disk_do_not_panic() {
     let scratch = Scratch::new("");
@@ -228,7 +228,7 @@ fn closed_pipe_and_full_disk_do_not_panic() {
         assert_eq!(output.status.code(), Some(1), "{line}: {errors}");
         assert!(errors.contains("No space left"), "{line}: {errors}");
     }
-    // The notes about lines that were not imported are on stderr in any case.
+    // The notes about lines that were not imported are always on stderr.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let import = "import keepalived keepalived.conf --accept-losses";
@@ -243,7 +243,7 @@ fn colours_require_a_terminal() {
     assert!(!output.stderr.contains(&0x1b));
 }
 
-/// Name servers that never answer: in a separate network namespace that drops packets to them.
+/// Runs a command in a separate network namespace in which no name server answers. Returns output and duration.
 fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duration) {
     let script = "ip link set lo up && ip route add 192.0.2.53/32 dev lo && mount --bind resolv.conf /etc/resolv.conf \
      && exec \"$@\"";
@@ -259,7 +259,7 @@ fn without_answers(scratch: &Scratch, line: &str) -> (Output, std::time::Duratio
     (command.output().unwrap(), started.elapsed())
 }
 
-/// A file for each program, whose servers are given by names.
+/// Writes a file for each program, with servers given by name.
 fn write_files_with_names(scratch: &Scratch) {
     let servers: String = (1..=5)
         .map(|n| format!("    server s{n} host{n}.example.net:80\n"))
@@ -310,15 +310,15 @@ fn import_waits_two_seconds_for_dns_in_total() {
     ] {
         let (output, latencies) = without_answers(&scratch, &format!("import {line}"));
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Names in the hosts file need no name server. The limit is two seconds and the time that this machine needs
-        // for the rest.
+        // Names in the hosts file need no name server. The limit is two seconds plus the time that this machine needs
+        // for everything else.
         assert!(
             latencies < std::time::Duration::from_secs(4),
             "{line} took {latencies:?}: {printed}"
         );
         let made = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(made.contains("127.0.0.1"), "{line}: {made} {printed}");
-        // Their proxies resolve names at run time, and so does Weir.
+        // These programs resolve names at run time, as Weir's proxy does.
         if line.starts_with("haproxy") || line.starts_with("nginx") {
             assert_eq!(output.status.code(), Some(0), "{printed}");
             for n in 1..=5 {
@@ -374,7 +374,7 @@ fn durations_use_configuration_syntax() {
     let scratch = Scratch::new(GOOD);
     for time in ["500ms", "30s", "5m", "1h", "1d"] {
         let printed = scratch.run(&format!("reload --guard {time}"));
-        // There is no daemon, so this error shows that the duration was accepted.
+        // The error about the missing daemon shows that the duration was accepted.
         assert!(printed.ends_with("exit 3\n"), "{printed}");
     }
     let printed = scratch.run("reload --guard 1y");
@@ -448,7 +448,7 @@ fn server_name_error_mentions_servers_dns() {
 }
 
 #[test]
-fn malformed_request_is_an_error_of_usage() {
+fn malformed_request_is_usage_error() {
     let scratch = Scratch::new(GOOD);
     for line in ["explain --request nonsense", "explain --request x -H y"] {
         let output = scratch.output(line);
@@ -459,7 +459,7 @@ fn malformed_request_is_an_error_of_usage() {
 }
 
 #[test]
-fn request_is_explained_from_a_file_without_a_daemon() {
+fn request_is_explained_from_file_without_daemon() {
     let scratch = Scratch::new(
         "[pool.web]\nscheduler = \"wrr\"\nservers = [\"127.0.0.2:80\", { address = \"127.0.0.3:80\", weight = 3 }]\n\
          [service.web]\nlisten = [\"127.0.0.1:8080\"]\nforward = \"proxy\"\nprotocol = \"http\"\npool = \"web\"\n\
@@ -486,7 +486,7 @@ fn request_is_explained_from_a_file_without_a_daemon() {
     );
     let wrong = scratch.run("explain -c none.toml --request nonsense");
     assert!(wrong.contains("exit 2"), "{wrong}");
-    // Without -c the daemon's configuration is explained, and there is none.
+    // Without `-c`, the daemon's configuration is used, and there is no daemon.
     let mut command = scratch.command("explain --request");
     let output = command.arg("GET http://a/").output().unwrap();
     assert!(!output.status.success(), "{output:?}");
@@ -508,7 +508,7 @@ fn hidden_commands_are_not_suggested() {
 }
 
 #[test]
-fn habits_of_other_programs_lead_to_the_command_of_weir() {
+fn commands_of_other_programs_suggest_weirs_command() {
     let scratch = Scratch::new(GOOD);
     for (line, command) in [
         ("-t", "weir check"),
@@ -533,7 +533,7 @@ fn habits_of_other_programs_lead_to_the_command_of_weir() {
             "{said}"
         );
     }
-    // Only as the first argument: elsewhere it is a mistake of another kind.
+    // Only the first argument is compared with other programs' commands.
     let said = scratch.run("status -t");
     assert!(!said.contains("weir check"), "{said}");
 }
@@ -567,7 +567,7 @@ fn explain_describes_a_code() {
 }
 
 #[test]
-fn import_that_loses_an_access_rule_fails() {
+fn import_that_drops_access_rule_fails() {
     let scratch = Scratch::new(GOOD);
     let file = "frontend web\n mode http\n bind :80\n option httplog\n acl internal src 10.0.0.0/8\n http-request deny \
      if { path_beg /admin } !{ src_conn_cur gt 10 }\n log global\n default_backend app\nbackend app\n mode http\n \
@@ -576,7 +576,9 @@ fn import_that_loses_an_access_rule_fails() {
     let output = scratch.output("import haproxy haproxy.cfg");
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8(output.stderr).unwrap();
-    let (first, last) = printed.split_once("BEHAVIOUR CHANGES").expect("a heading");
+    let (first, last) = printed
+        .split_once("BEHAVIOUR CHANGES")
+        .expect("text contains the heading");
     assert!(
         first.contains("line 4: ") && first.contains("line 7: "),
         "{printed}"
@@ -595,7 +597,7 @@ fn import_that_loses_an_access_rule_fails() {
     assert_eq!(kept.status.code(), Some(0));
 }
 
-/// One line that has an effect on clients and one that has none, in each program's language.
+/// For each program, one line with an effect on clients, and one without.
 const IMPORTED: &[(&str, &str, &str, &str)] = &[
     (
         "ipvsadm",
@@ -675,7 +677,7 @@ fn import_reads_files_below_root_option() {
 }
 
 #[test]
-fn status_reports_a_daemon_that_starts() {
+fn status_reports_starting_daemon() {
     let scratch = Scratch::new(GOOD);
     let directory = scratch.path.join("run");
     fs::create_dir(&directory).unwrap();

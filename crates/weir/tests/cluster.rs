@@ -1,4 +1,4 @@
-//! Directors that share state in a real etcd.
+//! Tests of directors that share state in a real etcd.
 
 #[path = "cluster/layer4.rs"]
 mod layer4;
@@ -20,25 +20,25 @@ use std::time::Duration;
 use serde_json::Value;
 use world::{World, privileged, wait_for};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const DIRECTORS: [&str; 8] = [
     "director", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth",
 ];
 
-/// The last number of a director's address.
+/// Returns the last byte of a director's address.
 fn host_number(n: usize) -> u16 {
     let number = if n == 0 { 3 } else { 50 + n };
-    u16::try_from(number).expect("few")
+    u16::try_from(number).expect("number fits in 16 bits")
 }
 
-/// A number of etcd's members and of directors on one segment, with two servers.
+/// Etcd members, directors and servers on one segment.
 struct Group {
     world: World,
     etcd: Vec<Option<Child>>,
     directors: Vec<Option<Child>>,
-    /// TLS in both directions, and users: see [`secured`].
+    /// Whether etcd requires client certificates and passwords: see [`secured`].
     is_secured: bool,
-    /// Whether the directors have no service of their own.
+    /// Whether the directors have no local service.
     is_bare: bool,
 }
 
@@ -51,7 +51,10 @@ impl Group {
         let mut world = World::new(servers);
         world.start_nginx(64);
         for n in 0..etcd {
-            world.add_router(&format!("etcd{n}"), 40 + u16::try_from(n).expect("few"));
+            world.add_router(
+                &format!("etcd{n}"),
+                40 + u16::try_from(n).expect("number fits in 16 bits"),
+            );
         }
         for (n, name) in DIRECTORS.iter().enumerate().take(directors).skip(1) {
             world.add_router(name, host_number(n));
@@ -73,7 +76,7 @@ impl Group {
         group
     }
 
-    /// On tmpfs: etcd waits for the disk with each write.
+    /// Returns the data directory of an etcd member. It is on tmpfs, because etcd waits for the disk at each write.
     fn data(&self, n: usize) -> PathBuf {
         PathBuf::from(format!(
             "/dev/shm/{}",
@@ -89,7 +92,8 @@ impl Group {
             format!("{}{}:2379", self.scheme(), address(n)),
             format!("http://{}:2380", address(n)),
         );
-        let log = fs::File::create(self.world.path(&format!("etcd{n}.log"))).expect("a log");
+        let log = fs::File::create(self.world.path(&format!("etcd{n}.log")))
+            .expect("create the log file");
         let mut command = self.world.command(&format!("etcd{n}"), "etcd");
         command
             .args(["--name", &format!("e{n}"), "--initial-cluster", &all])
@@ -112,13 +116,13 @@ impl Group {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log);
-        self.etcd[n] = Some(command.spawn().expect("etcd runs"));
+        self.etcd[n] = Some(command.spawn().expect("start etcd"));
     }
 
     fn kill_etcd(&mut self, n: usize) {
         if let Some(mut child) = self.etcd[n].take() {
-            child.kill().expect("it runs");
-            child.wait().expect("it ends");
+            child.kill().expect("send a signal to the process");
+            child.wait().expect("wait for the process");
         }
     }
 
@@ -129,7 +133,7 @@ impl Group {
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoints]);
         command.args(self.etcdctl_security());
-        command.args(arguments).output().expect("etcdctl runs")
+        command.args(arguments).output().expect("run etcdctl")
     }
 
     fn endpoints(&self, scheme: &str) -> Vec<String> {
@@ -138,13 +142,13 @@ impl Group {
     }
 
     fn wait_for_etcd(&self) {
-        wait_for("etcd", PATIENCE, || {
+        wait_for("etcd", TIMEOUT, || {
             self.etcdctl(&["get", "x"]).status.success()
         });
     }
 
-    /// With a proxy service nothing is loaded into the kernel.
-    fn own_config(&self, n: usize) -> String {
+    /// Returns a director's local configuration. With only a proxy service, nothing is loaded into the kernel.
+    fn local_config(&self, n: usize) -> String {
         if self.is_bare {
             return format!(
                 "[node]\nmax_services = 16384\nmax_servers = 65536\n[cluster]\netcd = {:?}\nname = \"edge\"\n\
@@ -158,19 +162,19 @@ impl Group {
              [\"10.71.0.20:80\"]\n[service.own]\nlisten = [\"0.0.0.0:8090\"]\nforward = \"proxy\"\nprotocol = \
              \"http\"\npool = \"own\"\n",
             self.endpoints(self.scheme()),
-            self.own_security()
+            self.cluster_security()
         )
     }
 
     fn start(&mut self, n: usize) {
         let host = DIRECTORS[n];
         let path = self.world.path(&format!("{host}.toml"));
-        fs::write(&path, self.own_config(n)).expect("written");
+        fs::write(&path, self.local_config(n)).expect("write the file");
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.world.path(&format!("{host}.log")))
-            .expect("a log");
+            .expect("open the log file");
         let child = self
             .world
             .weir(host)
@@ -181,41 +185,45 @@ impl Group {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("it starts");
+            .expect("start the process");
         self.directors[n] = Some(child);
         wait_for("the daemon", Duration::from_secs(120), || {
             self.weir(n, &["status"]).status.success()
         });
     }
 
-    /// What survives a reboot.
+    /// Returns the director's state directory, which survives a reboot.
     fn state_dir(&self, n: usize) -> PathBuf {
         self.world.path(&format!("state-{}", DIRECTORS[n]))
     }
 
+    /// Starts all directors and waits until each of them reports all others as present.
     fn start_all(&mut self) {
         for n in 0..self.directors.len() {
             self.start(n);
         }
         let count = self.directors.len();
         for n in 0..count {
-            wait_for("all members", PATIENCE, || self.present(n) == count);
+            wait_for("all members", TIMEOUT, || self.present(n) == count);
         }
     }
 
+    /// Stops a director with SIGTERM.
     fn stop(&mut self, n: usize) {
         if let Some(mut child) = self.directors[n].take() {
             let pid = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-            child.wait().expect("it ends");
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .expect("send a signal to the process");
+            child.wait().expect("wait for the process");
         }
     }
 
     fn weir(&self, n: usize, arguments: &[&str]) -> Output {
         let mut command = self.world.weir(DIRECTORS[n]);
-        command.args(arguments).output().expect("weir runs")
+        command.args(arguments).output().expect("run weir")
     }
 
+    /// Runs `weir ARGUMENTS` on a director and asserts that it succeeds. Returns its output.
     fn succeed(&self, n: usize, arguments: &[&str]) -> String {
         let output = self.weir(n, arguments);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -228,29 +236,33 @@ impl Group {
         serde_json::from_slice(&self.weir(n, &["status", "--json"]).stdout).unwrap_or_default()
     }
 
+    /// Returns the part about the group from a director's status.
     fn group(&self, n: usize) -> Value {
         self.status(n)["cluster"].clone()
     }
 
+    /// Returns the number of members that a director reports as present.
     fn present(&self, n: usize) -> usize {
         let group = self.group(n);
         let members = group["members"].as_array().cloned().unwrap_or_default();
         members.iter().filter(|it| it["state"] == "present").count()
     }
 
+    /// Publishes a configuration from a director.
     fn publish(&self, n: usize, text: &str, guard: &str) -> Output {
         let path = self.world.path("published.toml");
-        fs::write(&path, text).expect("written");
-        let path = path.to_str().expect("a path").to_owned();
+        fs::write(&path, text).expect("write the file");
+        let path = path.to_str().expect("path is valid UTF-8").to_owned();
         self.weir(n, &["cluster", "publish", &path, "--guard", guard])
     }
 
+    /// Sends a request to a port of a director. Returns whether it succeeds.
     fn get(&self, n: usize, port: u16) -> bool {
         let address = format!("http://10.71.0.{}:{port}/name", host_number(n));
         self.world.get(&address).is_ok()
     }
 
-    /// The servers of the published service.
+    /// Returns the servers of the published service.
     fn servers(&self, n: usize) -> Vec<Value> {
         let status = self.status(n);
         let services = status["services"].as_array().cloned().unwrap_or_default();
@@ -259,7 +271,7 @@ impl Group {
         web["servers"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The state of a server of the published service.
+    /// Returns the state of a server of the published service.
     fn state(&self, n: usize, address: &str) -> String {
         let servers = self.servers(n);
         let found = servers.iter().find(|it| it["address"] == address);
@@ -305,7 +317,7 @@ const SERVERS: [&str; 2] = ["10.71.0.20:80", "10.71.0.21:80"];
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn publication_reaches_all_directors_or_stops() {
+fn publication_is_applied_by_all_directors_or_rolled_back() {
     if !privileged() {
         return;
     }
@@ -338,7 +350,7 @@ fn publication_reaches_all_directors_or_stops() {
         "{metrics}"
     );
 
-    // The next one takes servers down: the first director rolls it back, and no other one applies it.
+    // The next publication makes servers fail: the first director rolls it back, and no other one applies it.
     let refused = group.publish(1, &config(8080, &["10.71.0.20:81", "10.71.0.21:81"]), "3s");
     let errors = String::from_utf8_lossy(&refused.stderr);
     assert!(
@@ -346,11 +358,11 @@ fn publication_reaches_all_directors_or_stops() {
         "{errors}"
     );
     for n in 0..3 {
-        wait_for("version 1", PATIENCE, || group.group(n)["version"] == 1);
+        wait_for("version 1", TIMEOUT, || group.group(n)["version"] == 1);
         assert!(group.get(n, 8080), "director {n}");
     }
 
-    // It has no more rights than each director's own file, and errors have positions.
+    // A publication is limited by `[cluster.publish]` of each director's file, and errors have positions.
     let script = format!(
         "{}[check.x]\nkind = \"script\"\ncommand = [\"/bin/true\"]\nuser = \"daemon\"\n",
         config(8080, &SERVERS)
@@ -371,25 +383,25 @@ fn publication_reaches_all_directors_or_stops() {
     // Overrides and added servers are shared.
     group.succeed(2, &["server", "web/10.71.0.20:80", "drain"]);
     for n in 0..3 {
-        wait_for("the override", PATIENCE, || {
+        wait_for("the override", TIMEOUT, || {
             group.state(n, "10.71.0.20:80") == "drain"
         });
     }
     group.succeed(0, &["server", "web/10.71.0.20:80", "ready"]);
     for n in 0..3 {
-        wait_for("no override", PATIENCE, || {
+        wait_for("no override", TIMEOUT, || {
             group.state(n, "10.71.0.20:80") == "up"
         });
     }
 
-    // A director that stops is no member any more; one that starts gets the configuration that all have.
+    // A director that stops leaves the group; a director that starts receives the group's configuration.
     group.stop(2);
-    wait_for("its departure", PATIENCE, || group.present(0) == 2);
-    fs::remove_file(group.world.path("run-third").join("cluster.json")).expect("its record");
-    fs::remove_file(group.state_dir(2).join("cluster.json")).expect("its record");
+    wait_for("its departure", TIMEOUT, || group.present(0) == 2);
+    fs::remove_file(group.world.path("run-third").join("cluster.json")).expect("remove the record");
+    fs::remove_file(group.state_dir(2).join("cluster.json")).expect("remove the record");
     group.start(2);
-    wait_for("the configuration", PATIENCE, || group.get(2, 8080));
-    // A large one, in several chunks.
+    wait_for("the configuration", TIMEOUT, || group.get(2, 8080));
+    // A large configuration is published in several chunks.
     let large = format!("{}# {}\n", config(8081, &SERVERS), "x".repeat(300_000));
     let published = group.publish(2, &large, "0s");
     assert!(published.status.success(), "{published:?}");
@@ -398,7 +410,7 @@ fn publication_reaches_all_directors_or_stops() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn losing_etcd_or_its_data_changes_nothing() {
+fn loss_of_etcd_or_its_data_does_not_affect_service() {
     if !privileged() {
         return;
     }
@@ -429,7 +441,7 @@ fn losing_etcd_or_its_data_changes_nothing() {
         })
     };
 
-    // Each member of etcd fails once; the group stays connected to the others.
+    // Each etcd member fails once; the group stays connected to the others.
     for n in 0..3 {
         group.kill_etcd(n);
         group.succeed(
@@ -442,7 +454,7 @@ fn losing_etcd_or_its_data_changes_nothing() {
             ],
         );
         let weight = Value::from(n + 2);
-        wait_for("the weight", PATIENCE, || {
+        wait_for("the weight", TIMEOUT, || {
             let servers = group.servers(1);
             servers
                 .first()
@@ -452,11 +464,11 @@ fn losing_etcd_or_its_data_changes_nothing() {
         group.wait_for_etcd();
     }
 
-    // Without a majority: orders wait, nothing is removed, and a director starts with what it has.
+    // Without a majority, commands are delayed, nothing is removed, and a director starts with its saved state.
     group.kill_etcd(0);
     group.kill_etcd(1);
     for n in 0..2 {
-        wait_for("the loss of etcd", PATIENCE, || {
+        wait_for("the loss of etcd", TIMEOUT, || {
             group.group(n)["etcd"] == "away"
         });
     }
@@ -474,30 +486,30 @@ fn losing_etcd_or_its_data_changes_nothing() {
         assert!(group.get(n, 8080), "director {n}");
     }
 
-    // All data is lost: the directors restore it.
+    // All data of etcd is lost: the directors restore it.
     group.kill_etcd(2);
     for n in 0..3 {
-        fs::remove_dir_all(group.data(n)).expect("the data");
+        fs::remove_dir_all(group.data(n)).expect("remove the data");
         group.start_etcd(n);
     }
     group.wait_for_etcd();
     for n in 0..2 {
-        wait_for("the members", PATIENCE, || group.present(n) == 2);
-        wait_for("the configuration", PATIENCE, || {
+        wait_for("the members", TIMEOUT, || group.present(n) == 2);
+        wait_for("the configuration", TIMEOUT, || {
             let here = group.group(n);
             (&here["rollout"], &here["version"], &here["published"])
                 == (&"complete".into(), &1.into(), &1.into())
         });
-        wait_for("the override", PATIENCE, || {
+        wait_for("the override", TIMEOUT, || {
             group.state(n, "10.71.0.21:80") == "maint"
         });
         assert_eq!(group.servers(n).len(), 2);
     }
-    wait_for("no pending changes", PATIENCE, || {
+    wait_for("no pending changes", TIMEOUT, || {
         group.group(0)["pending"] == 0
     });
     stop.store(true, Ordering::Relaxed);
-    load.join().expect("the load ends");
+    load.join().expect("load thread panicked");
     let (failed, served) = (
         failed.load(Ordering::Relaxed),
         served.load(Ordering::Relaxed),
@@ -506,19 +518,19 @@ fn losing_etcd_or_its_data_changes_nothing() {
     assert_eq!(failed, 0, "of {served}");
     assert!(served > 100, "{served}");
 
-    // A director starts without etcd, also after a reboot.
+    // A director starts without etcd, even after a reboot.
     for n in 0..3 {
         group.kill_etcd(n);
     }
     group.stop(1);
-    fs::remove_dir_all(group.world.path("run-second")).expect("the runtime directory");
+    fs::remove_dir_all(group.world.path("run-second")).expect("remove the runtime directory");
     group.start(1);
-    wait_for("its service", PATIENCE, || group.get(1, 8080));
+    wait_for("its service", TIMEOUT, || group.get(1, 8080));
     assert_eq!(group.group(1)["version"], 1);
     assert_eq!(group.state(1, "10.71.0.21:80"), "maint");
 }
 
-/// A request on a connection of its own.
+/// Sends a request on a new connection.
 fn request(address: &str) -> std::io::Result<()> {
     use std::io::{Error, Read, Write};
     let address = address.parse().map_err(Error::other)?;

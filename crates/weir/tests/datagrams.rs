@@ -1,4 +1,4 @@
-//! Fragmented datagrams, and echo requests to a VIP.
+//! Tests of fragmented datagrams, and of echo requests to a VIP.
 
 mod world;
 
@@ -16,8 +16,8 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Datagrams in several packets, in both directions, with both servers.
-fn fragments(family: Family, forward: &str, extra: &str) {
+/// Asserts that fragmented datagrams pass in both directions, with both servers.
+fn assert_fragments_pass(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
     }
@@ -35,7 +35,11 @@ fn fragments(family: Family, forward: &str, extra: &str) {
         let payload: Vec<u8> = (0..4000_u16).map(|i| (i % 251) as u8 ^ round).collect();
         let answer = world.udp_exchange(to, payload.clone());
         let answer = answer.unwrap_or_else(|| panic!("no echo: {:#}", world.status()));
-        assert!(answer[1..] == payload, "{} bytes came back", answer.len());
+        assert!(
+            answer[1..] == payload,
+            "{} bytes returned, or wrong content",
+            answer.len()
+        );
         seen.insert(answer[0]);
     }
     assert_eq!(seen.len(), 2, "both servers");
@@ -43,32 +47,32 @@ fn fragments(family: Family, forward: &str, extra: &str) {
 
 #[test]
 fn fragments_pass_nat_v4() {
-    fragments(Family::V4, "nat", "snat = true\n");
+    assert_fragments_pass(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
 fn fragments_pass_nat_v6() {
-    fragments(Family::V6, "nat", "snat = true\n");
+    assert_fragments_pass(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
 fn fragments_pass_direct_v4() {
-    fragments(Family::V4, "direct", "");
+    assert_fragments_pass(Family::V4, "direct", "");
 }
 
 #[test]
 fn fragments_pass_direct_v6() {
-    fragments(Family::V6, "direct", "");
+    assert_fragments_pass(Family::V6, "direct", "");
 }
 
 #[test]
 fn fragments_pass_tunnel_v4() {
-    fragments(Family::V4, "tunnel", "");
+    assert_fragments_pass(Family::V4, "tunnel", "");
 }
 
 #[test]
 fn fragments_pass_l3dsr_v6() {
-    fragments(Family::V6, "l3dsr", "");
+    assert_fragments_pass(Family::V6, "l3dsr", "");
 }
 
 /// A VIP answers echo requests, whether it is an address of the director or only routed to it.

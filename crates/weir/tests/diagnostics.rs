@@ -1,4 +1,4 @@
-//! Faults are visible: at their place, with the name of what is wrong, and only there.
+//! Tests that status, log and counters report each fault, name its cause, and report nothing else.
 
 mod world;
 
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The service of that name in a status document.
+/// Returns the service of this name from a status document.
 fn service<'a>(status: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
-    let services = status["services"].as_array().expect("services");
+    let services = status["services"].as_array().expect("services is an array");
     let found = services.iter().find(|service| service["name"] == name);
     found.unwrap_or_else(|| panic!("{name} is not in {status:#}"))
 }

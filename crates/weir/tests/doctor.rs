@@ -1,4 +1,5 @@
-//! `weir doctor` and `weir real-server doctor` find each fault that a test causes, and nothing on a healthy host.
+//! Tests that `weir doctor` and `weir real-server doctor` report each fault that a test causes, and nothing on a
+//! healthy host.
 
 #[path = "doctor/conntrack.rs"]
 mod conntrack;
@@ -29,13 +30,13 @@ fn config(forward: &str) -> String {
     )
 }
 
-/// A program on a host with a separate `/etc/sysctl.d`, and with the `keepalived.conf` that a test has written below
-/// `keepalived`.
+/// Returns a command that runs a program on a host with a separate `/etc/sysctl.d`, and with the `keepalived.conf` that
+/// the test has written below `keepalived`.
 fn local(world: &World, host: &str, program: &str) -> Command {
     let directory = world.path(&format!("sysctl.d-{host}"));
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create a directory");
     let keepalived = world.path("keepalived");
-    std::fs::create_dir_all(&keepalived).expect("a directory");
+    std::fs::create_dir_all(&keepalived).expect("create a directory");
     let line = format!(
         "mkdir -p /etc/keepalived; mount --bind {} /etc/sysctl.d && mount --bind {} /etc/keepalived && exec \"$@\"",
         directory.display(),
@@ -52,33 +53,34 @@ fn local(world: &World, host: &str, program: &str) -> Command {
     outer
 }
 
-/// Exit code and output.
+/// Runs `weir ARGUMENTS` on a host. Returns the exit code and the output.
 fn run_on(world: &World, host: &str, arguments: &[&str]) -> (i32, String) {
     let output = local(world, host, env!("CARGO_BIN_EXE_weir"))
         .args(arguments)
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let code = output.status.code().expect("it ends by itself");
+    let code = output.status.code().expect("process exited with a code");
     (code, text + &String::from_utf8_lossy(&output.stderr))
 }
 
-fn finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
+fn assert_finds(world: &World, host: &str, arguments: &[&str], words: &[&str]) {
     let (code, text) = run_on(world, host, arguments);
     assert_eq!(code, 1, "{text}");
     for word in words {
-        assert!(text.contains(word), "{word} in {text}");
+        assert!(text.contains(word), "{word:?} is not in {text}");
     }
 }
 
-/// A shell command on a host; it must succeed.
-fn does(world: &World, host: &str, line: &str) {
+/// Runs a shell command on a host and asserts that it succeeds.
+fn run_shell(world: &World, host: &str, line: &str) {
     let output = local(world, host, "sh").args(["-ec", line]).output();
-    let output = output.expect("sh runs");
+    let output = output.expect("run sh");
     assert!(output.status.success(), "{line}: {output:?}");
 }
 
-/// The command of the finding with this text, empty if an operator must decide; `None` = there is no such finding.
+/// Returns the fix command of the finding with this text: empty if an operator must decide, `None` if there is no such
+/// finding.
 fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<String> {
     let mut arguments = arguments.to_vec();
     arguments.push("--json");
@@ -86,25 +88,25 @@ fn fix_of(world: &World, host: &str, arguments: &[&str], seen: &str) -> Option<S
     let found: serde_json::Value = serde_json::from_str(&text).unwrap_or_else(|error| {
         panic!("{error}: {text}");
     });
-    let mut found = found.as_array().expect("a list").iter();
+    let mut found = found.as_array().expect("value is an array").iter();
     let says = |one: &&serde_json::Value| one["seen"].as_str().is_some_and(|it| it.contains(seen));
     let one = found.find(says)?;
     Some(one["mend"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The finding is reported, and is gone after its command was executed.
-fn fixes(world: &World, host: &str, arguments: &[&str], seen: &str) {
+/// Asserts that the finding is reported, and that it is gone after its fix command was executed.
+fn assert_fixed_by_command(world: &World, host: &str, arguments: &[&str], seen: &str) {
     let command = fix_of(world, host, arguments, seen);
     let command = command.unwrap_or_else(|| {
         panic!("{seen}: {}", run_on(world, host, arguments).1);
     });
-    does(world, host, &command);
+    run_shell(world, host, &command);
     let left = fix_of(world, host, arguments, seen);
     assert_eq!(left, None, "after {command}");
 }
 
 #[test]
-fn servers() {
+fn server_faults_are_reported_and_fixed() {
     if !privileged() {
         return;
     }
@@ -112,14 +114,14 @@ fn servers() {
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     let doctor = ["real-server", "doctor"];
-    finds(
+    assert_finds(
         &world,
         "server0",
         &doctor,
         &["not prepared for any VIP", "weir real-server up"],
     );
     world.prepare_direct_servers(&format!("{vip}:80"));
-    fixes(&world, "server0", &doctor, "only until the next boot");
+    assert_fixed_by_command(&world, "server0", &doctor, "only until the next boot");
     assert_eq!(
         run_on(&world, "server0", &doctor).0,
         0,
@@ -144,13 +146,13 @@ fn servers() {
         "drops them",
         "doctor --fix",
     ];
-    finds(&world, "server0", &doctor, &findings);
+    assert_finds(&world, "server0", &doctor, &findings);
     let (code, text) = run_on(&world, "server0", &["real-server", "doctor", "--fix"]);
     assert_eq!((code, text.matches("(fixed)").count()), (0, 3), "{text}");
     assert_eq!(run_on(&world, "server0", &doctor).0, 0);
 
     world.ip("server0", &format!("addr add {vip}/24 dev eth0"));
-    finds(
+    assert_finds(
         &world,
         "server0",
         &doctor,
@@ -164,12 +166,12 @@ fn servers() {
             .contains("no socket listens on port 80")
     });
     let (_, json) = run_on(&world, "server0", &["real-server", "doctor", "--json"]);
-    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let found: serde_json::Value = serde_json::from_str(&json).expect("output is valid JSON");
     assert_eq!(found.as_array().map(Vec::len), Some(1), "{json}");
 }
 
 #[test]
-fn directors() {
+fn director_faults_are_reported_and_fixed() {
     if !privileged() {
         return;
     }
@@ -178,16 +180,16 @@ fn directors() {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     let path = world.write_config(&config("direct"));
-    let path = path.to_str().expect("a plain path").to_owned();
+    let path = path.to_str().expect("path is valid UTF-8").to_owned();
     let doctor = ["doctor", "-c", &path];
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
         &["no daemon is running", "weir run"],
     );
     world.start_director(&config("direct"));
-    wait_for("all is well", TIMEOUT, || {
+    wait_for("a report without findings", TIMEOUT, || {
         run_on(&world, "director", &doctor).0 == 0
     });
 
@@ -197,7 +199,7 @@ fn directors() {
             .status
             .success()
     );
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -211,7 +213,7 @@ fn directors() {
     );
     assert_eq!(run_on(&world, "director", &doctor).0, 0);
 
-    // The effect of a router with a reverse path filter on replies from the VIP.
+    // Simulate a router whose reverse path filter drops replies from the VIP.
     for n in 0..2 {
         let line = format!(
             "nft 'add table inet t; add chain inet t out {{ type filter hook output priority 0; }}; add rule inet t \
@@ -221,19 +223,19 @@ fn directors() {
             .command(&format!("server{n}"), "sh")
             .args(["-ec", &line])
             .output();
-        assert!(output.expect("sh runs").status.success());
+        assert!(output.expect("run sh").status.success());
     }
     for _ in 0..12 {
         let line = format!("curl -s -o /dev/null --connect-timeout 0.3 http://{vip}/name");
         world.output("client", &line);
     }
-    wait_for("what upstream drops", TIMEOUT, || {
+    wait_for("a finding about the upstream router", TIMEOUT, || {
         run_on(&world, "director", &doctor)
             .1
             .contains("no handshake has completed")
     });
     world.ip("director", &format!("addr del {vip}/32 dev eth0"));
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -241,7 +243,7 @@ fn directors() {
     );
 }
 
-/// Segments with an unfinished checksum: the counter increases, and the doctor names their source.
+/// Segments with a wrong checksum increase the counter, and the doctor reports their source.
 #[test]
 fn wrong_checksums_at_server_are_reported() {
     if !privileged() {
@@ -253,22 +255,22 @@ fn wrong_checksums_at_server_are_reported() {
     assert!(!text.contains("InCsumErrors"), "{text}");
     let server = match Family::V4.server(0) {
         IpAddr::V4(server) => SocketAddr::from((server, 0)),
-        IpAddr::V6(_) => unreachable!("an address of IPv4"),
+        IpAddr::V6(_) => unreachable!("address is IPv4"),
     };
     let sending = world.inside("client", move || {
         let socket = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP));
-        let socket = socket.expect("root may have one");
+        let socket = socket.expect("open the socket as root");
         // A SYN to port 80, and a sum of 0x1234.
         let segment = [
             0x9c, 0x40, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0x12, 0x34, 0, 0,
         ];
         for _ in 0..50 {
             let sent = sendto(&socket, &segment, SendFlags::empty(), &server);
-            assert_eq!(sent.expect("the server is there"), segment.len());
+            assert_eq!(sent.expect("send the segment"), segment.len());
         }
     });
-    sending.join().expect("they are sent");
-    finds(
+    sending.join().expect("thread panicked");
+    assert_finds(
         &world,
         "server0",
         &doctor,

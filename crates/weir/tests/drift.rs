@@ -1,4 +1,4 @@
-//! Kernel objects of Weir that another program changes are restored under traffic, reported once and counted.
+//! Tests that Weir's kernel objects that another program changes are restored under traffic, reported once and counted.
 
 mod world;
 
@@ -20,12 +20,12 @@ fn config() -> String {
 
 const VIP: &str = "10.71.0.99";
 
-fn reaches(world: &World) -> bool {
+fn is_reachable(world: &World) -> bool {
     let line = format!("curl -s -o /dev/null -m 1 http://{VIP}/name");
     world.output("client", &line).status.success()
 }
 
-fn repaired(world: &World, what: &str) -> u64 {
+fn repair_count(world: &World, what: &str) -> u64 {
     let label = format!("weir_drift_repaired_total{{what=\"{what}\"}} ");
     let metrics = world.metrics();
     let line = metrics.lines().find_map(|line| line.strip_prefix(&label));
@@ -33,21 +33,25 @@ fn repaired(world: &World, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("{label} in {metrics}"))
 }
 
-/// Breaks something and waits until it is restored: clients are served, and the repair is counted and logged once.
-fn restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
-    assert!(reaches(world), "before {words}");
-    let (before, printed) = (repaired(world, what), world.log().matches(words).count());
+/// Changes an object and waits until it is restored. Asserts that clients are served, and that the repair is counted
+/// and logged once.
+fn assert_restored(world: &World, what: &str, words: &str, break_it: impl FnOnce()) {
+    assert!(is_reachable(world), "before {words}");
+    let (before, printed) = (
+        repair_count(world, what),
+        world.log().matches(words).count(),
+    );
     break_it();
     let began = Instant::now();
-    wait_for(words, TIMEOUT, || repaired(world, what) > before);
+    wait_for(words, TIMEOUT, || repair_count(world, what) > before);
     wait_for(
         &format!("clients are served after {words}"),
         TIMEOUT,
-        || reaches(world),
+        || is_reachable(world),
     );
-    println!("{words}: whole again within {:?}", began.elapsed());
+    println!("{words}: restored within {:?}", began.elapsed());
     assert_eq!(
-        repaired(world, what),
+        repair_count(world, what),
         before + 1,
         "{words}: {}",
         world.log()
@@ -65,18 +69,18 @@ fn bpftool(arguments: &str) -> String {
     let output = Command::new("bpftool")
         .args(words)
         .output()
-        .expect("bpftool runs");
+        .expect("run bpftool");
     assert!(output.status.success(), "bpftool {arguments}: {output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The pin below a network's directory whose name ends with this text.
+/// Returns the path of the pin whose name ends with this text.
 fn pin(world: &World, name: &str) -> String {
     let output = Command::new("find")
         .arg(world.pin_dir("director"))
         .args(["-name", name])
         .output()
-        .expect("find runs");
+        .expect("run find");
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines()
         .next()
@@ -84,7 +88,7 @@ fn pin(world: &World, name: &str) -> String {
         .to_owned()
 }
 
-/// Sends requests continuously until it is dropped.
+/// A client that sends requests continuously until it is dropped.
 struct Load(std::process::Child);
 
 impl Load {
@@ -96,11 +100,11 @@ impl Load {
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
             .spawn()
-            .expect("ab starts");
+            .expect("start ab");
         Self(child)
     }
 
-    fn continues(&mut self) -> bool {
+    fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
 }
@@ -120,15 +124,15 @@ fn drifted_objects_are_restored() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let mut load = Load::on(&world);
 
-    restored(&world, "program", "restored a program", || {
+    assert_restored(&world, "program", "restored a program", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*balance*"])
             .output()
-            .expect("find runs");
+            .expect("run find");
         let text = String::from_utf8_lossy(&links.stdout).into_owned();
         let link = text
             .lines()
@@ -136,38 +140,39 @@ fn drifted_objects_are_restored() {
             .unwrap_or_else(|| panic!("no link at tc: {text}"));
         bpftool(&format!("link detach pinned {link}"));
     });
-    restored(&world, "element", "map elements were rewritten", || {
+    assert_restored(&world, "element", "map elements were rewritten", || {
         let map = pin(&world, "weir_vips");
         let dump: serde_json::Value =
-            serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}"))).expect("JSON");
-        let key = dump[0]["key"].as_array().expect("a key");
+            serde_json::from_str(&bpftool(&format!("-j map dump pinned {map}")))
+                .expect("output is valid JSON");
+        let key = dump[0]["key"].as_array().expect("key is an array");
         let key: Vec<&str> = key
             .iter()
-            .map(|byte| byte.as_str().expect("a byte"))
+            .map(|byte| byte.as_str().expect("byte is a string"))
             .collect();
         bpftool(&format!(
             "map delete pinned {map} key hex {}",
             key.join(" ").replace("0x", "")
         ));
     });
-    restored(&world, "address", "a VIP was added again", || {
+    assert_restored(&world, "address", "a VIP was added again", || {
         world.ip("director", &format!("addr del {VIP}/32 dev eth0"));
     });
-    restored(
+    assert_restored(
         &world,
         "neighbour",
         "its neighbour has another link address",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
-            // The neighbours receive its announcements.
+            // Neighbours receive the announcements of the restored VIP.
             let line = format!("ping -c 1 -W 1 {}", Family::V4.director());
             world.output("server0", &line);
         },
     );
-    assert!(load.continues(), "under load to the end");
+    assert!(load.is_running(), "the load must not fail");
 }
 
-/// One of thousands of listeners was removed, changed or added.
+/// One of thousands of listeners is removed, changed or added.
 #[test]
 fn large_table_elements_are_restored() {
     if !privileged() {
@@ -183,11 +188,11 @@ fn large_table_elements_are_restored() {
         config(),
         listen.join(", ")
     ));
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let mut load = Load::on(&world);
     let map = pin(&world, "weir_listeners");
     let key = |port: u16| {
-        // As `struct listener` has it: the address, mapped; port and protocol.
+        // The layout of `struct listener`: IPv4-mapped address, port, protocol.
         let [high, low] = port.to_be_bytes();
         format!(
             "00 00 00 00 00 00 00 00 00 00 ff ff 0a 47 00 63 {high:02x} {low:02x} 06 00 00 00 00 00"
@@ -195,26 +200,26 @@ fn large_table_elements_are_restored() {
     };
     let words = "map elements were rewritten";
     for port in [10_000, 13_000, 15_999] {
-        restored(&world, "element", words, || {
+        assert_restored(&world, "element", words, || {
             bpftool(&format!("map delete pinned {map} key hex {}", key(port)));
         });
     }
-    restored(&world, "element", words, || {
+    assert_restored(&world, "element", words, || {
         let key = key(14_000);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 07 00 00 00"
         ));
     });
-    restored(&world, "element", words, || {
+    assert_restored(&world, "element", words, || {
         let key = key(81);
         bpftool(&format!(
             "map update pinned {map} key hex {key} value hex 01 00 00 00"
         ));
     });
-    assert!(load.continues(), "under load to the end");
+    assert!(load.is_running(), "the load must not fail");
 }
 
-/// The daemon on a server maintains the settings of `weir real-server` there.
+/// The daemon on a server maintains the settings of `weir real-server`.
 #[test]
 fn real_server_settings_are_restored() {
     if !privileged() {
@@ -230,9 +235,9 @@ fn real_server_settings_are_restored() {
         Family::V4.server(0)
     ));
     let node = world.path("server.toml");
-    std::fs::write(&node, "[node]\n").expect("a configuration");
+    std::fs::write(&node, "[node]\n").expect("write the configuration");
     let log = world.path("server.log");
-    let file = std::fs::File::create(&log).expect("a log");
+    let file = std::fs::File::create(&log).expect("create the log file");
     let daemon = world
         .weir("server0")
         .args(["run", "-c"])
@@ -240,11 +245,11 @@ fn real_server_settings_are_restored() {
         .stdout(std::process::Stdio::null())
         .stderr(file)
         .spawn()
-        .expect("the daemon starts");
+        .expect("start the daemon");
     world.adopt(daemon);
     let status = || -> serde_json::Value {
         let output = world.weir("server0").args(["status", "--json"]).output();
-        serde_json::from_slice(&output.expect("weir runs").stdout).unwrap_or_default()
+        serde_json::from_slice(&output.expect("run weir").stdout).unwrap_or_default()
     };
     let printed = || std::fs::read_to_string(&log).unwrap_or_default();
     wait_for("the server's daemon", TIMEOUT, || {
@@ -277,7 +282,7 @@ fn real_server_settings_are_restored() {
             status()["drift"]["real_server"] == repairs
         });
         wait_for("clients are served", TIMEOUT, fetches);
-        println!("{line}: whole again within {:?}", began.elapsed());
+        println!("{line}: restored within {:?}", began.elapsed());
         let events = printed();
         let events = events
             .lines()
@@ -294,32 +299,32 @@ fn replaced_program_is_restored() {
     let mut world = World::with_mode(1, Some("xdp"));
     world.start_nginx(64);
     let keeper = world.start_director(&config());
-    wait_for("the service", TIMEOUT, || reaches(&world));
+    wait_for("the service", TIMEOUT, || is_reachable(&world));
     let source = world.path("other.c");
     std::fs::write(
         &source,
         "__attribute__((section(\"xdp\"), used)) int other(void *ctx) { return 2; }\n\
          char _license[] __attribute__((section(\"license\"), used)) = \"GPL\";\n",
     )
-    .expect("a program");
+    .expect("write the program");
     let object = world.path("other.o");
     sh(&format!(
         "clang -target bpf -O2 -c {} -o {}",
         source.display(),
         object.display()
     ));
-    restored(&world, "program", "restored a program", || {
+    assert_restored(&world, "program", "restored a program", || {
         let links = Command::new("find")
             .arg(world.pin_dir("director"))
             .args(["-path", "*link*", "-name", "*xdp*"])
             .output()
-            .expect("find runs");
+            .expect("run find");
         let text = String::from_utf8_lossy(&links.stdout).into_owned();
         let link = text
             .lines()
             .next()
             .unwrap_or_else(|| panic!("no link of XDP: {text}"));
-        // The daemon is stopped meanwhile, because it could repair faster than the other program runs.
+        // The daemon is stopped meanwhile, because otherwise it could repair before the other program has finished.
         let command = format!(
             "daemon=$(pgrep -P {keeper}); kill -STOP $daemon; trap \"kill -CONT $daemon\" EXIT
              bpftool link detach pinned {link}

@@ -1,5 +1,5 @@
-//! The paths to servers and back: unresolved neighbours, a device that XDP cannot send to, servers behind routers, and
-//! a kernel with and without forwarding.
+//! Tests of the paths to servers and back: unresolved neighbours, a device to which XDP cannot send, servers behind
+//! routers, and a kernel with and without forwarding.
 
 mod world;
 
@@ -32,17 +32,22 @@ fn set_forwarding(world: &World, on: bool) {
     ));
 }
 
-/// The first connection after all neighbours were removed must work, with every server.
-fn survives_forgotten_neighbours(family: Family, forward: &str, extra: &str) {
+/// Asserts that the first connection to each server works after all neighbour entries were removed.
+fn assert_flushed_neighbours_resolved(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        survives_in_mode(mode, family, forward, extra);
+        assert_flushed_neighbours_resolved_in_mode(mode, family, forward, extra);
     }
 }
 
-fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, extra: &str) {
+fn assert_flushed_neighbours_resolved_in_mode(
+    mode: Option<&'static str>,
+    family: Family,
+    forward: &str,
+    extra: &str,
+) {
     let mut world = World::with_mode(2, mode);
     world.start_nginx(1024);
     if forward != "nat" {
@@ -54,7 +59,7 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
         world.ip("director", "neigh flush all");
         for n in 0..2 {
             let address = family.server(n);
-            // A flush does not remove a managed neighbour.
+            // A flush does not remove managed neighbour entries.
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
         let answer = world.get(&url(family));
@@ -64,30 +69,29 @@ fn survives_in_mode(mode: Option<&'static str>, family: Family, forward: &str, e
             world.status()
         );
     }
-    // At tc, the program itself sends through the stack's neighbours.
+    // At tc, the program itself uses the stack's neighbour table.
     let handed = world.packets("pass_to_tc") > 0;
     assert_eq!(handed, mode.is_some(), "{:#}", world.status());
 }
 
 #[test]
 fn flushed_neighbours_are_resolved_direct_v4() {
-    survives_forgotten_neighbours(Family::V4, "direct", "");
+    assert_flushed_neighbours_resolved(Family::V4, "direct", "");
 }
 
 #[test]
 fn flushed_neighbours_are_resolved_nat_v6() {
-    survives_forgotten_neighbours(Family::V6, "nat", "snat = true\n");
+    assert_flushed_neighbours_resolved(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
 fn flushed_neighbours_are_resolved_tunnel_v4() {
-    survives_forgotten_neighbours(Family::V4, "tunnel", "");
+    assert_flushed_neighbours_resolved(Family::V4, "tunnel", "");
 }
 
-/// The program itself has neighbours resolved: their packets are not refused because of a length that was not
-/// determined.
+/// The data plane itself has neighbours resolved, and does not drop their packets because of an unknown length.
 #[test]
-fn neighbours_are_resolved_while_the_daemon_is_stopped() {
+fn neighbours_are_resolved_while_daemon_is_stopped() {
     if !privileged() {
         return;
     }
@@ -101,22 +105,22 @@ fn neighbours_are_resolved_while_the_daemon_is_stopped() {
         world.prepare_direct_servers(&family.vip());
         set_forwarding(&world, true);
         world.start_director(&config(family, "eth0", "direct", ""));
-        world.get(&url(family)).expect("an answer");
+        world.get(&url(family)).expect("receive an answer");
         let stopped = world.stop_daemon();
         for n in 0..2 {
             let address = family.server(n);
             world.output("director", &format!("ip neigh del {address} dev eth0"));
         }
-        // The program looks up the route again after a tick.
+        // The data plane looks up the route again after a tick.
         std::thread::sleep(Duration::from_millis(1500));
         for _ in 0..2 {
-            world.get(&url(family)).expect("an answer");
+            world.get(&url(family)).expect("receive an answer");
         }
-        kill_process(stopped, Signal::CONT).expect("it is there");
+        kill_process(stopped, Signal::CONT).expect("send a signal to the process");
     }
 }
 
-/// With and without forwarding in the kernel, which Weir's flows do not need.
+/// Asserts that `nat` works with this setting of the kernel's forwarding.
 fn forwarding(on: bool) {
     if !privileged() {
         return;
@@ -128,7 +132,7 @@ fn forwarding(on: bool) {
         set_forwarding(&world, on);
         world.start_director(&config(family, "eth0", "nat", extra));
         for _ in 0..6 {
-            world.get(&url(family)).expect("an answer");
+            world.get(&url(family)).expect("receive an answer");
         }
     }
 }
@@ -150,11 +154,11 @@ fn egress_through_a_bridge_works() {
         return;
     }
     for mode in MODES {
-        egress_by_a_bridge_in_mode(mode);
+        assert_egress_through_bridge(mode);
     }
 }
 
-fn egress_by_a_bridge_in_mode(mode: Option<&'static str>) {
+fn assert_egress_through_bridge(mode: Option<&'static str>) {
     let mut world = World::with_mode(2, mode);
     world.start_nginx(MIB);
     let (director, wire) = (world.namespace("director"), world.namespace("wire"));
@@ -186,19 +190,23 @@ fn egress_by_a_bridge_in_mode(mode: Option<&'static str>) {
         "snat = { addresses = [\"10.71.0.4\"] }\n",
     );
     world.start_director(&text);
-    let expected = std::fs::read(world.path("big")).expect("the original");
+    let expected = std::fs::read(world.path("big")).expect("read the original");
     for _ in 0..4 {
         let body = world.get(&format!("http://{}/big", Family::V4.vip()));
         let body = body.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
-        assert!(body == expected, "{} bytes came", body.len());
+        assert!(
+            body == expected,
+            "{} bytes received, or wrong content",
+            body.len()
+        );
     }
     let handed = world.packets("pass_to_tc") > 0;
     assert_eq!(handed, mode.is_some(), "{:#}", world.status());
 }
 
-/// Servers in another network, behind two routers by equal routes; one of them then fails.
+/// Servers are in another network behind two routers, with routes of equal cost. Then one router fails.
 #[test]
-fn losing_one_of_two_gateways_loses_nothing() {
+fn failure_of_one_of_two_gateways_breaks_nothing() {
     if !privileged() {
         return;
     }
@@ -206,7 +214,7 @@ fn losing_one_of_two_gateways_loses_nothing() {
     world.add_router("router0", 30);
     world.add_router("router1", 31);
     let family = Family::V4;
-    // The servers' own addresses are in a second network that is reached only through the routers.
+    // The servers' addresses are in a second network that is reachable only through the routers.
     for n in 0..2_u16 {
         let (host, far) = (format!("server{n}"), format!("10.72.0.{}", 20 + n));
         world.ip(&host, &format!("addr add {far}/32 dev lo"));
@@ -239,7 +247,7 @@ fn losing_one_of_two_gateways_loses_nothing() {
     let text = config(family, "eth0", "nat", "snat = true\n").replace("10.71.0.2", "10.72.0.2");
     world.start_director(&text);
     for _ in 0..16 {
-        world.get(&url(family)).expect("an answer");
+        world.get(&url(family)).expect("receive an answer");
     }
     for router in 0..2 {
         assert!(
@@ -258,7 +266,9 @@ fn losing_one_of_two_gateways_loses_nothing() {
         );
     }
     world.ip("router1", "link set eth0 down");
-    wait_for("the other way alone", Duration::from_secs(20), || {
-        (0..8).all(|_| world.get_within(1, &url(family)).is_ok())
-    });
+    wait_for(
+        "only the other path to be used",
+        Duration::from_secs(20),
+        || (0..8).all(|_| world.get_within(1, &url(family)).is_ok()),
+    );
 }

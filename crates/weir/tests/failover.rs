@@ -1,5 +1,5 @@
-//! A VIP that moves between two directors with the same file: which open connections continue, by scheduler, and the
-//! manual's setup with keepalived, taken from its text.
+//! Tests which open connections survive when a VIP moves between two directors with the same file, by scheduler, and
+//! the manual's keepalived setup, taken from its text.
 
 mod world;
 
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// Connections that are held while the VIP moves.
-const HELD: usize = 40;
+/// Number of connections that are open while the VIP moves.
+const HELD_CONNECTIONS: usize = 40;
 const VIP: &str = "10.0.0.10";
 
-/// One switch with two directors, four servers and a client: the manual's addresses.
+/// One switch with two directors, four servers and a client, with the manual's addresses.
 struct Pair {
     world: World,
     directors: [&'static str; 2],
@@ -39,27 +39,29 @@ impl Pair {
             self.world.start_daemon_on(host, &path);
         }
         for host in self.directors {
-            wait_for("four servers that are up", Duration::from_secs(60), || {
+            wait_for("four servers to be up", Duration::from_secs(60), || {
                 let status = self.world.weir(host).arg("status").output();
-                let status = status.expect("weir runs").stdout;
+                let status = status.expect("run weir").stdout;
                 String::from_utf8_lossy(&status).matches(" up ").count() == 4
             });
         }
     }
 
-    /// Opens connections with a first request each.
+    /// Opens connections and sends a first request on each.
     fn hold(&self) -> Vec<TcpStream> {
         let opened = self.world.inside("client", || {
             let open = |_| {
-                let mut stream = TcpStream::connect((VIP, 80)).expect("it connects");
+                let mut stream = TcpStream::connect((VIP, 80)).expect("connect");
                 let limit = Some(Duration::from_secs(10));
-                stream.set_read_timeout(limit).expect("a limit");
+                stream
+                    .set_read_timeout(limit)
+                    .expect("set the read timeout");
                 assert!(is_served(&mut stream), "the first request");
                 stream
             };
-            (0..HELD).map(open).collect()
+            (0..HELD_CONNECTIONS).map(open).collect()
         });
-        opened.join().expect("all connect")
+        opened.join().expect("thread panicked")
     }
 
     fn holder(&self) -> Option<&'static str> {
@@ -70,7 +72,7 @@ impl Pair {
         })
     }
 
-    /// Removes the pins of the second director; the world removes those of the first.
+    /// Removes the pins of the second director; [`World`] removes those of the first.
     fn clean(&self) {
         let _ = self
             .world
@@ -93,7 +95,7 @@ impl Drop for Pair {
     }
 }
 
-/// One more request on an open connection, and its whole answer.
+/// Sends another request on an open connection. Returns whether it gets the whole response.
 fn is_served(stream: &mut TcpStream) -> bool {
     let request = b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n";
     let (mut answer, mut part) = (Vec::new(), [0; 1024]);
@@ -123,14 +125,17 @@ fn config(scheduler: &str) -> String {
     )
 }
 
-/// How many of the held connections are served after the VIP has moved by hand.
+/// Moves the VIP by hand. Returns how many of the open connections are still served.
 fn kept(scheduler: &str) -> usize {
     let mut pair = Pair::new();
     pair.world
         .ip("director", &format!("addr add {VIP}/32 dev eth0"));
     pair.start(&config(scheduler));
     let mut held = pair.hold();
-    let packet = format!("tcp {} {VIP}:80", held[0].local_addr().expect("connected"));
+    let packet = format!(
+        "tcp {} {VIP}:80",
+        held[0].local_addr().expect("read the local address")
+    );
     let explained = pair.world.run_weir(&["explain", "--packet", &packet]);
     let promised = explained.contains("the connection continues with the same server");
     assert_eq!(promised, scheduler == "maglev", "{explained}");
@@ -138,25 +143,25 @@ fn kept(scheduler: &str) -> usize {
         .ip("director", &format!("addr del {VIP}/32 dev eth0"));
     pair.world
         .ip("second", &format!("addr add {VIP}/32 dev eth0"));
-    // What a gratuitous ARP does.
+    // Update the neighbour entry, as a gratuitous ARP packet would.
     let shown = pair.world.output("second", "ip -br link show dev eth0");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let mac = shown
         .split_whitespace()
         .nth(2)
-        .expect("its address")
+        .expect("output contains the address")
         .to_owned();
     pair.world.ip(
         "client",
         &format!("neigh replace {VIP} lladdr {mac} dev eth0"),
     );
-    // New ones are served in any case: the count below is of old connections, not of network failures.
+    // New connections must be served, so that failures of old ones are not caused by the network.
     let fresh = pair.hold();
-    assert_eq!(fresh.len(), HELD);
+    assert_eq!(fresh.len(), HELD_CONNECTIONS);
     served(&mut held)
 }
 
-/// How many connections are served another request.
+/// Returns how many connections are still served.
 fn served(held: &mut [TcpStream]) -> usize {
     held.iter_mut()
         .map(|stream| usize::from(is_served(stream)))
@@ -173,20 +178,20 @@ fn wlc_connections_break_when_vip_moves() {
 #[test]
 fn maglev_connections_survive_vip_move() {
     if privileged() {
-        assert_eq!(kept("maglev"), HELD);
+        assert_eq!(kept("maglev"), HELD_CONNECTIONS);
     }
 }
 
-/// A file of the manual's recipe: a fenced block whose first line names it.
+/// Returns a file of the manual's recipe: a fenced block whose first line contains the name.
 fn recipe(name: &str) -> String {
     let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/failover.md");
-    let manual = fs::read_to_string(manual).expect("the manual");
+    let manual = fs::read_to_string(manual).expect("read the manual");
     let first = format!("# {name}\n");
     let block = manual.split("\n```").find_map(|block| {
         let (_, body) = block.split_once('\n')?;
         body.starts_with(&first).then(|| body.to_owned() + "\n")
     });
-    block.unwrap_or_else(|| panic!("the manual shows {name}"))
+    block.unwrap_or_else(|| panic!("the manual does not contain {name}"))
 }
 
 #[test]
@@ -200,7 +205,7 @@ fn keepalived_recipe_keeps_every_connection() {
     let keepalived = recipe("/etc/keepalived/keepalived.conf");
     let mut processes: Vec<(&str, PathBuf)> = Vec::new();
     for (host, priority) in [("director", "priority 100"), ("second", "priority 90")] {
-        // The directories of this test; a shell, because a script of keepalived's gets no environment.
+        // Use this test's directories. A shell script, because keepalived's scripts get no environment.
         let script = pair.world.path(&format!("status-{host}"));
         let weir = env!("CARGO_BIN_EXE_weir");
         let (run, pins) = (
@@ -212,19 +217,22 @@ fn keepalived_recipe_keeps_every_connection() {
             run.display(),
             pins.display()
         );
-        fs::write(&script, text).expect("written");
+        fs::write(&script, text).expect("write the file");
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&script, executable).expect("executable");
+        fs::set_permissions(&script, executable).expect("set the file mode");
         let text = keepalived
-            .replace("/usr/bin/weir status", script.to_str().expect("plain"))
+            .replace(
+                "/usr/bin/weir status",
+                script.to_str().expect("path is valid UTF-8"),
+            )
             .replace("priority 100", priority);
         let path = pair.world.path(&format!("keepalived-{host}.conf"));
-        fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("write the file");
         let tested = std::process::Command::new("keepalived")
             .args(["--config-test", "--use-file"])
             .arg(&path)
             .output()
-            .expect("keepalived runs");
+            .expect("run keepalived");
         assert!(tested.status.success(), "{tested:?}");
         let pid = pair.world.path(&format!("keepalived-{host}.pid"));
         let log = fs::File::create(pair.world.path(&format!("keepalived-{host}.log")));
@@ -235,14 +243,14 @@ fn keepalived_recipe_keeps_every_connection() {
             .args([Path::new("--use-file"), &path, Path::new("--pid"), &pid])
             .arg("--vrrp_pid")
             .arg(pid.with_extension("vrrp"))
-            .stdout(log.expect("a log"))
+            .stdout(log.expect("create the log file"))
             .stderr(Stdio::null())
             .spawn()
-            .expect("keepalived starts");
+            .expect("start keepalived");
         pair.world.adopt(child);
         processes.push((host, pid));
         if host == "director" {
-            // The other one comes later and is the standby, whatever the machine's load.
+            // The second one starts later, so that it is the standby regardless of the machine's load.
             wait_for("the VIP", Duration::from_secs(30), || {
                 pair.holder() == Some("director")
             });
@@ -250,19 +258,29 @@ fn keepalived_recipe_keeps_every_connection() {
     }
     let mut held = pair.hold();
     let (_, pid) = &processes[0];
-    let pid = fs::read_to_string(pid).expect("keepalived's pid");
+    let pid = fs::read_to_string(pid).expect("read keepalived's process id");
     world::sh(&format!("kill -TERM {}", pid.trim()));
     wait_for("the VIP to move", Duration::from_secs(30), || {
         pair.holder() == Some("second")
     });
-    wait_for("the client to learn of it", Duration::from_secs(30), || {
-        let known = pair.world.output("client", &format!("ip neigh show {VIP}"));
-        let known = String::from_utf8_lossy(&known.stdout).into_owned();
-        let second = pair.world.output("second", "ip -br link show dev eth0");
-        let second = String::from_utf8_lossy(&second.stdout).into_owned();
-        let mac = second.split_whitespace().nth(2).expect("its address");
-        known.contains(mac)
-    });
+    wait_for(
+        "the client to use the second director",
+        Duration::from_secs(30),
+        || {
+            let known = pair.world.output("client", &format!("ip neigh show {VIP}"));
+            let known = String::from_utf8_lossy(&known.stdout).into_owned();
+            let second = pair.world.output("second", "ip -br link show dev eth0");
+            let second = String::from_utf8_lossy(&second.stdout).into_owned();
+            let mac = second
+                .split_whitespace()
+                .nth(2)
+                .expect("output contains the address");
+            known.contains(mac)
+        },
+    );
     let kept = served(&mut held);
-    assert_eq!(kept, HELD, "connections after keepalived has moved the VIP");
+    assert_eq!(
+        kept, HELD_CONNECTIONS,
+        "connections after keepalived has moved the VIP"
+    );
 }

@@ -1,5 +1,5 @@
-//! A full flow table: under `nat` no client is refused below 90 % of its slots, and `status` shows the fill level and
-//! refusals.
+//! Tests a nearly full flow table: under `nat`, no client is rejected below 90 % of its slots, and `status` shows fill
+//! level and rejections.
 
 mod world;
 
@@ -21,7 +21,7 @@ fn config(max_flows: u32) -> String {
     )
 }
 
-/// One datagram from each port, without waiting for responses.
+/// Sends one datagram from each port, without waiting for responses.
 fn send_from(world: &World, ports: std::ops::Range<u16>) {
     let (from, to) = (Family::V4.client(), SocketAddr::new(Family::V4.vip(), PORT));
     let sent = world.inside("client", move || {
@@ -31,15 +31,19 @@ fn send_from(world: &World, ports: std::ops::Range<u16>) {
         }
         Ok::<(), std::io::Error>(())
     });
-    sent.join().expect("the client's thread").expect("sockets");
+    sent.join()
+        .expect("client thread panicked")
+        .expect("bind sockets");
 }
 
 fn active_flows(world: &World) -> u64 {
     let server = world.server_status(Family::V4.server(0));
-    server["active_connections"].as_u64().expect("a number")
+    server["active_connections"]
+        .as_u64()
+        .expect("value is a number")
 }
 
-/// All have an entry, and none was refused.
+/// Asserts that all flows have entries, and that none was rejected.
 #[track_caller]
 fn assert_all_bound(world: &World, flows: u64) {
     let bound = || active_flows(world) + world.packets("drop_no_place") >= flows;
@@ -62,12 +66,12 @@ fn nat_accepts_clients_up_to_90_percent_full() {
     let small = 8192 / 20 * 9;
     send_from(&world, first..first + small);
     assert_all_bound(&world, small.into());
-    // The same fill level of the table that the flows move to.
+    // After the move to a new table, the fill level is the same.
     world.reload(&config(16_384));
     let large = 16_384 / 20 * 9;
     send_from(&world, first + small..first + large);
     assert_all_bound(&world, large.into());
-    // A full table refuses flows and reports it.
+    // A full table rejects flows, which is reported.
     send_from(&world, first + large..first + large + 1500);
     let refused = || world.packets("drop_no_place") > 0;
     wait_for("refusals", Duration::from_secs(20), refused);

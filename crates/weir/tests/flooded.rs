@@ -1,6 +1,6 @@
-//! Two directors with the same configuration on a hub: a bridge that floods every frame to every port. A director must
-//! not forward frames to the other one's MAC address, nor to a virtual MAC address that the other one holds. If both
-//! forwarded them, each frame would be sent to and fro.
+//! Tests two directors with the same configuration on a hub: a bridge that floods every frame to every port. A director
+//! must not forward frames to the other's MAC address, nor to a virtual MAC address that the other holds. If both
+//! forwarded such frames, the frames would be sent back and forth.
 
 mod world;
 
@@ -31,7 +31,7 @@ struct Hub {
 }
 
 impl Hub {
-    /// `director` has both addresses, `second` is the backup.
+    /// Starts both directors: `director` has both addresses, `second` is the backup.
     fn new(attach: &str) -> Self {
         let mut world = World::with_two_directors(1, 1024);
         sh(&format!(
@@ -42,7 +42,7 @@ impl Hub {
         world.prepare_servers(&["--forward", "direct", "--vip", VIRTUAL, "--vip", OWN]);
         for (host, priority) in [("director", 150), ("second", 100)] {
             let path = world.path(&format!("{host}.toml"));
-            std::fs::write(&path, config(attach, priority)).expect("a file");
+            std::fs::write(&path, config(attach, priority)).expect("write the file");
             world.start_daemon_on(host, &path);
         }
         let hub = Self { world };
@@ -56,7 +56,7 @@ impl Hub {
 
     fn json(&self, host: &str, arguments: &[&str]) -> Value {
         let output = self.world.weir(host).args(arguments).output();
-        serde_json::from_slice(&output.expect("weir runs").stdout).unwrap_or_default()
+        serde_json::from_slice(&output.expect("run weir").stdout).unwrap_or_default()
     }
 
     fn status(&self, host: &str) -> Value {
@@ -73,28 +73,38 @@ impl Hub {
         let status = self.status(host);
         status["services"][0]["connections"]
             .as_u64()
-            .expect("a service")
+            .expect("service has the number")
     }
 
-    /// Frames to a VIP that the director left to the other one.
+    /// Returns the number of frames to a VIP that the director ignored because they are for another MAC address.
     fn foreign(&self, host: &str) -> u64 {
         let status = self.status(host);
-        let mut reasons = status["reasons"].as_array().expect("reasons").iter();
+        let mut reasons = status["reasons"]
+            .as_array()
+            .expect("reasons is an array")
+            .iter();
         let row = reasons.find(|row| row["reason"] == "pass_other_host");
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// Sends requests and checks which director forwards them, and that the other one receives them and forwards none.
+    /// Sends requests. Asserts that director `by` forwards them, and that `not_by` receives them and forwards none.
     fn request(&self, address: &str, by: &str, not_by: &str) {
         let before = [self.connections(by), self.connections(not_by)];
         let foreign = self.foreign(not_by);
         for _ in 0..REQUESTS {
             let url = format!("http://{address}/big");
-            self.world.get_within(10, &url).expect("a response");
+            self.world.get_within(10, &url).expect("get a response");
         }
         let after = [self.connections(by), self.connections(not_by)];
-        assert_eq!(after[1], before[1], "{not_by} forwards frames to {by}");
-        assert_eq!(after[0] - before[0], REQUESTS, "{by} counts each once");
+        assert_eq!(
+            after[1], before[1],
+            "{not_by} must not forward frames to {by}"
+        );
+        assert_eq!(
+            after[0] - before[0],
+            REQUESTS,
+            "{by} must count each connection once"
+        );
         let flooded = self.foreign(not_by) - foreign;
         assert!(flooded >= REQUESTS, "{flooded} frames were flooded");
     }
@@ -119,7 +129,7 @@ impl Drop for Hub {
     }
 }
 
-fn only_the_addressed_director_forwards(attach: &str) {
+fn assert_only_addressed_director_forwards(attach: &str) {
     if !privileged() {
         return;
     }
@@ -129,7 +139,7 @@ fn only_the_addressed_director_forwards(attach: &str) {
     let vmac = "00:00:5e:00:01:33";
     assert!(hub.neighbour(VIRTUAL).contains(vmac) && !hub.neighbour(OWN).contains(vmac));
 
-    // The other director takes the virtual MAC address over; the client's neighbour entry does not change.
+    // The other director takes over the virtual MAC address; the client's neighbour entry does not change.
     hub.json("director", &["vrrp", "outside", "release"]);
     hub.wait_for_state("second", "active");
     wait_for("the second director to have the address", LIMIT, || {
@@ -142,10 +152,10 @@ fn only_the_addressed_director_forwards(attach: &str) {
 
 #[test]
 fn only_the_addressed_director_forwards_at_tc() {
-    only_the_addressed_director_forwards("tc");
+    assert_only_addressed_director_forwards("tc");
 }
 
 #[test]
 fn only_the_addressed_director_forwards_in_xdp() {
-    only_the_addressed_director_forwards("xdp");
+    assert_only_addressed_director_forwards("xdp");
 }

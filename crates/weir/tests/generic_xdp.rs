@@ -1,4 +1,4 @@
-//! Generic XDP, as requested by `attach = "xdp"`: the director's address is on a bridge, whose driver has no XDP.
+//! Tests of generic XDP with `attach = "xdp"`: the director's address is on a bridge, whose driver has no XDP support.
 //! Packets that the kernel merged would be too large to send, so Weir disables GRO on the bridge and below it, and
 //! `clean` enables it again.
 
@@ -8,17 +8,18 @@ use world::{Family, World, bracketed, privileged};
 
 const MIB: usize = 1 << 20;
 
-/// Whether the kernel merges packets that the director receives on `device`.
-fn merges(world: &World, device: &str) -> bool {
+/// Returns whether the kernel merges packets that the director receives on `device` (GRO).
+fn has_gro(world: &World, device: &str) -> bool {
     let output = world.output("director", &format!("ethtool -k {device}"));
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("generic-receive-offload: "));
-    line.expect("every device can merge").starts_with("on")
+    line.expect("ethtool reports generic-receive-offload")
+        .starts_with("on")
 }
 
-fn a_large_download(family: Family, forward: &str, extra: &str) {
+fn assert_large_download(family: Family, forward: &str, extra: &str) {
     if !privileged() {
         return;
     }
@@ -29,8 +30,8 @@ fn a_large_download(family: Family, forward: &str, extra: &str) {
     if forward != "nat" {
         world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
     }
-    let before = (merges(&world, "br0"), merges(&world, "eth0"));
-    assert!(before.1, "the test has something to switch off");
+    let before = (has_gro(&world, "br0"), has_gro(&world, "eth0"));
+    assert!(before.1, "GRO must be enabled before the test");
     let vip = bracketed(family.vip());
     let pid = world.start_director(&format!(
         "[node]\ninterfaces = [\"br0\"]\nattach = \"xdp\"\n[pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
@@ -39,39 +40,43 @@ fn a_large_download(family: Family, forward: &str, extra: &str) {
         family.server(1)
     ));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
-    assert!(!merges(&world, "br0") && !merges(&world, "eth0"));
+    assert!(!has_gro(&world, "br0") && !has_gro(&world, "eth0"));
 
-    let expected = std::fs::read(world.path("big")).expect("the original");
+    let expected = std::fs::read(world.path("big")).expect("read the original");
     for _ in 0..2 {
         let body = world
             .get(&format!("http://{vip}/big"))
-            .expect("the large file");
-        assert!(body == expected, "{} bytes came", body.len());
+            .expect("download the large file");
+        assert!(
+            body == expected,
+            "{} bytes received, or wrong content",
+            body.len()
+        );
     }
     let status = world.status();
     assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
 
     world.kill_director(pid);
     world.run_weir(&["clean"]);
-    assert_eq!((merges(&world, "br0"), merges(&world, "eth0")), before);
+    assert_eq!((has_gro(&world, "br0"), has_gro(&world, "eth0")), before);
 }
 
 #[test]
 fn large_download_passes_nat_v4() {
-    a_large_download(Family::V4, "nat", "snat = true\n");
+    assert_large_download(Family::V4, "nat", "snat = true\n");
 }
 
 #[test]
 fn large_download_passes_nat_v6() {
-    a_large_download(Family::V6, "nat", "snat = true\n");
+    assert_large_download(Family::V6, "nat", "snat = true\n");
 }
 
 #[test]
 fn large_download_passes_direct_v4() {
-    a_large_download(Family::V4, "direct", "");
+    assert_large_download(Family::V4, "direct", "");
 }
 
 #[test]
 fn large_download_passes_tunnel_v6() {
-    a_large_download(Family::V6, "tunnel", "");
+    assert_large_download(Family::V6, "tunnel", "");
 }

@@ -1,5 +1,5 @@
-//! Health checks: a server that dies under load is taken out and returns by itself, and no reload, restart or order in
-//! the file makes a dead server usable.
+//! Tests of health checks: a server that dies under load is removed and returns by itself. No reload, restart or change
+//! of the order in the file makes a dead server usable.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::{Family, World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Servers in the order of `order`, with the check `check`.
+/// Returns a configuration with the servers in this order, with this check.
 fn config(order: &[usize], pool: &str, check: &str) -> String {
     let servers: Vec<String> = order
         .iter()
@@ -32,7 +32,7 @@ fn config(order: &[usize], pool: &str, check: &str) -> String {
 const HTTP: &str =
     "kind = \"http\"\npath = \"/name\"\nexpect = { status = 200, body = \"server\" }";
 
-fn prepared(servers: usize) -> World {
+fn prepared_world(servers: usize) -> World {
     let mut world = World::new(servers);
     world.start_nginx(32 << 20);
     let vip = Family::V4.vip().to_string();
@@ -42,7 +42,10 @@ fn prepared(servers: usize) -> World {
 
 fn state(world: &World, n: usize) -> String {
     let status = world.server_status(Family::V4.server(n));
-    status["state"].as_str().expect("a state").to_owned()
+    status["state"]
+        .as_str()
+        .expect("state is a string")
+        .to_owned()
 }
 
 fn wait_for_states(world: &World, states: &[&str]) {
@@ -60,12 +63,12 @@ fn start_ab(world: &World, requests: u32) -> Child {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
-        .expect("ab starts")
+        .expect("start ab")
 }
 
-/// Completed and failed requests.
+/// Waits for `ab`. Returns the numbers of completed and of failed requests.
 fn counted(ab: Child) -> (u32, u32) {
-    let output = ab.wait_with_output().expect("ab ends");
+    let output = ab.wait_with_output().expect("wait for ab");
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |label: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(label));
@@ -76,7 +79,7 @@ fn counted(ab: Child) -> (u32, u32) {
     (number("Complete requests:"), number("Failed requests:"))
 }
 
-/// Lines of the daemon's log about a server that contain `words`.
+/// Returns the number of lines of the daemon's log that are about a server and contain `words`.
 fn logged(world: &World, n: usize, words: &str) -> usize {
     let server = Family::V4.server(n).to_string();
     let lines = world.log();
@@ -91,7 +94,7 @@ fn dead_server_is_removed_and_returns_under_load() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(3);
+    let mut world = prepared_world(3);
     let notified = world.path("notified");
     let notify = format!(
         "notify = [\"/bin/sh\", \"-c\", \"echo $WEIR_POOL/$WEIR_SERVER $WEIR_FROM $WEIR_TO $WEIR_REASON >> {}\"]",
@@ -100,7 +103,7 @@ fn dead_server_is_removed_and_returns_under_load() {
     world.start_director(&config(&[0, 1, 2], &notify, HTTP));
     wait_for_states(&world, &["up", "up", "up"]);
     let reason = world.server_status(Family::V4.server(1))["reason"].clone();
-    let reason = reason.as_str().expect("a reason");
+    let reason = reason.as_str().expect("reason is a string");
     assert!(reason.starts_with("http 200 in "), "{reason}");
 
     let ab = start_ab(&world, 20_000);
@@ -115,7 +118,9 @@ fn dead_server_is_removed_and_returns_under_load() {
     assert_eq!(status["weight"], 1);
     let refused = format!("{}:80: connection refused", Family::V4.server(1));
     assert_eq!(status["reason"], refused);
-    let results = status["checks"][0]["results"].as_str().expect("results");
+    let results = status["checks"][0]["results"]
+        .as_str()
+        .expect("results is a string");
     assert!(
         results.starts_with('+') && results.ends_with("--"),
         "{results}"
@@ -128,8 +133,8 @@ fn dead_server_is_removed_and_returns_under_load() {
     let (complete, failed) = counted(ab);
     assert_eq!(complete, 20_000);
     assert!(failed < 20_000 / 2, "{failed} failed");
-    // A client may reuse the port of a connection that was established when the server died: the director never saw its
-    // end.
+    // A client may reuse the port of a connection that was established when the server died. The director never saw the
+    // end of that connection.
     let (complete, failed) = counted(start_ab(&world, 2000));
     assert_eq!(complete, 2000);
     let open_at_once = 4;
@@ -143,7 +148,10 @@ fn dead_server_is_removed_and_returns_under_load() {
     wait_for_states(&world, &["up", "up", "up"]);
     assert_eq!(counted(start_ab(&world, 2000)), (2000, 0));
     let now = world.server_status(Family::V4.server(1))["connections"].clone();
-    assert!(now.as_u64() > still.as_u64(), "it has its share again");
+    assert!(
+        now.as_u64() > still.as_u64(),
+        "the server must get connections again"
+    );
     assert_eq!(logged(&world, 1, "went down"), 1, "{}", world.log());
     assert_eq!(
         logged(&world, 1, "to=\"up\""),
@@ -158,8 +166,8 @@ fn restart_and_reload_keep_dead_server_out() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(3);
-    // `start = "up"` would make the server usable for the time of two probes.
+    let mut world = prepared_world(3);
+    // `start = "up"` would make the server usable until two probes have failed.
     let check = format!("{HTTP}\nstart = \"up\"");
     let mut pid = world.start_director(&config(&[0, 1, 2], "", &check));
     world.kill_nginx(1);
@@ -169,12 +177,12 @@ fn restart_and_reload_keep_dead_server_out() {
         world.reload(&config(&order, "", &check));
         assert_eq!(counted(start_ab(&world, 300)), (300, 0), "{order:?}");
     }
-    // Another check of the same server continues from the state of the former one.
+    // A changed check of the same server continues from the previous check's state.
     let tcp = "kind = \"tcp\"\nstart = \"up\"";
     world.reload(&config(&[2, 1, 0], "", tcp));
     assert_eq!(counted(start_ab(&world, 300)), (300, 0), "another check");
     world.kill_director(pid);
-    assert_eq!(state(&world, 1), "down", "without a daemon");
+    assert_eq!(state(&world, 1), "down", "state without a daemon");
     pid = world.start_director(&config(&[0, 1, 2], "", tcp));
     assert_eq!(counted(start_ab(&world, 300)), (300, 0), "after a restart");
     let status = world.server_status(Family::V4.server(1));
@@ -193,7 +201,7 @@ fn maint_stops_probes_and_ready_resumes_them() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     world.start_director(&config(&[0], "", HTTP));
     wait_for_states(&world, &["up"]);
     let server = format!("web/{}", Family::V4.server(0));
@@ -213,11 +221,11 @@ fn maint_stops_probes_and_ready_resumes_them() {
 }
 
 #[test]
-fn failing_check_applies_on_remove() {
+fn failed_check_applies_on_remove() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     world.start_nginx_on("server0", 7, ":8081");
     let check = "kind = \"http\"\nport = 8081\npath = \"/name\"\non_failure = \"remove\"";
     world.start_director(&config(&[0], "on_remove = \"reset\"", check));
@@ -237,14 +245,14 @@ fn failing_check_applies_on_remove() {
         ])
         .stderr(std::process::Stdio::piped())
         .spawn()
-        .expect("curl starts");
+        .expect("start curl");
     wait_for("the download", TIMEOUT, || {
         world.server_status(Family::V4.server(0))["active_connections"] == 1
     });
     world.kill_nginx(7);
     wait_for_states(&world, &["down"]);
     let mut printed = String::new();
-    let output = download.wait_with_output().expect("curl ends");
+    let output = download.wait_with_output().expect("wait for curl");
     let _ = write!(printed, "{}", String::from_utf8_lossy(&output.stderr));
     assert!(
         !output.status.success() && printed.contains("reset by peer"),
@@ -260,15 +268,15 @@ fn notify_programs_run_for_pools_and_services() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1);
+    let mut world = prepared_world(1);
     let notified = world.path("notified");
     let program = world.path("tell");
     let script = format!(
         "#!/bin/sh\necho pool=$WEIR_POOL server=$WEIR_SERVER service=$WEIR_SERVICE $WEIR_FROM $WEIR_TO >> {}\n",
         notified.display()
     );
-    std::fs::write(&program, script).expect("a program");
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it may run");
+    std::fs::write(&program, script).expect("write the program");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("set the file mode");
     let notify = format!("notify = \"{}\"", program.display());
     world.start_director(&config(&[0], &notify, HTTP));
     wait_for_states(&world, &["up"]);
@@ -296,7 +304,7 @@ fn notify_programs_run_for_pools_and_services() {
         "pool=web server= service= down up",
         "pool=web server= service=web down up",
     ]);
-    // An override also takes out the last server of a pool.
+    // An override also removes the last server of a pool.
     let server = format!("web/{}", Family::V4.server(0));
     world.run_weir(&["server", &server, "drain"]);
     wait_for("the second time", TIMEOUT, || {

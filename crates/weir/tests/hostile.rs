@@ -1,5 +1,5 @@
-//! Every kind of check with every kind of hostile server: no probe takes longer than its timeout, and all servers are
-//! down.
+//! Tests every kind of check with every kind of hostile server: no probe takes longer than its timeout, and all servers
+//! are down.
 
 mod world;
 
@@ -11,7 +11,7 @@ use world::{Family, World, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A kind, the keys that it requires, and how the response of a good server begins.
+/// Kind of check, the keys that it requires, and the first bytes of a good server's response.
 const STREAMS: [(&str, &str, &[u8]); 9] = [
     ("http", "", b"HTTP/1.1 200 OK\r\nServer: ha"),
     ("https", "verify = false", &[22, 3, 3, 0, 122, 2, 0, 0, 118]),
@@ -37,7 +37,7 @@ const DATAGRAMS: [(&str, &str, &[u8]); 2] = [
     ),
 ];
 
-/// Behaviour of a hostile server; the first port of each kind is closed.
+/// Behaviour of a hostile server. The first port of each kind of check is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
     Refused,
@@ -60,7 +60,7 @@ const BEHAVIOURS: [Behaviour; 6] = [
 const NOISE: [u8; 64] = [0xff; 64];
 
 fn port(kind: usize, behaviour: usize) -> u16 {
-    u16::try_from(8000 + 10 * kind + behaviour).expect("few kinds")
+    u16::try_from(8000 + 10 * kind + behaviour).expect("number fits in 16 bits")
 }
 
 fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static [u8]) {
@@ -86,25 +86,25 @@ fn serve_stream(mut client: TcpStream, behaviour: Behaviour, beginning: &'static
             }
         }
     }
-    // Until the probe times out.
+    // Wait until the probe times out.
     while client.read(&mut [0; 512]).is_ok_and(|length| length > 0) {}
 }
 
 fn listen(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
     let listening = world.inside("server0", move || {
-        let listener = TcpListener::bind(("0.0.0.0", at)).expect("the port is free");
+        let listener = TcpListener::bind(("0.0.0.0", at)).expect("bind a listener");
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 std::thread::spawn(move || serve_stream(client, behaviour, beginning));
             }
         });
     });
-    listening.join().expect("the listener starts");
+    listening.join().expect("listener thread panicked");
 }
 
 fn answer(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]) {
     let answering = world.inside("server0", move || {
-        let socket = UdpSocket::bind(("0.0.0.0", at)).expect("the port is free");
+        let socket = UdpSocket::bind(("0.0.0.0", at)).expect("bind a UDP socket");
         std::thread::spawn(move || {
             while let Ok((_, from)) = socket.recv_from(&mut [0; 512]) {
                 let _ = match behaviour {
@@ -118,11 +118,11 @@ fn answer(world: &World, at: u16, behaviour: Behaviour, beginning: &'static [u8]
             }
         });
     });
-    answering.join().expect("the server starts");
+    answering.join().expect("server thread panicked");
 }
 
 #[test]
-fn every_check_kind_survives_every_hostile_server() {
+fn every_check_kind_fails_in_time_with_hostile_servers() {
     if !privileged() {
         return;
     }
@@ -153,7 +153,10 @@ fn every_check_kind_survives_every_hostile_server() {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let status = world.status();
-        let services = status["services"].as_array().expect("services").clone();
+        let services = status["services"]
+            .as_array()
+            .expect("services is an array")
+            .clone();
         let wrong: Vec<String> = services
             .iter()
             .filter_map(|service| {

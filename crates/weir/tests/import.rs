@@ -1,5 +1,4 @@
-//! The configuration that `weir import` writes for a file balances, checks and fails over as the original program does,
-//! without the original program.
+//! Tests that the configuration that `weir import` writes balances, checks and fails over as the original program does.
 
 mod world;
 
@@ -73,21 +72,24 @@ server {
 }
 ";
 
-/// The configuration that results from a file.
+/// Imports a file and returns the resulting configuration.
 fn imported(world: &World, program: &str, text: &str) -> String {
     let file = world.path("theirs.conf");
-    fs::write(&file, text).expect("written");
+    fs::write(&file, text).expect("write the file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["import", program]).arg(file).output();
-    let output = output.expect("weir runs");
+    let output = output.expect("run weir");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stderr.is_empty(), "{output:?}");
-    NODE.to_owned() + &String::from_utf8(output.stdout).expect("text")
+    NODE.to_owned() + &String::from_utf8(output.stdout).expect("text is valid UTF-8")
 }
 
 fn state(world: &World, n: usize) -> String {
     let status = world.server_status(Family::V4.server(n));
-    status["state"].as_str().expect("a state").to_owned()
+    status["state"]
+        .as_str()
+        .expect("state is a string")
+        .to_owned()
 }
 
 fn wait_for_states(world: &World, states: [&str; 2]) {
@@ -96,7 +98,7 @@ fn wait_for_states(world: &World, states: [&str; 2]) {
     });
 }
 
-fn balances_and_fails_over(program: &str, text: &str) {
+fn assert_balances_and_fails_over(program: &str, text: &str) {
     if !privileged() {
         return;
     }
@@ -122,15 +124,15 @@ fn imported_keepalived_file_balances_and_fails_over() {
     let text = "$REAL=HTTP_GET { \\\nurl { \\\npath /name \\\n} \\\nconnect_timeout 1 \\\n}\n"
         .to_owned()
         + KEEPALIVED;
-    balances_and_fails_over("keepalived", &text);
+    assert_balances_and_fails_over("keepalived", &text);
 }
 
 #[test]
 fn imported_ldirectord_file_balances_and_fails_over() {
-    balances_and_fails_over("ldirectord", LDIRECTORD);
+    assert_balances_and_fails_over("ldirectord", LDIRECTORD);
 }
 
-/// The status and the body of a response of the director's proxy.
+/// Sends a request to the director's proxy. Returns the body, followed by the status code.
 fn fetch(world: &World, host: &str, path: &str) -> String {
     let line = format!(
         "curl -s -m 5 -w %{{http_code}} -H Host:{host} http://{}:8080{path}",
@@ -139,14 +141,18 @@ fn fetch(world: &World, host: &str, path: &str) -> String {
     String::from_utf8_lossy(&world.output("client", &line).stdout).into_owned()
 }
 
-fn routes(program: &str, text: &str) {
+fn assert_routes(program: &str, text: &str) {
     if !privileged() {
         return;
     }
     let mut world = World::new(2);
     world.start_nginx(16);
     let config = imported(&world, program, text);
-    world.start_director(config.strip_prefix(NODE).expect("without a node"));
+    world.start_director(
+        config
+            .strip_prefix(NODE)
+            .expect("text starts with the [node] section"),
+    );
     wait_for("an answer", TIMEOUT, || {
         fetch(&world, "one.example", "/name").contains("server0")
     });
@@ -156,10 +162,10 @@ fn routes(program: &str, text: &str) {
 
 #[test]
 fn imported_haproxy_file_routes_and_responds() {
-    routes("haproxy", HAPROXY);
+    assert_routes("haproxy", HAPROXY);
 }
 
 #[test]
 fn imported_nginx_file_routes_and_responds() {
-    routes("nginx", NGINX);
+    assert_routes("nginx", NGINX);
 }

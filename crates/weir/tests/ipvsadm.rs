@@ -1,5 +1,5 @@
-//! The program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with those of
-//! the file.
+//! Tests of the program under the name `ipvsadm`: its services balance packets, survive the daemon, and coexist with
+//! those of the file.
 
 mod world;
 
@@ -13,21 +13,22 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Exit code, output, errors.
-type Said = (i32, String, String);
+/// Exit code, standard output, standard error.
+type CommandResult = (i32, String, String);
 
-/// Runs `ipvsadm LINE` in the director.
-fn ipvsadm(world: &World, line: &str) -> Said {
+/// Runs `ipvsadm LINE` on the director.
+fn ipvsadm(world: &World, line: &str) -> CommandResult {
     with_input(world, line, "")
 }
 
-fn with_input(world: &World, line: &str, input: &str) -> Said {
+fn with_input(world: &World, line: &str, input: &str) -> CommandResult {
     let link = world.path("ipvsadm");
     if !link.exists() {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &link).expect("a link");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &link)
+            .expect("create a symbolic link");
     }
     let mut child = world
-        .command("director", link.to_str().expect("a plain path"))
+        .command("director", link.to_str().expect("path is valid UTF-8"))
         .env("WEIR_RUNTIME_DIR", world.path("run-director"))
         .env("WEIR_PIN_DIR", world.pin_dir("director"))
         .args(line.split_whitespace())
@@ -35,36 +36,36 @@ fn with_input(world: &World, line: &str, input: &str) -> Said {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
+        .expect("start the process");
+    let mut stdin = child.stdin.take().expect("stream is piped");
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
-    let output = child.wait_with_output().expect("it ends");
+    let output = child.wait_with_output().expect("wait for the process");
     (
-        output.status.code().expect("an exit code"),
-        String::from_utf8(output.stdout).expect("text"),
-        String::from_utf8(output.stderr).expect("text"),
+        output.status.code().expect("process exited with a code"),
+        String::from_utf8(output.stdout).expect("text is valid UTF-8"),
+        String::from_utf8(output.stderr).expect("text is valid UTF-8"),
     )
 }
 
-/// Runs a line that must succeed without errors; returns its output.
+/// Runs a line and asserts that it succeeds without errors. Returns its output.
 fn done(world: &World, line: &str) -> String {
     let (code, output, errors) = ipvsadm(world, line);
     assert_eq!((code, errors.as_str()), (0, ""), "{line}: {output}");
     output
 }
 
-/// Runs a line that must be refused with this text.
+/// Runs a line and asserts that it is rejected with this code and text.
 fn refused(world: &World, line: &str, code: i32, words: &str) {
     let (found, output, errors) = ipvsadm(world, line);
     assert!(errors.contains(words), "{line}: {errors}");
     assert_eq!((found, output.as_str()), (code, ""), "{line}");
 }
 
-/// The server that answers.
+/// Sends a request to the VIP. Returns the name of the server that answers.
 fn answers(world: &World) -> String {
     let url = format!("http://{}/name", Family::V4.vip());
-    let body = world.get(&url).expect("an answer");
+    let body = world.get(&url).expect("receive an answer");
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
@@ -78,7 +79,7 @@ fn two_servers() -> World {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn manual_service_balances_and_outlives_daemon() {
+fn ipvsadm_service_balances_and_survives_daemon() {
     if !privileged() {
         return;
     }
@@ -98,7 +99,7 @@ fn manual_service_balances_and_outlives_daemon() {
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
-        .expect("the service");
+        .expect("find the service");
     assert_eq!(line.split_whitespace().nth(2), Some("4"), "{listed}");
     let connections = done(&world, "-L -n -c");
     assert_eq!(connections.matches("TCP ").count(), 4, "{connections}");
@@ -109,13 +110,13 @@ fn manual_service_balances_and_outlives_daemon() {
             .contains("\"origin\":\"ipvsadm\"")
     );
 
-    // -Z restarts the counters of the listing only.
+    // `-Z` resets only the counters of the listing.
     done(&world, "-Z");
     let listed = done(&world, "-L -n --stats --exact");
     let line = listed
         .lines()
         .find(|line| line.starts_with("TCP"))
-        .expect("the service");
+        .expect("find the service");
     assert_eq!(line.split_whitespace().nth(2), Some("0"), "{listed}");
     assert_eq!(world.status()["services"][0]["connections"], 4);
 
@@ -149,7 +150,7 @@ fn manual_service_balances_and_outlives_daemon() {
     world.reload(NODE);
     assert_eq!(answers(&world), only[0], "after a reload");
 
-    // An override applies to these servers too.
+    // An override also applies to these servers.
     let other = Family::V4.server(usize::from(only[0] == "server1"));
     done(&world, &format!("-e {} -g -w 1", server(0)));
     let name = format!("ipvsadm:tcp/{}:80/{other}:80", Family::V4.vip());
@@ -225,9 +226,12 @@ fn rates_rise_with_traffic() {
         let line = listed
             .lines()
             .find(|line| line.starts_with("TCP"))
-            .expect("the service");
-        let packets = line.split_whitespace().nth(3).expect("a number");
-        packets.parse::<u64>().expect("a number")
+            .expect("find the service");
+        let packets = line
+            .split_whitespace()
+            .nth(3)
+            .expect("listing contains the number");
+        packets.parse::<u64>().expect("parse a number")
     };
     assert_eq!(rate(), 0);
     wait_for("a rate", Duration::from_secs(20), || {
@@ -305,24 +309,26 @@ fn configured_services_are_listed_and_read_only() {
     assert_eq!(done(&world, "-L --daemon"), "");
     assert_eq!(done(&world, "-S -n"), before);
 
-    // A weight is an override, and setting the weight of the file removes it.
+    // A changed weight is an override. Setting the weight of the file removes the override.
     done(&world, &format!("-e {web} -r 10.71.0.20 -w 0"));
     assert_eq!(
-        world.server_status("10.71.0.20".parse().expect("an address"))["override"],
+        world.server_status("10.71.0.20".parse().expect("parse the address"))["override"],
         "weight 0"
     );
     done(&world, &format!("-e {web} -r 10.71.0.20 -w 1"));
-    assert!(world.server_status("10.71.0.20".parse().expect("an address"))["override"].is_null());
+    assert!(
+        world.server_status("10.71.0.20".parse().expect("parse the address"))["override"].is_null()
+    );
 
-    // A file that claims a service of ipvsadm changes nothing.
+    // A file that defines a service of ipvsadm is rejected.
     let claim = world.path("claim.toml");
     let text = format!("{NODE}{FILE}").replace("\"10.71.0.10:80\"", "\"udp/10.71.0.10:53\"");
-    fs::write(&claim, text).expect("written");
+    fs::write(&claim, text).expect("write the file");
     let output = world
         .weir("director")
-        .args(["reload", "-c", claim.to_str().expect("a plain path")])
+        .args(["reload", "-c", claim.to_str().expect("path is valid UTF-8")])
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     for part in [
@@ -370,7 +376,7 @@ fn restore_continues_after_rejections_and_stops_at_syntax_errors() {
     let (code, _, errors) = restore("-L -q\n-A -t 10.71.0.13:80\n");
     assert_eq!((code, errors.as_str()), (0, "-q: unknown option\n"));
 
-    // A syntax error ends the run; the lines before it stay executed.
+    // A syntax error ends the run. The effects of the lines before it remain.
     let (code, _, errors) = restore("-A -t 10.71.0.14:80\n-A -t 10.71.0.15\n-A -t 10.71.0.16:80\n");
     assert_eq!(
         (code, errors.as_str()),
@@ -462,26 +468,32 @@ fn imported_table_is_valid_configuration() {
                  -A -t [fd71::10]:443 -s wlc\n\
                  -a -t [fd71::10]:443 -r [fd71::20]:8443 -m -w 1\n\
                  -A -t 10.71.0.10:81 -s wlc --pe sip\n";
-    fs::write(&saved, table).expect("written");
+    fs::write(&saved, table).expect("write the file");
     let output = world
         .weir("director")
-        .args(["import", "ipvsadm", saved.to_str().expect("a plain path")])
+        .args([
+            "import",
+            "ipvsadm",
+            saved.to_str().expect("path is valid UTF-8"),
+        ])
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     // Clients of a removed service are no longer served.
     assert_eq!(output.status.code(), Some(1), "{notes}");
-    let lost = notes.split_once("BEHAVIOUR CHANGES").expect("a heading").1;
+    let lost = notes
+        .split_once("BEHAVIOUR CHANGES")
+        .expect("text contains the heading")
+        .1;
     assert!(
         lost.contains("\n  line 4: -A --sctp-service 10.71.0.10:3868 -s wlc: "),
         "{notes}"
     );
     assert!(lost.contains("\n  line 7: "), "{notes}");
     assert_eq!(notes.matches("line ").count(), 2, "{notes}");
-    let text = String::from_utf8(output.stdout).expect("text");
-    // Neither the tool nor the file adds the address: the warning about the file reports this, and how Weir would add
-    // it.
-    let first = text.lines().next().expect("a line");
+    let text = String::from_utf8(output.stdout).expect("text is valid UTF-8");
+    // Neither ipvsadm nor the file adds the address. The warning about the file reports this and how Weir can add it.
+    let first = text.lines().next().expect("output has another line");
     assert_eq!(
         first,
         "# VIPs: 10.71.0.10 (on eth0 now), fd71::10 (on no interface now)."
@@ -489,7 +501,7 @@ fn imported_table_is_valid_configuration() {
     assert!(text.contains("\n# vip_interface = \"eth0\"\n"), "{text}");
     assert!(!text.contains("\nvip_interface"), "{text}");
     let path = world.write_config(&text);
-    world.run_weir(&["check", "-c", path.to_str().expect("a plain path")]);
+    world.run_weir(&["check", "-c", path.to_str().expect("path is valid UTF-8")]);
 
     world.start_director(&format!("{NODE}{text}"));
     let listed = done(&world, "-S -n");
@@ -497,7 +509,7 @@ fn imported_table_is_valid_configuration() {
         .lines()
         .filter(|line| !line.contains("sctp") && !line.contains("--pe"))
         .collect();
-    // Saved flags have a fixed order.
+    // Flags are saved in a fixed order.
     let carried = carried
         .join("\n")
         .replace("sh-port,sh-fallback", "sh-fallback,sh-port")
@@ -513,7 +525,7 @@ fn subcommand_behaves_like_ipvsadm_link() {
             .env("WEIR_RUNTIME_DIR", "/nonexistent")
             .env("WEIR_PIN_DIR", "/nonexistent")
             .output()
-            .expect("weir runs")
+            .expect("run weir")
     };
     let output = weir(&["ipvsadm", "-L", "-c", "--stats"]);
     assert_eq!(output.status.code(), Some(2));
@@ -526,7 +538,7 @@ fn subcommand_behaves_like_ipvsadm_link() {
         .arg0("/sbin/ipvsadm")
         .arg("foo")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let help = "Try `/sbin/ipvsadm -h' or '/sbin/ipvsadm --help' for more information.\n";
     assert_eq!(named.stderr, help.as_bytes());
 }

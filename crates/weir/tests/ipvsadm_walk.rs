@@ -1,4 +1,4 @@
-//! Random command lines, valid and invalid, with a director: none crashes it, none that is refused changes the table,
+//! Runs random valid and invalid ipvsadm command lines: none crashes the director, no rejected one changes the table,
 //! and the table always equals a model.
 //!
 //! The model does not use the parser: each line is generated together with its effect, and the table is kept as the
@@ -16,7 +16,7 @@ use world::{World, privileged};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Seeded random numbers.
+/// A seeded random number generator.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -29,11 +29,11 @@ impl Dice {
     }
 }
 
-/// Services by their option as printed by `-S`, with the text after `-s`, and servers by address with the text after
-/// theirs.
+/// Services by their option as printed by `-S`, with the text after `-s`, and their servers by address, with the text
+/// after the address.
 type Model = BTreeMap<&'static str, (String, BTreeMap<String, String>)>;
 
-/// In the order of listings.
+/// Services, in the order of listings.
 const SERVICES: [&str; 6] = [
     "-t 10.71.0.10:80",
     "-t 10.71.0.11:443",
@@ -48,7 +48,7 @@ fn port(service: &str) -> &str {
     port
 }
 
-/// A valid line and its effect on the model; `None` = it is refused.
+/// Returns a syntactically valid line, and the model after it, or `None` if the line must be rejected.
 fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
     let service = dice.pick(&SERVICES);
     let known = model.contains_key(service);
@@ -102,7 +102,7 @@ fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
     }
 }
 
-/// Options as given, as printed, and whether they are valid.
+/// Returns options as given and as printed, and whether they are valid.
 fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
     let v6 = service.contains('[');
     let packets = service.starts_with("-u");
@@ -143,7 +143,7 @@ fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
     (given, printed, valid)
 }
 
-/// Address with port, options as given and as printed, and whether they are valid.
+/// Returns address with port, options as given and as printed, and whether they are valid.
 fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bool) {
     let v6 = service.contains('[');
     let six = if dice.roll(8) == 0 { !v6 } else { v6 };
@@ -191,7 +191,7 @@ fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bo
     (address, given, printed, valid)
 }
 
-/// Lines that are invalid, or refer to a service that does not exist.
+/// Returns a line that is invalid, or refers to a service that does not exist.
 fn broken(dice: &mut Dice) -> String {
     let words = [
         "-A",
@@ -232,7 +232,7 @@ fn broken(dice: &mut Dice) -> String {
     format!("{} --no-such", tail.join(" "))
 }
 
-/// The expected output of `-S -n`, as a set of lines: the order is tested elsewhere.
+/// Returns the expected lines of `-S -n`, sorted, because other tests cover the order.
 fn text(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     for (service, (options, servers)) in model {
@@ -262,7 +262,7 @@ fn table_matches_model_at_length() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("build the runtime");
     let say = |line: &str| {
         let arguments: Vec<String> = line
             .split(' ')
@@ -277,11 +277,11 @@ fn table_matches_model_at_length() {
         };
         let code = runtime
             .block_on(run(&paths, "ipvsadm", &arguments, &Numeric, streams))
-            .expect("no stream fails");
+            .expect("a stream failed");
         (
             code,
-            String::from_utf8(output).expect("text"),
-            String::from_utf8(errors).expect("text"),
+            String::from_utf8(output).expect("text is valid UTF-8"),
+            String::from_utf8(errors).expect("text is valid UTF-8"),
         )
     };
     let seed = std::env::var("WEIR_SEED")

@@ -1,4 +1,4 @@
-//! A short form of the lab's experiment with reloads: peers and Weir are reloaded under load, and Weir's clients see no
+//! Runs a short form of the lab's reload experiment: peers and Weir are reloaded under load, and Weir's clients see no
 //! error.
 
 mod world;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use world::privileged;
 
 #[test]
-fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
+fn reloads_upgrades_and_kills_fail_no_request_at_length() {
     if !privileged() {
         return;
     }
@@ -33,28 +33,30 @@ fn reloads_upgrades_and_deaths_compared_with_haproxy_at_length() {
         .arg(&report)
         .stdin(Stdio::null())
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    let page = std::fs::read_to_string(report.join("reload-under-load.html")).expect("the file");
-    std::fs::remove_dir_all(&report).expect("removed");
+    let page =
+        std::fs::read_to_string(report.join("reload-under-load.html")).expect("read the file");
+    std::fs::remove_dir_all(&report).expect("remove the directory");
     assert_eq!(page.matches("<figure>").count(), 6);
 
-    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let rows = document["rows"].as_array().expect("rows");
+    let document: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+    let rows = document["rows"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), 6 * 4, "{text}");
     for row in rows {
-        let name = row["name"].as_str().expect("a name");
-        let (method, work) = name.split_once('/').expect("method and work");
+        let name = row["name"].as_str().expect("name is a string");
+        let (method, work) = name.split_once('/').expect("name has the form METHOD/WORK");
         println!("{row}");
-        let disturbed = row["disturbances"].as_u64().expect("a number")
-            + row["refused"].as_u64().expect("a number");
+        let disturbed = row["disturbances"].as_u64().expect("value is a number")
+            + row["refused"].as_u64().expect("value is a number");
         assert_eq!(work.ends_with("disturbed"), disturbed > 0, "{row}");
         assert!(
             row["latency_ms"]["100"].as_f64() >= row["latency_ms"]["50"].as_f64(),
             "{row}"
         );
-        // Failed requests of a peer are shown.
+        // Failed requests are permitted for the peers, and shown.
         let peer = method.starts_with("haproxy")
             && (method != "haproxy-protect" || work.starts_with("kept"));
         if !peer {

@@ -1,4 +1,4 @@
-//! `weir lab run … --fail`: a server stops under load and returns, as an operator sees it.
+//! Tests `weir lab run … --fail`: a server stops under load and returns.
 
 mod world;
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use world::privileged;
 
-fn story(experiment: &str, method: &str) {
+fn assert_experiment_succeeds(experiment: &str, method: &str) {
     if !privileged() {
         return;
     }
@@ -16,13 +16,14 @@ fn story(experiment: &str, method: &str) {
         .args(["lab", "run", experiment, "--fail", "--json", "--report"])
         .arg(&report)
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let _ = std::fs::remove_dir_all(&report);
-    // The command fails if a request failed that must not.
+    // The command fails if a request failed that must succeed.
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let rows = status["rows"].as_array().expect("rows");
+    let status: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+    let rows = status["rows"].as_array().expect("rows is an array");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
     let wanted = ["before", "stopped", "back"].map(|act| format!("{method}/{act}"));
     assert_eq!(names, wanted);
@@ -44,10 +45,10 @@ fn story(experiment: &str, method: &str) {
 
 #[test]
 fn failed_server_recovers_under_nat() {
-    story("small-box-nat", "nat");
+    assert_experiment_succeeds("small-box-nat", "nat");
 }
 
 #[test]
 fn failed_server_recovers_under_direct() {
-    story("clustered-rest", "direct");
+    assert_experiment_succeeds("clustered-rest", "direct");
 }

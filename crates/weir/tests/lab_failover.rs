@@ -1,4 +1,4 @@
-//! The lab's experiments in which a director fails: short, and in full length with `WEIR_SOAK`.
+//! Runs the lab's experiments in which a director fails, in a short form, and in full length with `WEIR_SOAK`.
 
 mod world;
 
@@ -17,7 +17,7 @@ fn report() -> PathBuf {
     std::env::temp_dir().join(format!("weir-lab-failover-{number}"))
 }
 
-/// Runs an experiment, and returns its JSON.
+/// Runs an experiment and returns its JSON document.
 fn run(name: &str, options: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["lab", "run", name, "--json", "--report"])
@@ -25,14 +25,14 @@ fn run(name: &str, options: &[&str]) -> Value {
         .args(options)
         .stdin(Stdio::null())
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let text = String::from_utf8_lossy(&output.stderr);
     println!("{text}");
     assert!(output.status.success(), "{text}");
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    serde_json::from_slice(&output.stdout).expect("output is valid JSON")
 }
 
-/// Both directors are active, and flows continue with either.
+/// During a partition both directors are active, and flows continue through either of them.
 #[test]
 fn partition_of_two_directors_breaks_no_flow() {
     if !privileged() {
@@ -43,8 +43,8 @@ fn partition_of_two_directors_breaks_no_flow() {
         &["--methods", "mixed", "--faults", "partition"],
     );
     let page = std::fs::read_to_string(report().join("director-failover.html"));
-    assert_eq!(page.expect("the file").matches("<section").count(), 1);
-    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(page.expect("read the file").matches("<section").count(), 1);
+    let rows = document["rows"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), 1, "{document}");
     assert_eq!(
         (&rows[0]["fault"], &rows[0]["runs"]),
@@ -60,8 +60,8 @@ fn every_fault_of_every_pair_at_length() {
         return;
     }
     let document = run("director-failover", &["--repeat", "3"]);
-    let rows = document["rows"].as_array().expect("rows");
-    // Only Weir has a helper, which is the active director's in three of five pairs.
+    let rows = document["rows"].as_array().expect("rows is an array");
+    // Only Weir has a helper. The active director is Weir in three of five pairs.
     assert_eq!(rows.len(), 11 * 5 - 2, "{document}");
     for row in rows {
         assert_eq!(
@@ -72,14 +72,14 @@ fn every_fault_of_every_pair_at_length() {
     }
 }
 
-/// The fourth report's cluster: another node takes over, and the application is served again.
+/// After a failure of the cluster's active node, another node takes over and the application is served again.
 #[test]
 fn cluster_under_pacemaker_survives_its_active_node_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
     let document = run("clustered-rest", &["--pacemaker"]);
-    let rows = document["pacemaker"].as_array().expect("rows");
+    let rows = document["pacemaker"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), 2, "{document}");
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");

@@ -1,4 +1,4 @@
-//! The lab's experiment with a group of directors: short, and in full length with `WEIR_SOAK`.
+//! Runs the lab's experiment with a group of directors, in a short form, and in full length with `WEIR_SOAK`.
 
 mod world;
 
@@ -17,7 +17,7 @@ fn report() -> PathBuf {
     std::env::temp_dir().join(format!("weir-lab-scale-{number}"))
 }
 
-/// Runs the experiment, and returns the rows of its JSON.
+/// Runs the experiment and returns the rows of its JSON document.
 fn run(options: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["lab", "run", "scale-out", "--json", "--report"])
@@ -25,18 +25,21 @@ fn run(options: &[&str]) -> Vec<Value> {
         .args(options)
         .stdin(Stdio::null())
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let errors = String::from_utf8_lossy(&output.stderr);
     println!("{errors}");
     assert!(output.status.success(), "{errors}");
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    document["rows"].as_array().expect("rows").clone()
+    let document: Value = serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+    document["rows"]
+        .as_array()
+        .expect("rows is an array")
+        .clone()
 }
 
-/// The second hop keeps connections whose director is lost right after a change of the servers. Stateless rules, which
-/// have no table of the past, lose most of them: the events do happen.
+/// The second hop keeps connections whose director fails right after a change of the servers. Stateless rules, which
+/// keep no previous table, lose most of them, which shows that the test causes the failures.
 #[test]
-fn connections_survive_the_loss_of_a_director_after_a_change_of_servers() {
+fn connections_survive_director_failure_after_server_change() {
     if !privileged() {
         return;
     }
@@ -52,8 +55,8 @@ fn connections_survive_the_loss_of_a_director_after_a_change_of_servers() {
     ];
     let rows = run(&options);
     let page = std::fs::read_to_string(report().join("scale-out.html"));
-    assert_eq!(page.expect("the file").matches("<section").count(), 1);
-    let broken = |row: &Value| row["broken"].as_u64().expect("a number");
+    assert_eq!(page.expect("read the file").matches("<section").count(), 1);
+    let broken = |row: &Value| row["broken"].as_u64().expect("value is a number");
     let methods: Vec<_> = rows.iter().map(|it| it["method"].clone()).collect();
     assert_eq!(methods, ["nftables", "tunnel-gue"]);
     assert!(broken(&rows[0]) > 50, "{rows:?}");
@@ -61,10 +64,10 @@ fn connections_survive_the_loss_of_a_director_after_a_change_of_servers() {
     assert!(rows[1]["outage_ms"].is_u64(), "{rows:?}");
 }
 
-/// The order to drain a server ends when all directors know the flows that it has moved, so a director that joins right
-/// after it breaks none.
+/// The command that drains a server returns when all directors know the moved flows, so a director that joins right
+/// afterwards breaks no flow.
 #[test]
-fn connections_survive_a_director_that_joins_after_a_server_was_drained() {
+fn connections_survive_director_that_joins_after_drain() {
     if !privileged() {
         return;
     }
@@ -86,13 +89,13 @@ fn connections_survive_a_director_that_joins_after_a_server_was_drained() {
     );
 }
 
-/// The router removes the path of a director that is cut off when BFD finds it, long before the hold time of BGP (9 s).
+/// The router removes the path to a disconnected director when BFD detects it, long before the hold time of BGP (9 s).
 #[test]
-fn router_finds_a_cut_director_by_bfd() {
+fn router_detects_disconnected_director_by_bfd() {
     if !privileged() {
         return;
     }
-    // The peer's directors have the same BIRD, and start at once.
+    // The peer's directors use the same BIRD, and start immediately.
     let options = [
         "--directors",
         "2",
@@ -105,7 +108,7 @@ fn router_finds_a_cut_director_by_bfd() {
     ];
     let rows = run(&options);
     assert_eq!(rows.len(), 1);
-    let route = rows[0]["route_ms"].as_u64().expect("a time");
+    let route = rows[0]["route_ms"].as_u64().expect("time is a number");
     assert!(route < 5_000, "{rows:?}");
     assert_eq!(
         (&rows[0]["broken"], &rows[0]["goal"]),
@@ -113,16 +116,17 @@ fn router_finds_a_cut_director_by_bfd() {
     );
 }
 
-/// 10 000 connections, or as many as the limit of open files allows: client and servers are in one process.
+/// Returns 10 000, or the number of connections that the limit of open files allows, because client and servers are in
+/// the same process.
 fn many_connections() -> String {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let most = limit.maximum.unwrap_or(u64::MAX) / 2;
     most.saturating_sub(100).min(10_000).to_string()
 }
 
-/// 10 000 connections over four directors: no change of the directors alone breaks one.
+/// With 10 000 connections over four directors, no change of the directors alone breaks a connection.
 #[test]
-fn changes_of_directors_break_no_connection_at_length() {
+fn director_changes_break_no_connection_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -147,10 +151,10 @@ fn changes_of_directors_break_no_connection_at_length() {
     }
 }
 
-/// The hard cases: nothing breaks with the second hop and with synchronization, and tables alone lose at most the
-/// changed slots of the moved flows.
+/// The most difficult cases: with the second hop and with synchronization, no connection breaks. With tables only, at
+/// most the moved flows of changed slots break.
 #[test]
-fn changes_of_servers_and_directors_break_at_most_the_goal_at_length() {
+fn server_and_director_changes_break_at_most_the_goal_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
@@ -168,6 +172,9 @@ fn changes_of_servers_and_directors_break_at_most_the_goal_at_length() {
     for row in rows {
         assert_eq!(row["error"], Value::Null, "{row}");
         let (broken, goal) = (row["broken"].as_u64(), row["goal"].as_u64());
-        assert!(broken.expect("a number") <= goal.expect("a goal"), "{row}");
+        assert!(
+            broken.expect("broken is a number") <= goal.expect("goal is a number"),
+            "{row}"
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! The estimated latency compared with what the server's own interface shows, with real programs under `direct`.
+//! Compares the estimated latency with the one measured on the server's own interface, with real programs under
+//! `direct`.
 //!
-//! Prints both for each workload. The machine's load adds to the estimate what packets wait between the director and
-//! the server, so that only gross errors fail; with `WEIR_ACCURACY=1`, for a quiet machine, the mean must be within 5 %
-//! or 0.15 ms.
+//! Prints both for each workload. On a loaded machine, the estimate includes the time that packets wait between
+//! director and server, so only large errors fail the test. With `WEIR_ACCURACY=1`, for an idle machine, the mean must
+//! be within 5 % or 0.15 ms.
 
 mod world;
 
@@ -16,21 +17,21 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use world::{Family, World, privileged, sh, wait_for};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A workload: its service, port, and how the truth is found, see `truth.py`.
-struct Work {
+/// A workload: its service, its port, and how `truth.py` measures the true latency.
+struct Workload {
     name: &'static str,
     port: u16,
     least: &'static str,
     skipped: &'static str,
     ignored: &'static [&'static str],
-    /// Run in the client's host; `VIP` and `FILE` are replaced.
+    /// Command that runs on the client's host; `VIP` and `FILE` are replaced.
     load: &'static str,
 }
 
-const fn work(name: &'static str, port: u16, load: &'static str) -> Work {
-    Work {
+const fn work(name: &'static str, port: u16, load: &'static str) -> Workload {
+    Workload {
         name,
         port,
         least: "1",
@@ -40,17 +41,17 @@ const fn work(name: &'static str, port: u16, load: &'static str) -> Work {
     }
 }
 
-/// At least 60 connections each, begun at different times: a clock with a unit of 1 ms makes the samples of a
-/// connection wrong by up to half of it on average, and those of connections that begin in the same moment by the same.
-const WORKS: [Work; 9] = [
+/// Workloads of at least 60 connections each, which start at different times. With a clock of 1 ms, the samples of a
+/// connection are wrong by up to 0.5 ms on average, and those of connections that start together by the same amount.
+const WORKLOADS: [Workload; 9] = [
     work("nginx", 80, "ab -q -n NUMBER -c 4 http://VIP:80/page"),
-    Work {
+    Workload {
         least: "1000",
         skipped: "1",
         ..work("tls", 443, "ab -q -n NUMBER -c 4 https://VIP:443/page")
     },
-    Work {
-        // Fewer bytes than a ticket has, and its record.
+    Workload {
+        // The response is shorter than the record of a session ticket.
         least: "300",
         skipped: "1",
         ..work(
@@ -59,7 +60,7 @@ const WORKS: [Work; 9] = [
             "ab -q -n NUMBER -c 4 https://VIP:444/small",
         )
     },
-    Work {
+    Workload {
         least: "1000",
         skipped: "1",
         ignored: &["24", "31", "35", "39"],
@@ -74,7 +75,7 @@ const WORKS: [Work; 9] = [
         83,
         "ab -q -n NUMBER -c 4 -p FILE -T text/plain http://VIP:83/up",
     ),
-    Work {
+    Workload {
         least: "30",
         ..work(
             "continue",
@@ -82,7 +83,7 @@ const WORKS: [Work; 9] = [
             "sh SPREAD 2 curl -s -o /dev/null -H Expect:100-continue --data-binary @FILE http://VIP:85/up",
         )
     },
-    Work {
+    Workload {
         least: "2",
         ..work(
             "postgres",
@@ -102,20 +103,20 @@ const WORKS: [Work; 9] = [
     ),
 ];
 
-/// Runs a command 60 times, several at once.
+/// Shell script that runs a command 60 times, several at once.
 const SPREAD: &str = "at_once=$1; shift; seq 60 | xargs -P $at_once -I{} \"$@\" >/dev/null";
 
-/// Requests of `ab`, and with a distant client.
-const NUMBER: u32 = 400;
-const FAR_NUMBER: u32 = 240;
+/// Number of requests of `ab`, and of those with a distant client.
+const REQUESTS: u32 = 400;
+const FAR_REQUESTS: u32 = 240;
 
-/// Those that run with a distant client too. Not small answers over TLS: the client acknowledges them together with a
-/// ticket that was sent before the request, so that their time is unknown.
-const FAR: [&str; 4] = ["nginx", "tls", "http2", "redis"];
+/// Workloads that also run with a distant client. Small responses over TLS are excluded: the client acknowledges them
+/// together with a session ticket that was sent before the request, so their latency is unknown.
+const FAR_WORKLOADS: [&str; 4] = ["nginx", "tls", "http2", "redis"];
 
 fn config() -> String {
     let server = Family::V4.server(0);
-    let services = WORKS.iter().map(|work| {
+    let services = WORKLOADS.iter().map(|work| {
         format!(
             "[pool.{0}]\nservers = [\"{server}\"]\n[service.{0}]\nlisten = [\"{1}:{2}\"]\nforward = \"direct\"\n\
              pool = \"{0}\"\n",
@@ -130,12 +131,12 @@ fn config() -> String {
 
 fn start_servers(world: &mut World) {
     let directory = world.path("server");
-    fs::create_dir(&directory).expect("a directory");
-    fs::write(directory.join("page"), vec![b'x'; 20_000]).expect("a page");
-    fs::write(directory.join("small"), vec![b'x'; 100]).expect("a page");
-    fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("a file");
-    fs::write(world.path("spread"), SPREAD).expect("a script");
-    fs::write(world.path("query"), "SELECT 1;\n").expect("a script");
+    fs::create_dir(&directory).expect("create a directory");
+    fs::write(directory.join("page"), vec![b'x'; 20_000]).expect("write the page");
+    fs::write(directory.join("small"), vec![b'x'; 100]).expect("write the page");
+    fs::write(world.path("upload"), vec![b'x'; 100_000]).expect("write the file");
+    fs::write(world.path("spread"), SPREAD).expect("write the script");
+    fs::write(world.path("query"), "SELECT 1;\n").expect("write the script");
     let path = directory.display();
     sh(&format!(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout {path}/key -out {path}/cert \
@@ -154,13 +155,16 @@ fn start_servers(world: &mut World) {
          server {{ listen 83; listen 85; location /up {{ proxy_pass http://127.0.0.1:84; }} }}\n\
          server {{ listen 127.0.0.1:84; location / {{ return 200 done; }} }} }}\n"
     );
-    fs::write(directory.join("nginx.conf"), text).expect("a configuration");
+    fs::write(directory.join("nginx.conf"), text).expect("write the configuration");
     let data = world.path("data");
     let programs = fs::read_dir("/usr/lib/postgresql")
-        .expect("tools/install-deps.sh installs it")
+        .expect("read the installed versions (tools/install-deps.sh installs them)")
         .flatten()
         .map(|entry| entry.path().join("bin").display().to_string());
-    let (data, programs) = (data.display(), programs.max().expect("a version"));
+    let (data, programs) = (
+        data.display(),
+        programs.max().expect("find an installed version"),
+    );
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
     sh(&format!(
         "chmod 711 {0}; install -d -o postgres -m 700 {data}; {as_postgres} {programs}/initdb -D {data} -A trust \
@@ -173,26 +177,27 @@ fn start_servers(world: &mut World) {
         format!("{as_postgres} {programs}/postgres -D {data} -h 0.0.0.0 -k {data} -c fsync=off"),
     ] {
         let mut words = line.split_whitespace();
-        let mut command = world.command("server0", words.next().expect("a program"));
+        let mut command =
+            world.command("server0", words.next().expect("line starts with a program"));
         let child = command
             .args(words)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-        world.adopt(child.expect("it starts"));
+        world.adopt(child.expect("start the process"));
     }
 }
 
 fn service(world: &World, name: &str) -> Value {
     let status = world.status();
-    let services = status["services"].as_array().expect("services");
+    let services = status["services"].as_array().expect("services is an array");
     let found = services.iter().find(|it| it["name"] == name);
-    found.expect("the service")["servers"][0]["latency"].clone()
+    found.expect("find the service")["servers"][0]["latency"].clone()
 }
 
-/// Runs a workload and returns the truth.
-fn measured(world: &World, work: &Work, number: u32) -> Value {
+/// Runs a workload and returns the true latency.
+fn measured(world: &World, work: &Workload, number: u32) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/latency_accuracy/truth.py");
     let mut command = world.command("server0", "python3");
     command
@@ -201,10 +206,10 @@ fn measured(world: &World, work: &Work, number: u32) -> Value {
         .args(work.ignored)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().expect("python3 runs");
-    let mut output = BufReader::new(child.stdout.take().expect("piped"));
+    let mut child = command.spawn().expect("start python3");
+    let mut output = BufReader::new(child.stdout.take().expect("stream is piped"));
     let mut line = String::new();
-    output.read_line(&mut line).expect("ready");
+    output.read_line(&mut line).expect("read the line `ready`");
     assert_eq!(line, "ready\n");
     let vip = Family::V4.vip().to_string();
     let file = world.path("upload").display().to_string();
@@ -218,45 +223,45 @@ fn measured(world: &World, work: &Work, number: u32) -> Value {
     assert!(loaded.status.success(), "{load}: {loaded:?}");
     drop(child.stdin.take());
     line.clear();
-    output.read_line(&mut line).expect("the result");
-    child.wait().expect("it ends");
-    serde_json::from_str(&line).expect("JSON")
+    output.read_line(&mut line).expect("read the result");
+    child.wait().expect("wait for the process");
+    serde_json::from_str(&line).expect("output is valid JSON")
 }
 
-/// A director with one server that has all services.
+/// Starts a director with one server that has all services.
 fn start() -> World {
     let mut world = World::new(1);
     start_servers(&mut world);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     world.start_director(&config());
-    for work in &WORKS {
+    for work in &WORKLOADS {
         let address = format!("{vip}:{}", work.port);
-        wait_for(work.name, LIMIT, || {
+        wait_for(work.name, TIMEOUT, || {
             let probe = world.output("client", &format!("curl -sk -m 2 telnet://{address}"));
-            // 28 = connected, and nothing more came.
+            // curl's code 28: connected, but no data received before the timeout.
             matches!(probe.status.code(), Some(0 | 28 | 52 | 56))
         });
     }
     world
 }
 
-/// The counters of the estimator.
+/// Returns the counters of the estimator.
 fn counters(world: &World) -> BTreeMap<String, u64> {
     let status = world.status();
     let listed = status["latency"].as_array().cloned().unwrap_or_default();
     let counter = |it: &Value| {
-        let name = it["reason"].as_str().expect("a name").to_owned();
-        (name, it["packets"].as_u64().expect("a number"))
+        let name = it["reason"].as_str().expect("name is a string").to_owned();
+        (name, it["packets"].as_u64().expect("value is a number"))
     };
     listed.iter().map(counter).collect()
 }
 
-/// Runs a workload and compares its latencies.
-fn compare(world: &World, work: &Work, number: u32, client: &str) {
+/// Runs a workload and compares the estimated with the true latency.
+fn compare(world: &World, work: &Workload, number: u32, client: &str) {
     let before = counters(world);
     let truth = measured(world, work, number);
-    let exchanges = truth["samples"].as_u64().expect("a number");
+    let exchanges = truth["samples"].as_u64().expect("value is a number");
     assert!(exchanges >= 50, "{}: {truth}", work.name);
     let least = exchanges.min(200) / 3;
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -296,42 +301,52 @@ fn compare(world: &World, work: &Work, number: u32, client: &str) {
         None => truth * 0.5 + 1.0,
     };
     let away = (estimate - truth).abs();
-    assert!(away <= limit, "{}: {estimate} ms for {truth}", work.name);
+    assert!(
+        away <= limit,
+        "{}: estimated {estimate} ms, expected {truth}",
+        work.name
+    );
 }
 
 #[test]
-fn estimates_are_what_the_servers_interface_shows() {
+fn estimates_match_latency_at_server_interface() {
     if !privileged() {
         return;
     }
     let world = start();
-    for work in &WORKS {
-        compare(&world, work, NUMBER, "near");
+    for work in &WORKLOADS {
+        compare(&world, work, REQUESTS, "near");
     }
 }
 
 #[test]
-fn estimates_do_not_contain_the_way_to_a_distant_client_and_its_losses() {
+fn estimates_exclude_path_to_distant_client_and_losses() {
     if !privileged() {
         return;
     }
     let mut world = start();
     world.relay("client", "0.01", 10);
-    for work in WORKS.iter().filter(|work| FAR.contains(&work.name)) {
-        compare(&world, work, FAR_NUMBER, "20 ms, 1 %");
+    for work in WORKLOADS
+        .iter()
+        .filter(|work| FAR_WORKLOADS.contains(&work.name))
+    {
+        compare(&world, work, FAR_REQUESTS, "20 ms, 1 %");
     }
 }
 
 #[test]
-fn estimates_do_not_contain_the_way_to_a_very_distant_client_at_length() {
+fn estimates_exclude_path_to_very_distant_client_at_length() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
     for (seconds, client) in [("0.001", "2 ms"), ("0.025", "50 ms"), ("0.05", "100 ms")] {
         let mut world = start();
         world.relay("client", seconds, 0);
-        for work in WORKS.iter().filter(|work| FAR.contains(&work.name)) {
-            compare(&world, work, FAR_NUMBER, client);
+        for work in WORKLOADS
+            .iter()
+            .filter(|work| FAR_WORKLOADS.contains(&work.name))
+        {
+            compare(&world, work, FAR_REQUESTS, client);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! ldirectord as Debian packages it, unmodified: the program is mounted over the name that it calls, in a separate
-//! mount namespace, and forwards according to its checks.
+//! Tests Debian's unmodified ldirectord: in a separate mount namespace, Weir is mounted over the ipvsadm that
+//! ldirectord calls, and forwards according to ldirectord's checks.
 
 mod world;
 
@@ -12,10 +12,10 @@ use world::{Family, World, privileged, wait_for};
 
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
-/// Both names that ldirectord tries; with a merged /usr they are the same file.
+/// Both paths that ldirectord tries; with a merged /usr, they are the same file.
 const NAMES: [&str; 2] = ["/sbin/ipvsadm", "/usr/sbin/ipvsadm"];
 
-/// The report's file, with a shorter interval.
+/// Returns the file of a user's report, with a shorter interval.
 fn configuration(world: &World) -> String {
     format!(
         "checktimeout = 5\nnegotiatetimeout = 30\ncheckinterval = 1\nfailurecount = 1\nautoreload = no\n\
@@ -28,19 +28,19 @@ fn configuration(world: &World) -> String {
     )
 }
 
-/// ldirectord with all of its children: they end with the process namespace.
+/// ldirectord with all of its children, which are killed with the process namespace.
 struct Ldirectord(Child);
 
 impl Ldirectord {
     fn start(world: &World) -> Self {
         let file = world.path("ldirectord.cf");
-        fs::write(&file, configuration(world)).expect("written");
+        fs::write(&file, configuration(world)).expect("write the file");
         let mut script = String::from("mount -t tmpfs none /run\n");
         for name in NAMES.iter().filter(|name| Path::new(name).exists()) {
             script += &format!("mount --bind {} {name}\n", env!("CARGO_BIN_EXE_weir"));
         }
         script += &format!("exec ldirectord -d {} start\n", file.display());
-        let log = fs::File::create(world.path("ldirectord.out")).expect("a log");
+        let log = fs::File::create(world.path("ldirectord.out")).expect("create the log file");
         let child = world
             .command("director", "unshare")
             .args([
@@ -56,10 +56,10 @@ impl Ldirectord {
             .env("WEIR_RUNTIME_DIR", world.path("run-director"))
             .env("WEIR_PIN_DIR", world.pin_dir("director"))
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor"))
+            .stdout(log.try_clone().expect("duplicate the file descriptor"))
             .stderr(log)
             .spawn()
-            .expect("unshare starts");
+            .expect("start unshare");
         Self(child)
     }
 }
@@ -103,7 +103,7 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     let mut world = World::new(2);
     world.start_nginx(16);
     for n in 0..2 {
-        fs::write(world.path(&format!("www{n}/html/hello")), "Up\n").expect("a page");
+        fs::write(world.path(&format!("www{n}/html/hello")), "Up\n").expect("write the page");
     }
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
@@ -115,7 +115,7 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     wait_for_table(&world, "both servers", |table| table == both);
     assert_eq!(world.responding_servers(), ["server0", "server1"]);
 
-    let pid = fs::read_to_string(world.path("www0/pid")).expect("nginx's process");
+    let pid = fs::read_to_string(world.path("www0/pid")).expect("read nginx's process id");
     world::sh(&format!("kill {}", pid.trim()));
     wait_for_table(&world, "the dead server to go", |table| {
         !table.contains("10.71.0.20")
@@ -127,6 +127,6 @@ fn ldirectord_removes_dead_server_and_restores_it() {
     });
     world.start_nginx_on("server0", 0, "");
     wait_for_table(&world, "both servers again", |table| table == both);
-    // It has fewer connections than the other one.
+    // The restored server gets the next connections, because it has fewer than the other one.
     assert!(world.responding_servers().contains(&"server0".to_owned()));
 }

@@ -1,5 +1,5 @@
-//! `least-time` under `direct`: the director never sees a reply, and still measures its servers' latency and sends
-//! fewer connections to a slow one.
+//! Tests of `least-time` under `direct`: the director receives no replies, but still measures its servers' latency and
+//! sends fewer connections to a slow server.
 
 mod world;
 
@@ -34,7 +34,7 @@ fn config_with(node: &str, pool: &str) -> String {
     )
 }
 
-/// A server on every host that answers a request of any length after a delay, which the test can change.
+/// A server on every host, which answers a request of any length after a delay that the test can change.
 struct Servers {
     delays_us: Vec<Arc<AtomicU64>>,
     stop: Arc<AtomicBool>,
@@ -51,8 +51,10 @@ impl Servers {
             let (stop, delay) = (Arc::clone(&stop), Arc::clone(delay));
             world.inside(&format!("server{n}"), move || {
                 let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 80));
-                let listener = TcpListener::bind(any).expect("the port is free");
-                listener.set_nonblocking(true).expect("a listener");
+                let listener = TcpListener::bind(any).expect("bind a listener");
+                listener
+                    .set_nonblocking(true)
+                    .expect("set the listener to non-blocking mode");
                 while !stop.load(Ordering::Relaxed) {
                     let Ok((stream, _)) = listener.accept() else {
                         std::thread::sleep(Duration::from_micros(200));
@@ -79,7 +81,7 @@ impl Servers {
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("a server's thread");
+            thread.join().expect("server thread panicked");
         }
     }
 }
@@ -101,7 +103,7 @@ fn answer(mut stream: TcpStream, delay_us: &AtomicU64) {
     }
 }
 
-/// Clients with a connection per request.
+/// Clients that open a connection per request.
 struct Clients {
     stop: Arc<AtomicBool>,
     failed: Arc<AtomicU64>,
@@ -131,11 +133,11 @@ impl Clients {
         }
     }
 
-    /// Stops them; returns the number of failed requests.
+    /// Stops the clients. Returns the number of failed requests.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            thread.join().expect("a client's thread");
+            thread.join().expect("client thread panicked");
         }
         self.failed.load(Ordering::Relaxed)
     }
@@ -155,11 +157,11 @@ fn fetch(to: SocketAddr) -> std::io::Result<()> {
 fn connections(world: &World) -> Vec<u64> {
     let count = |n| world.server_status(FAMILY.server(n))["connections"].as_u64();
     (0..SERVERS)
-        .map(|n| count(n).expect("connections"))
+        .map(|n| count(n).expect("connections is a number"))
         .collect()
 }
 
-/// The server's share of the next `count` connections, in percent.
+/// Returns the server's share of the next `count` connections, in percent.
 fn share(world: &World, server: usize, count: u64) -> f64 {
     let before = connections(world);
     let mut now = Vec::new();
@@ -212,7 +214,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
         println!("server {n}: {}", latency(&world, n));
     }
     assert_eq!(latency(&world, 0)["method"], "timestamps");
-    // A request of 1 ms, plus the delay of a busy machine.
+    // A request takes 1 ms, and longer on a slow machine.
     assert!(latency(&world, 1)["p50_ms"].as_f64() < Some(15.0));
     let metrics = world.metrics();
     assert!(metrics.contains("weir_server_latency_seconds{"));
@@ -228,7 +230,7 @@ fn slow_server_gets_fewer_connections_under_direct() {
     servers.end();
 }
 
-/// A network with servers and clients under `direct`.
+/// Starts a network with servers and clients under `direct`.
 fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
     let mut world = World::new(SERVERS);
     let servers = Servers::start(&world);
@@ -241,7 +243,9 @@ fn started(node: &str, pool: &str) -> (World, Servers, Clients) {
 
 fn weight(world: &World, server: usize) -> u64 {
     let status = world.server_status(FAMILY.server(server));
-    status["effective_weight"].as_u64().expect("a weight")
+    status["effective_weight"]
+        .as_u64()
+        .expect("weight is a number")
 }
 
 #[test]
@@ -256,24 +260,24 @@ fn weights_follow_latency_and_flows_stay() {
     });
     let to = SocketAddr::new(FAMILY.vip(), 80);
     let held = world.inside("client", move || {
-        let connect = |_| TcpStream::connect(to).expect("connected");
+        let connect = |_| TcpStream::connect(to).expect("connect");
         (0..30).map(connect).collect::<Vec<_>>()
     });
-    let mut held = held.join().expect("a client");
+    let mut held = held.join().expect("client thread panicked");
     servers.delay(0, Duration::from_millis(30));
     wait_for("a smaller weight", 2 * TIMEOUT, || {
         weight(&world, 0) * 3 < weight(&world, 1)
     });
-    // Its new server would reset a flow that moved.
+    // If a flow moved, its new server would reset it.
     for stream in &mut held {
         stream
             .write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
-            .expect("written");
+            .expect("write");
         let mut buffer = [0; 64];
-        assert!(stream.read(&mut buffer).expect("an answer") > 0);
+        assert!(stream.read(&mut buffer).expect("read an answer") > 0);
     }
     servers.delay(0, Duration::from_millis(1));
-    // On a busy machine, servers of equal speed differ a little.
+    // On a loaded machine, servers of equal speed differ slightly.
     wait_for("similar weights", 2 * TIMEOUT, || {
         let weights: Vec<u64> = (0..SERVERS).map(|n| weight(&world, n)).collect();
         let (least, most) = (weights.iter().min(), weights.iter().max());
@@ -286,7 +290,7 @@ fn weights_follow_latency_and_flows_stay() {
 }
 
 #[test]
-fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
+fn server_above_max_latency_is_ejected_and_reported_by_doctor() {
     if !privileged() {
         return;
     }
@@ -297,7 +301,7 @@ fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
     });
     wait_for("a finding", TIMEOUT, || {
         let output = world.weir("director").args(["doctor"]).output();
-        let text = String::from_utf8_lossy(&output.expect("weir runs").stdout).into_owned();
+        let text = String::from_utf8_lossy(&output.expect("run weir").stdout).into_owned();
         text.contains(&format!("server {} of web is slow", FAMILY.server(0)))
     });
     let ejected = || world.server_status(FAMILY.server(0))["ejected"].to_string();
@@ -307,13 +311,13 @@ fn server_beyond_max_latency_is_ejected_and_doctor_names_a_slow_one() {
         ejected().contains("all responses took longer than 200 ms")
     });
     servers.delay(0, Duration::from_millis(1));
-    wait_for("its end", TIMEOUT, || ejected() == "null");
+    wait_for("the end of the ejection", TIMEOUT, || ejected() == "null");
     assert_eq!(clients.end(), 0, "failed requests");
     servers.end();
 }
 
 #[test]
-fn estimation_can_be_switched_off() {
+fn latency_estimation_can_be_disabled() {
     if !privileged() {
         return;
     }
@@ -324,7 +328,7 @@ fn estimation_can_be_switched_off() {
     for n in 0..SERVERS {
         assert!(latency(&world, n).is_null());
     }
-    // No packet was sampled.
+    // No packet must have been sampled.
     let metrics = world.metrics();
     let counted = metrics
         .lines()

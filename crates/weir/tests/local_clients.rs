@@ -1,4 +1,4 @@
-//! forward = "socket" and balance_own: programs on the director's machine are clients, with no change to them.
+//! Tests of `forward = "socket"` and `balance_own`: unmodified programs on the director's host are clients.
 
 #[path = "local_clients/programs.rs"]
 mod programs;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use world::{Family, World, bracketed, privileged, sh, wait_for};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -22,31 +22,31 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A world whose director's namespace has the clients, and a cgroup for them.
-struct Rig {
+/// A network whose clients run on the director, in a cgroup.
+struct Fixture {
     world: World,
-    /// A mount of cgroup2 of its own: the machine may have version 1.
+    /// A separate mount of cgroup2, because the machine may use version 1.
     mount: PathBuf,
     cgroup: PathBuf,
 }
 
-impl Rig {
+impl Fixture {
     fn new(servers: usize) -> Self {
         let world = World::new(servers);
         let mount = world.path("cgroup2");
-        fs::create_dir(&mount).expect("a directory");
+        fs::create_dir(&mount).expect("create a directory");
         sh(&format!("mount -t cgroup2 none {}", mount.display()));
         let cgroup = mount.join(world.namespace("clients"));
-        fs::create_dir(&cgroup).expect("a cgroup");
-        let mut rig = Self {
+        fs::create_dir(&cgroup).expect("create the cgroup");
+        let mut fixture = Self {
             world,
             mount,
             cgroup,
         };
         for server in 0..servers {
-            rig.start_server(server);
+            fixture.start_server(server);
         }
-        rig
+        fixture
     }
 
     fn start_server(&mut self, server: usize) {
@@ -55,12 +55,14 @@ impl Rig {
             .arg(script("server.py"))
             .arg(format!("server{server}"))
             .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 runs");
+        let mut child = command.spawn().expect("start python3");
         let mut line = String::new();
-        let output = child.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("ready");
+        let output = child.stdout.take().expect("stream is piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("read the line `ready`");
         assert_eq!(line, "ready\n");
-        // The end of the namespace ends it.
+        // The server is killed with the namespace.
         std::mem::forget(child);
     }
 
@@ -68,21 +70,31 @@ impl Rig {
         Client::start(&self.world, &self.cgroup)
     }
 
+    /// Returns the active connections of each server of a service.
     fn active(&self, service: &str) -> Vec<u64> {
         let status = self.world.status();
-        let services = status["services"].as_array().expect("services");
+        let services = status["services"].as_array().expect("services is an array");
         let found = services.iter().find(|it| it["name"] == service);
-        let servers = found.expect("the service")["servers"].as_array();
-        let count = |server: &Value| server["active_connections"].as_u64().expect("a count");
-        servers.expect("servers").iter().map(count).collect()
+        let servers = found.expect("find the service")["servers"].as_array();
+        let count = |server: &Value| {
+            server["active_connections"]
+                .as_u64()
+                .expect("count is a number")
+        };
+        servers
+            .expect("servers is an array")
+            .iter()
+            .map(count)
+            .collect()
     }
 
+    /// Returns the active connections of all servers of a service.
     fn sum(&self, service: &str) -> u64 {
         self.active(service).iter().sum()
     }
 }
 
-impl Drop for Rig {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = self
             .world
@@ -101,12 +113,12 @@ impl Drop for Rig {
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
-        // The daemon may still have it open.
+        // The daemon may still have the cgroup open.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }
 
-/// A second cgroup with a name like that of the first.
+/// Returns the path of a second cgroup, next to the first one.
 fn other(cgroup: &Path) -> PathBuf {
     cgroup.with_extension("other")
 }
@@ -127,9 +139,9 @@ impl Client {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("python3 runs");
-        let input = child.stdin.take().expect("piped");
-        let output = BufReader::new(child.stdout.take().expect("piped"));
+            .expect("start python3");
+        let input = child.stdin.take().expect("stream is piped");
+        let output = BufReader::new(child.stdout.take().expect("stream is piped"));
         Self {
             child,
             input,
@@ -137,24 +149,27 @@ impl Client {
         }
     }
 
+    /// Sends a command to the client program.
     fn order(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("the client lives");
+        writeln!(self.input, "{line}").expect("write to the client");
     }
 
+    /// Reads the client program's answer to a command.
     fn answer(&mut self) -> Value {
         let mut line = String::new();
-        self.output.read_line(&mut line).expect("an answer");
+        self.output.read_line(&mut line).expect("read an answer");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
     }
 
+    /// Sends a command to the client program and returns its answer.
     fn call(&mut self, line: &str) -> Value {
         self.order(line);
         self.answer()
     }
 
     fn kill(mut self) {
-        self.child.kill().expect("it lives");
-        self.child.wait().expect("it is gone");
+        self.child.kill().expect("kill the client");
+        self.child.wait().expect("wait for the process");
     }
 }
 
@@ -182,7 +197,7 @@ fn config(cgroup: &Path, pool: &str, extra: &str) -> String {
     )
 }
 
-/// One name for the servers of both families.
+/// Returns the server's name, which is the same for both families.
 fn name(answer: &Value) -> &str {
     answer[0].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
@@ -192,10 +207,10 @@ fn addresses_are_translated_both_ways() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
-    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", "");
-    rig.world.start_director(&text);
-    let mut client = rig.client();
+    let mut fixture = Fixture::new(2);
+    let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
+    fixture.world.start_director(&text);
+    let mut client = fixture.client();
     let names: Vec<String> = (0..4)
         .map(|_| {
             let answer = client.call(&format!("get {VIP} 80"));
@@ -208,32 +223,39 @@ fn addresses_are_translated_both_ways() {
     for (order, port) in [("get", 80), ("connected", 53), ("unconnected", 53)] {
         for address in [VIP, VIP6, &mapped] {
             let answer = client.call(&format!("{order} {address} {port}"));
-            for peer in &answer.as_array().expect("an answer")[1..] {
+            for peer in &answer.as_array().expect("answer is an array")[1..] {
                 assert_eq!(*peer, json!([address, port]), "{order}: {answer}");
             }
         }
     }
     let refused = client.call(&format!("get {VIP} 81"));
     assert_eq!(refused["error"], "ECONNREFUSED");
-    // Open sockets are counted, closed ones are not.
-    assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 4, 2));
+    // Only open sockets are counted.
+    assert_eq!(
+        (fixture.sum("web"), fixture.sum("dns"), fixture.sum("six")),
+        (0, 4, 2)
+    );
     client.call("close");
-    assert_eq!((rig.sum("web"), rig.sum("dns"), rig.sum("six")), (0, 0, 0));
-    // Another program, and one outside the cgroup.
+    assert_eq!(
+        (fixture.sum("web"), fixture.sum("dns"), fixture.sum("six")),
+        (0, 0, 0)
+    );
+    // Test another program, and one outside the cgroup.
     let joined = format!(
         "echo $$ > {}/cgroup.procs; exec curl -sS -m 5 {VIP}:8090",
-        rig.cgroup.display()
+        fixture.cgroup.display()
     );
     let shell = |line: &str| {
-        let mut command = rig.world.command("director", "sh");
-        command.args(["-c", line]).output().expect("sh runs")
+        let mut command = fixture.world.command("director", "sh");
+        command.args(["-c", line]).output().expect("run sh")
     };
     let output = shell(&joined);
     assert!(output.stdout.starts_with(b"server"), "{output:?}");
     let output = shell(&format!("exec curl -sS -m 1 {VIP}:8090"));
     assert!(!output.status.success());
     let explained =
-        rig.world
+        fixture
+            .world
             .run_weir(&["explain", "--packet", &format!("tcp 127.0.0.1:1 {VIP}:80")]);
     assert!(explained.contains("when they connect"), "{explained}");
 }
@@ -243,49 +265,50 @@ fn counts_are_exact_after_kills() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
-    let text = config(&rig.cgroup, "scheduler = \"wlc\"\n", "");
-    let daemon = rig.world.start_director(&text);
-    let mut client = rig.client();
+    let mut fixture = Fixture::new(2);
+    let text = config(&fixture.cgroup, "scheduler = \"wlc\"\n", "");
+    let daemon = fixture.world.start_director(&text);
+    let mut client = fixture.client();
     for _ in 0..6 {
         client.call(&format!("hold {VIP} 80"));
     }
     client.call(&format!("unconnected {VIP} 53"));
-    assert_eq!((rig.active("web"), rig.sum("dns")), (vec![3, 3], 1));
-    rig.world.kill_director(daemon);
+    assert_eq!((fixture.active("web"), fixture.sum("dns")), (vec![3, 3], 1));
+    fixture.world.kill_director(daemon);
     for _ in 0..4 {
         client.call(&format!("hold {VIP} 80"));
     }
     assert_eq!(name(&client.call(&format!("get {VIP} 80"))).len(), 7);
-    let daemon = rig.world.start_director(&text);
-    assert_eq!((rig.active("web"), rig.sum("dns")), (vec![5, 5], 1));
+    let daemon = fixture.world.start_director(&text);
+    assert_eq!((fixture.active("web"), fixture.sum("dns")), (vec![5, 5], 1));
     client.kill();
-    wait_for("no socket is counted", LIMIT, || {
-        rig.sum("web") == 0 && rig.sum("dns") == 0
+    wait_for("no counted socket", TIMEOUT, || {
+        fixture.sum("web") == 0 && fixture.sum("dns") == 0
     });
-    let pins = rig.world.pin_dir("director");
-    rig.world.kill_director(daemon);
-    rig.world.run_weir(&["clean", "--force"]);
+    let pins = fixture.world.pin_dir("director");
+    fixture.world.kill_director(daemon);
+    fixture.world.run_weir(&["clean", "--force"]);
     assert!(!pins.exists() || fs::read_dir(&pins).map_or(true, |mut it| it.next().is_none()));
 }
 
 #[test]
-fn sockets_of_removed_server_end() {
+fn sockets_of_removed_server_are_closed() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     let pool = "scheduler = \"rr\"\non_remove = \"reset\"\n";
-    let text = config(&rig.cgroup, pool, "");
-    rig.world.start_director(&text);
+    let text = config(&fixture.cgroup, pool, "");
+    fixture.world.start_director(&text);
     let (one, two) = (
         Family::V4.server(0).to_string(),
         Family::V4.server(1).to_string(),
     );
-    let drained = rig
+    let drained = fixture
         .world
         .run_weir(&["server", &format!("web/{two}"), "drain"]);
-    let (mut stream, mut datagrams, mut free) = (rig.client(), rig.client(), rig.client());
+    let (mut stream, mut datagrams, mut free) =
+        (fixture.client(), fixture.client(), fixture.client());
     for _ in 0..3 {
         assert_eq!(
             name(&stream.call(&format!("hold {VIP} 80"))),
@@ -301,13 +324,16 @@ fn sockets_of_removed_server_end() {
         name(&free.call(&format!("unconnected {VIP} 53"))),
         "server0"
     );
-    rig.world
+    fixture
+        .world
         .run_weir(&["server", &format!("web/{two}"), "ready"]);
-    rig.world.reload(&text.replace(&format!("\"{one}\", "), ""));
+    fixture
+        .world
+        .reload(&text.replace(&format!("\"{one}\", "), ""));
     assert_eq!(name(&stream.call(&format!("get {VIP} 80"))), "server1");
     assert!(stream.call("receive")["error"].is_string());
     assert!(datagrams.call("send")["error"].is_string());
-    // An unconnected socket only gets another server.
+    // An unconnected socket just gets another server.
     assert_eq!(
         free.call(&format!("again {VIP} 53")),
         json!(["server1", [VIP, 53]])
@@ -315,20 +341,20 @@ fn sockets_of_removed_server_end() {
 }
 
 #[test]
-fn membership_changes_lose_no_connection() {
+fn server_changes_lose_no_connection() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(3);
-    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", "");
-    rig.world.start_director(&text);
-    let mut clients = [rig.client(), rig.client()];
+    let mut fixture = Fixture::new(3);
+    let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", "");
+    fixture.world.start_director(&text);
+    let mut clients = [fixture.client(), fixture.client()];
     for client in &mut clients {
         client.order(&format!("load {VIP} 80"));
     }
-    let socket = rig.world.path("run-director").join("weir.sock");
+    let socket = fixture.world.path("run-director").join("weir.sock");
     let third = Family::V4.server(2);
-    // 1 000 in `make soak`; the machine's load decides how many fit into the short form.
+    // 1000 changes in `make soak`; in the short form, the number depends on the machine's load.
     let most = if std::env::var_os("WEIR_SOAK").is_some() {
         600
     } else {
@@ -343,20 +369,20 @@ fn membership_changes_lose_no_connection() {
         let status = http(&socket, method, &format!("/v1/servers/web/{third}"));
         assert!(status.starts_with("HTTP/1.1 2"), "{method}: {status}");
     }
-    fs::write(rig.world.path("stop"), "").expect("a file");
+    fs::write(fixture.world.path("stop"), "").expect("write the file");
     for client in &mut clients {
         let answer = client.answer();
         assert_eq!(answer[0], 0, "{answer}");
         assert!(answer[1].as_u64() > Some(100), "{answer}");
     }
     println!("{changes} changes");
-    assert_eq!(rig.sum("web"), 0);
+    assert_eq!(fixture.sum("web"), 0);
 }
 
-/// One request to the daemon's socket. Returns the status line.
+/// Sends a request to the daemon's socket. Returns the status line.
 fn http(socket: &Path, method: &str, path: &str) -> String {
     use std::os::unix::net::UnixStream;
-    let mut stream = UnixStream::connect(socket).expect("the daemon answers");
+    let mut stream = UnixStream::connect(socket).expect("connect to the daemon");
     let body = if method == "PUT" { "{}" } else { "" };
     let length = body.len();
     write!(
@@ -364,44 +390,53 @@ fn http(socket: &Path, method: &str, path: &str) -> String {
         "{method} {path} HTTP/1.1\r\nHost: weir\r\nConnection: close\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n{body}"
     )
-    .expect("written");
+    .expect("send the request");
     let mut line = String::new();
     BufReader::new(stream)
         .read_line(&mut line)
-        .expect("a reply");
+        .expect("read the reply");
     line
 }
 
 #[test]
-fn reload_moves_the_attachment() {
+fn reload_moves_attachment_to_new_cgroup() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
-    let second = other(&rig.cgroup);
-    fs::create_dir(&second).expect("a cgroup");
-    let text = config(&rig.cgroup, "scheduler = \"sh\"\n", "");
-    rig.world.start_director(&text);
-    let mut before = rig.client();
-    let mut after = Client::start(&rig.world, &second);
-    // sh: one cgroup is one client.
+    let mut fixture = Fixture::new(2);
+    let second = other(&fixture.cgroup);
+    fs::create_dir(&second).expect("create the cgroup");
+    let text = config(&fixture.cgroup, "scheduler = \"sh\"\n", "");
+    fixture.world.start_director(&text);
+    let mut before = fixture.client();
+    let mut after = Client::start(&fixture.world, &second);
+    // With the `sh` scheduler, one cgroup is one client.
     let first = name(&before.call(&format!("hold {VIP} 80"))).to_owned();
     for _ in 0..3 {
         assert_eq!(name(&before.call(&format!("get {VIP} 80"))), first);
     }
-    rig.world
+    fixture
+        .world
         .reload(&config(&second, "scheduler = \"sh\"\n", ""));
     after.call(&format!("hold {VIP} 80"));
-    // The open socket of the former cgroup is still counted and translated.
-    assert_eq!(rig.sum("web"), 2);
+    // An open socket of the previous cgroup is still counted and translated.
+    assert_eq!(fixture.sum("web"), 2);
     before.call("close");
-    assert_eq!(rig.sum("web"), 1);
+    assert_eq!(fixture.sum("web"), 1);
     let links = || {
-        let entries = fs::read_dir(rig.world.pin_dir("director").join("socket")).expect("pins");
-        let names = entries.map(|it| it.expect("one").file_name().to_string_lossy().into_owned());
+        let entries = fs::read_dir(fixture.world.pin_dir("director").join("socket"))
+            .expect("read the pin directory");
+        let names = entries.map(|it| {
+            it.expect("read a directory entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        });
         names.filter(|name| name.starts_with("link-1-")).count()
     };
-    wait_for("the former cgroup is left", LIMIT, || links() == 0);
+    wait_for("the detachment from the previous cgroup", TIMEOUT, || {
+        links() == 0
+    });
 }
 
 #[test]
@@ -409,18 +444,19 @@ fn persistent_user_keeps_its_server() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     let persistence = "persistence = { timeout = \"5m\", client = \"uid\" }\n";
-    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", persistence);
-    rig.world.start_director(&text);
-    let mut client = rig.client();
+    let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
+    fixture.world.start_director(&text);
+    let mut client = fixture.client();
     let first = name(&client.call(&format!("get {VIP} 80"))).to_owned();
     for _ in 0..3 {
         assert_eq!(name(&client.call(&format!("get {VIP} 80"))), first);
     }
     let number = if first == "server0" { 0 } else { 1 };
     let server = Family::V4.server(number);
-    rig.world
+    fixture
+        .world
         .run_weir(&["server", &format!("web/{server}"), "drain"]);
     assert_ne!(name(&client.call(&format!("get {VIP} 80"))), first);
 }
@@ -430,18 +466,18 @@ fn persistent_cgroup_keeps_its_server() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     let persistence = "persistence = { timeout = \"5m\" }\n";
-    let text = config(&rig.cgroup, "scheduler = \"rr\"\n", persistence);
-    rig.world.start_director(&text);
-    // Cgroups below that of the service are different clients, whatever their number of processes.
-    let below = ["one", "two", "three"].map(|name| rig.cgroup.join(name));
+    let text = config(&fixture.cgroup, "scheduler = \"rr\"\n", persistence);
+    fixture.world.start_director(&text);
+    // Each child cgroup of the service's cgroup is one client, whatever its number of processes.
+    let below = ["one", "two", "three"].map(|name| fixture.cgroup.join(name));
     let mut names = Vec::new();
     for cgroup in &below {
-        fs::create_dir(cgroup).expect("a cgroup");
+        fs::create_dir(cgroup).expect("create the cgroup");
         let mut clients = [
-            Client::start(&rig.world, cgroup),
-            Client::start(&rig.world, cgroup),
+            Client::start(&fixture.world, cgroup),
+            Client::start(&fixture.world, cgroup),
         ];
         let answers = clients
             .each_mut()
@@ -452,29 +488,33 @@ fn persistent_cgroup_keeps_its_server() {
     }
     assert!(names[0] != names[1] && names[0] == names[2], "{names:?}");
     for cgroup in &below {
-        wait_for("an empty cgroup", LIMIT, || fs::remove_dir(cgroup).is_ok());
+        wait_for("an empty cgroup", TIMEOUT, || {
+            fs::remove_dir(cgroup).is_ok()
+        });
     }
 }
 
 #[test]
-fn connected_datagram_socket_leaves_a_dead_server() {
+fn connected_udp_socket_moves_from_dead_server() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     let pool = "scheduler = \"rr\"\ncheck = { kind = \"tcp\", port = 80, interval = \"200ms\", timeout = \"150ms\", \
                 fall = 2 }\n";
-    let text = config(&rig.cgroup, pool, "");
-    rig.world.start_director(&text);
-    let up = |rig: &Rig, n| rig.world.server_status(Family::V4.server(n))["state"] == "up";
-    wait_for("both servers", LIMIT, || up(&rig, 0) && up(&rig, 1));
-    let mut client = rig.client();
+    let text = config(&fixture.cgroup, pool, "");
+    fixture.world.start_director(&text);
+    let up =
+        |fixture: &Fixture, n| fixture.world.server_status(Family::V4.server(n))["state"] == "up";
+    wait_for("both servers", TIMEOUT, || {
+        up(&fixture, 0) && up(&fixture, 1)
+    });
+    let mut client = fixture.client();
     let first = name(&client.call(&format!("connected {VIP} 53"))).to_owned();
     let dead = usize::from(first == "server1");
-    // The host is gone: nothing answers, not even with an error. A resolver that keeps its socket would time out for
-    // ever.
-    rig.world.ip(&first, "link set dev eth0 down");
-    wait_for("the server is down", LIMIT, || !up(&rig, dead));
+    // The host is down: it sends no answers, not even errors. A resolver that keeps its socket would always time out.
+    fixture.world.ip(&first, "link set dev eth0 down");
+    wait_for("the server to be down", TIMEOUT, || !up(&fixture, dead));
     assert!(client.call("send")["error"].is_string());
     let next = client.call(&format!("connected {VIP} 53"));
     assert_ne!(name(&next), first);
@@ -482,24 +522,24 @@ fn connected_datagram_socket_leaves_a_dead_server() {
 }
 
 #[test]
-fn least_time_avoids_the_server_that_takes_long_to_connect() {
+fn least_time_avoids_slowly_connecting_server() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
-    let text = config(&rig.cgroup, "scheduler = \"least-time\"\n", "");
-    rig.world.start_director(&text);
-    rig.world.relay("server1", "0.01", 0);
-    let mut client = rig.client();
-    let latency = |n| rig.world.server_status(Family::V4.server(n))["latency"].clone();
-    wait_for("samples of both", LIMIT, || {
+    let mut fixture = Fixture::new(2);
+    let text = config(&fixture.cgroup, "scheduler = \"least-time\"\n", "");
+    fixture.world.start_director(&text);
+    fixture.world.relay("server1", "0.01", 0);
+    let mut client = fixture.client();
+    let latency = |n| fixture.world.server_status(Family::V4.server(n))["latency"].clone();
+    wait_for("samples of both", TIMEOUT, || {
         for _ in 0..20 {
             client.call(&format!("get {VIP} 80"));
         }
         (0..2).all(|n| latency(n)["samples"].as_u64() > Some(5))
     });
     assert_eq!(latency(0)["method"], "measured");
-    let slow = latency(1)["mean_ms"].as_f64().expect("a latency");
+    let slow = latency(1)["mean_ms"].as_f64().expect("latency is a number");
     assert!(slow > 15.0, "{slow} ms");
     let mut names = BTreeMap::new();
     for _ in 0..200 {
@@ -516,7 +556,7 @@ fn director_balances_its_own_connections() {
         return;
     }
     for family in [Family::V4, Family::V6] {
-        let mut rig = Rig::new(2);
+        let mut fixture = Fixture::new(2);
         let text = format!(
             "[node]\ninterfaces = [\"eth0\"]\nbalance_own = true\n\
              [pool.web]\nscheduler = \"rr\"\nservers = [\"{}\", \"{}\"]\n\
@@ -525,8 +565,8 @@ fn director_balances_its_own_connections() {
             family.server(1),
             bracketed(family.vip())
         );
-        rig.world.start_director(&text);
-        let mut client = Client::start(&rig.world, Path::new("-"));
+        fixture.world.start_director(&text);
+        let mut client = Client::start(&fixture.world, Path::new("-"));
         let vip = family.vip();
         let (one, other) = (
             client.call(&format!("hold {vip} 80")),
@@ -534,8 +574,9 @@ fn director_balances_its_own_connections() {
         );
         assert_ne!(name(&one), name(&other));
         assert_eq!(one[1], json!([vip.to_string(), 80]));
-        assert_eq!(rig.active("web"), [1, 1]);
-        rig.world
+        assert_eq!(fixture.active("web"), [1, 1]);
+        fixture
+            .world
             .reload(&text.replace("balance_own = true", "balance_own = false"));
         assert!(!client.call(&format!("get {vip} 80"))["error"].is_null());
     }

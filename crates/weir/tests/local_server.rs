@@ -1,4 +1,4 @@
-//! Servers on the director itself, and on a machine that is also a client.
+//! Tests of servers on the director itself, and on a host that is also a client.
 
 mod world;
 
@@ -16,8 +16,8 @@ fn config(family: Family, servers: &str, forward: &str, extra: &str) -> String {
     )
 }
 
-/// One server is the director, the other a machine: both answer in turn, and the large file arrives intact.
-fn the_director_serves(family: Family, forward: &str, own: &str) {
+/// Asserts that the director as a server and another host answer in turn, and that a large file arrives intact.
+fn assert_director_serves(family: Family, forward: &str, own: &str) {
     if !privileged() {
         return;
     }
@@ -37,14 +37,20 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
     let servers = format!("\"{}\", \"{director}\"", family.server(0));
     world.start_director(&config(family, &servers, forward, ""));
     let url = format!("http://{}", bracketed(family.vip()));
-    let expected = std::fs::read(world.path("big")).expect("the original");
+    let expected = std::fs::read(world.path("big")).expect("read the original");
     for _ in 0..4 {
         let big = world.get(&format!("{url}/big"));
         let big = big.unwrap_or_else(|error| panic!("{error}: {:#}", world.status()));
-        assert!(big == expected, "{} bytes came", big.len());
+        assert!(
+            big == expected,
+            "{} bytes received, or wrong content",
+            big.len()
+        );
     }
     let status = world.status();
-    let servers = status["services"][0]["servers"].as_array().expect("two");
+    let servers = status["services"][0]["servers"]
+        .as_array()
+        .expect("value is an array");
     assert!(
         servers.iter().all(|server| server["connections"] == 2),
         "{status:#}"
@@ -53,20 +59,20 @@ fn the_director_serves(family: Family, forward: &str, own: &str) {
 
 #[test]
 fn nat_v4_reaches_a_local_server() {
-    the_director_serves(Family::V4, "nat", ":8080");
+    assert_director_serves(Family::V4, "nat", ":8080");
 }
 
 #[test]
 fn nat_v6_reaches_a_local_server() {
-    the_director_serves(Family::V6, "nat", ":8080");
+    assert_director_serves(Family::V6, "nat", ":8080");
 }
 
 #[test]
 fn direct_v4_reaches_a_local_server() {
-    the_director_serves(Family::V4, "direct", "");
+    assert_director_serves(Family::V4, "direct", "");
 }
 
-/// A server that is a client of the service: by `nat` with `snat` both servers answer it, including itself.
+/// A server is also a client of the service. Under `nat` with `snat`, both servers answer it, including itself.
 #[test]
 fn server_connects_to_its_own_vip() {
     if !privileged() {
@@ -91,11 +97,15 @@ fn server_connects_to_its_own_vip() {
             );
             seen.insert(output.stdout);
         }
-        assert_eq!(seen.len(), 2, "itself and the other");
+        assert_eq!(
+            seen.len(),
+            2,
+            "both servers must answer, including the client itself"
+        );
     }
 }
 
-/// Weir does not handle packets of the director's own programs: their connections to a server work as well.
+/// Weir does not handle packets of the director's own programs, so their connections to a server also work.
 #[test]
 fn director_connects_to_its_own_vip() {
     if !privileged() {
@@ -106,7 +116,7 @@ fn director_connects_to_its_own_vip() {
     world.start_nginx(4 * MIB);
     world.start_sink(9000, family);
     let servers = format!("\"{}\"", family.server(0));
-    // Two ports: there is none for a third connection at the same time.
+    // `snat` has only two ports, so a third concurrent connection would fail.
     let snat = "snat = { addresses = [\"10.71.0.3\"], ports = \"20000-20001\" }\n";
     let text =
         config(family, &servers, "nat", snat).replace(":80\"]", ":80\", \"10.71.0.10:9000\"]");
@@ -117,7 +127,7 @@ fn director_connects_to_its_own_vip() {
         held < 5,
         "two ports cannot carry five connections at a time"
     );
-    assert!(held >= 2, "the two ports are used: {held}");
+    assert!(held >= 2, "both ports must be used: {held}");
     assert!(
         world.packets("drop_snat_exhausted") > 0,
         "{:#}",

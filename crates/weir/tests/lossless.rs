@@ -1,5 +1,5 @@
-//! Reloads, a crash of the daemon and its restart break no connection; two directors on one machine do not affect each
-//! other.
+//! Tests that reloads, crashes and restarts of the daemon break no connection, and that two directors on the same host
+//! do not affect each other.
 
 mod world;
 
@@ -19,7 +19,7 @@ fn config(weight: u32) -> String {
     )
 }
 
-fn prepared() -> World {
+fn prepared_world() -> World {
     prepared_for(None)
 }
 
@@ -31,7 +31,7 @@ fn prepared_for(mode: Option<&'static str>) -> World {
     world
 }
 
-fn soak() -> bool {
+fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
@@ -52,10 +52,10 @@ fn start_ab(world: &World, requests: u32) -> std::process::Child {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
-        .expect("ab starts")
+        .expect("start ab")
 }
 
-fn nothing_failed(output: &Output, requests: u32) {
+fn assert_no_request_failed(output: &Output, requests: u32) {
     let text = String::from_utf8_lossy(&output.stdout);
     let number = |label: &str| -> Option<u32> {
         text.lines().find_map(|line| {
@@ -76,19 +76,19 @@ fn nothing_failed(output: &Output, requests: u32) {
 }
 
 #[test]
-fn reloads_under_load_lose_nothing_at_length() {
+fn reloads_under_load_fail_no_request_at_length() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        reloads_fail_nothing(mode);
+        assert_reloads_fail_no_request(mode);
     }
 }
 
-fn reloads_fail_nothing(mode: Option<&'static str>) {
+fn assert_reloads_fail_no_request(mode: Option<&'static str>) {
     let mut world = prepared_for(mode);
     world.start_director(&config(1));
-    let (requests, reloads) = if soak() {
+    let (requests, reloads) = if is_soak() {
         (1_000_000, 1_500)
     } else {
         (10_000, 100)
@@ -102,28 +102,28 @@ fn reloads_fail_nothing(mode: Option<&'static str>) {
             .arg("-c")
             .arg(path)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         assert!(
             output.status.success(),
             "reload {round}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
+    assert_no_request_failed(&ab.wait_with_output().expect("wait for ab"), requests);
     assert!(world.status()["revision"].as_u64() >= Some(reloads.into()));
 }
 
 #[test]
-fn killing_daemon_under_load_loses_nothing() {
+fn killing_daemon_under_load_fails_no_request() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        deaths_fail_nothing(mode);
+        assert_kills_fail_no_request(mode);
     }
 }
 
-fn deaths_fail_nothing(mode: Option<&'static str>) {
+fn assert_kills_fail_no_request(mode: Option<&'static str>) {
     let mut world = prepared_for(mode);
     let mut pid = world.start_director(&config(2));
     let requests = 20_000;
@@ -136,13 +136,13 @@ fn deaths_fail_nothing(mode: Option<&'static str>) {
         });
         pid = world.start_director(&config(2));
     }
-    nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
+    assert_no_request_failed(&ab.wait_with_output().expect("wait for ab"), requests);
     let totals = |world: &World| world.status()["services"][0]["connections"].as_u64();
     let before = totals(&world);
     assert!(before > Some(0));
     world.kill_director(pid);
     world.start_director(&config(2));
-    assert_eq!(totals(&world), before, "totals survive");
+    assert_eq!(totals(&world), before, "totals must survive the restart");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn invalid_file_changes_nothing() {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     world.start_director(&config(1));
     let before = world.status();
     let path = world.write_config("[pool.web]\nservers = [\"10.0.0.300\"]\n[servce.x]\n");
@@ -160,7 +160,7 @@ fn invalid_file_changes_nothing() {
         .arg("-c")
         .arg(path)
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -182,25 +182,29 @@ fn clean_leaves_nothing_behind() {
         return;
     }
     for mode in MODES {
-        clean_leaves_nothing(mode);
+        assert_clean_leaves_nothing(mode);
     }
 }
 
-fn clean_leaves_nothing(mode: Option<&'static str>) {
+fn assert_clean_leaves_nothing(mode: Option<&'static str>) {
     let mut world = prepared_for(mode);
     let pid = world.start_director(&config(1));
     let refused = world
         .weir("director")
         .arg("clean")
         .output()
-        .expect("weir runs");
-    assert_eq!(refused.status.code(), Some(1), "a daemon runs");
+        .expect("run weir");
+    assert_eq!(
+        refused.status.code(),
+        Some(1),
+        "clean must fail while a daemon runs"
+    );
     world.kill_director(pid);
     let output = world
         .weir("director")
         .arg("clean")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert!(
         output.status.success(),
         "{}",
@@ -222,19 +226,23 @@ fn clean_leaves_nothing(mode: Option<&'static str>) {
 }
 
 #[test]
-fn upgrades_and_kills_under_load_lose_nothing_at_length() {
+fn upgrades_and_kills_under_load_fail_no_request_at_length() {
     if !privileged() {
         return;
     }
     for mode in MODES {
-        upgrades_fail_nothing(mode);
+        assert_upgrades_fail_no_request(mode);
     }
 }
 
-fn upgrades_fail_nothing(mode: Option<&'static str>) {
+fn assert_upgrades_fail_no_request(mode: Option<&'static str>) {
     let mut world = prepared_for(mode);
     let keeper = world.start_director(&config(1));
-    let (requests, rounds) = if soak() { (1_000_000, 50) } else { (20_000, 2) };
+    let (requests, rounds) = if is_soak() {
+        (1_000_000, 50)
+    } else {
+        (20_000, 2)
+    };
     let mut ab = start_ab(&world, requests);
     let mut counted = 0;
     for _ in 0..rounds {
@@ -245,20 +253,19 @@ fn upgrades_fail_nothing(mode: Option<&'static str>) {
         );
         counted = connections.unwrap_or(0);
         world.run_weir(&["upgrade"]);
-        // If it died within a quarter of a second several times, the keeper would regard it as unable to run and give
-        // up.
+        // If the daemon ended within 250 ms several times, the keeper would regard it as unable to run, and give up.
         std::thread::sleep(Duration::from_millis(500));
-        // The daemon is the keeper's child.
+        // Kill the daemon, which is the keeper's child.
         world::sh(&format!("pkill -KILL -P {keeper}"));
         wait_for("another daemon", Duration::from_secs(20), || {
             let output = world.weir("director").arg("status").output();
             output.is_ok_and(|output| output.status.success())
         });
-        if ab.try_wait().expect("it can be asked").is_some() {
+        if ab.try_wait().expect("query the process state").is_some() {
             break;
         }
     }
-    nothing_failed(&ab.wait_with_output().expect("ab ends"), requests);
+    assert_no_request_failed(&ab.wait_with_output().expect("wait for ab"), requests);
 }
 
 #[test]
@@ -266,24 +273,26 @@ fn two_directors_do_not_interfere() {
     if !privileged() {
         return;
     }
-    let (mut one, mut two) = (prepared(), prepared());
+    let (mut one, mut two) = (prepared_world(), prepared_world());
     one.start_director(&config(1));
     let pid = two.start_director(&config(1));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
-        one.get(&url).expect("the first");
-        two.get(&url).expect("the second");
+        one.get(&url).expect("first request");
+        two.get(&url).expect("second request");
     }
     two.kill_director(pid);
     let output = two
         .weir("director")
         .arg("clean")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert!(output.status.success());
-    wait_for("the first still balances", Duration::from_secs(20), || {
-        one.get(&url).is_ok()
-    });
+    wait_for(
+        "a response of the first director",
+        Duration::from_secs(20),
+        || one.get(&url).is_ok(),
+    );
     assert_eq!(
         one.status()["services"][0]["connections"]
             .as_u64()

@@ -1,5 +1,4 @@
-//! Pages of the manual that come from the program, and pages whose commands a reader pastes: they are current, and they
-//! work as printed.
+//! Tests that the manual's generated pages are up to date, and that the commands of its pages work as printed.
 
 mod world;
 
@@ -30,10 +29,10 @@ fn generated(arguments: &[&str]) -> String {
 
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
-fn commands_page_matches_the_command_line() {
+fn commands_page_matches_command_line_help() {
     let (path, current) = (page("commands.md"), generated(&["commands"]));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
-        fs::write(&path, &current).expect("written");
+        fs::write(&path, &current).expect("write the file");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert_eq!(
@@ -43,11 +42,14 @@ fn commands_page_matches_the_command_line() {
     for command in ["weir run", "weir real-server up", "weir server drain"] {
         assert!(current.contains(&format!("# `{command}`\n")), "{command}");
     }
-    assert!(!current.contains("vrrp-agent"), "an internal command");
+    assert!(
+        !current.contains("vrrp-agent"),
+        "an internal command must not be listed"
+    );
 }
 
 #[test]
-fn completions_know_commands_and_options() {
+fn completions_contain_commands_and_options() {
     for shell in ["bash", "zsh", "fish"] {
         let script = generated(&["completion", shell]);
         for word in ["real-server", "runtime-dir", "strict"] {
@@ -63,42 +65,44 @@ fn completions_know_commands_and_options() {
 #[test]
 fn every_command_has_a_man_page() {
     let directory = std::env::temp_dir().join(format!("weir-man-{}", std::process::id()));
-    fs::create_dir(&directory).expect("made");
-    generated(&["man", directory.to_str().expect("plain")]);
+    fs::create_dir(&directory).expect("create a directory");
+    generated(&["man", directory.to_str().expect("path is valid UTF-8")]);
     let named = |name: &str| fs::read_to_string(directory.join(name)).unwrap_or_default();
     for name in ["weir.1", "weir-reload.1", "weir-real-server-up.1"] {
         assert!(named(name).contains(".SH NAME"), "{name}");
     }
     assert!(named("weir-reload.1").contains("guard"));
     let keys = named("weir.toml.5");
-    let cards = fs::read_dir(page("configuration")).expect("the cards");
+    let cards = fs::read_dir(page("configuration")).expect("read the card directory");
     for card in cards {
-        let text = fs::read_to_string(card.expect("a card").path()).expect("its text");
+        let text = fs::read_to_string(card.expect("read a directory entry").path())
+            .expect("read the file");
         for key in text.lines().filter_map(|line| line.strip_prefix("## `")) {
             let heading = format!("\n.SS {}\n", key.trim_end_matches('`').replace('-', "\\-"));
             assert!(keys.contains(&heading), "{heading}");
         }
     }
-    fs::remove_dir_all(&directory).expect("removed");
+    fs::remove_dir_all(&directory).expect("remove the directory");
 }
 
-/// The blocks of a page that a reader pastes into one shell.
+/// Returns the blocks of a page that a reader pastes into a shell.
 fn pasted(name: &str) -> String {
-    let text = fs::read_to_string(page(name)).expect("the page");
+    let text = fs::read_to_string(page(name)).expect("read the page");
     let blocks = text.split("\n```sh\n").skip(1);
-    let blocks = blocks.map(|rest| rest.split("\n```").next().expect("its end"));
+    let blocks = blocks.map(|rest| rest.split("\n```").next().expect("block has an end"));
     blocks.collect::<Vec<_>>().join("\n")
 }
 
-/// In network and mount namespaces of its own, as a machine that has nothing yet.
+/// Runs in separate network and mount namespaces, as on a machine without any configuration.
 #[test]
 fn quick_start_in_namespaces_works_as_printed() {
     if !privileged() {
         return;
     }
     let directory = std::env::temp_dir().join(format!("weir-try-bin-{}", std::process::id()));
-    fs::create_dir(&directory).expect("made");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), directory.join("weir")).expect("linked");
+    fs::create_dir(&directory).expect("create a directory");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), directory.join("weir"))
+        .expect("create a symbolic link");
     let script = format!(
         "mount -t tmpfs tmpfs /run; mount -t bpf bpf /sys/fs/bpf; PATH={}:/usr/sbin:/usr/bin:/sbin:/bin\n{}\n\
          ip netns list | wc -l; ls /sys/fs/bpf | grep -c weir-try || true\n",
@@ -125,7 +129,7 @@ fn quick_start_in_namespaces_works_as_printed() {
                 &script,
             ]),
     );
-    // Two more replies of the other server while the first one is drained.
+    // While the first server is drained, the other one sends two more replies.
     for (server, replies) in [("this is server1", 2), ("this is server2", 4)] {
         assert_eq!(message.matches(server).count(), replies, "{message}");
     }
@@ -137,10 +141,11 @@ fn quick_start_in_namespaces_works_as_printed() {
         assert!(message.contains(text), "{text}: {message}");
     }
     assert!(message.ends_with("\n0\n0\n"), "{message}");
-    fs::remove_dir_all(&directory).expect("removed");
+    fs::remove_dir_all(&directory).expect("remove the directory");
 }
 
-/// A service of each plane, a route, a virtual router, a peer, announced VIPs, and histograms for each server.
+/// Configuration with a service of each plane, a route, a virtual router, a peer, announced VIPs, and histograms for
+/// each server.
 const EVERY_FAMILY: &str = r#"
 [node]
 metrics = "full"
@@ -186,7 +191,7 @@ etcd = ["http://127.0.0.1:1"]
 name = "manual"
 "#;
 
-/// Labels of families whose series appear with the first event, which this test does not cause.
+/// Labels of metric families whose series appear with the first event, which this test does not cause.
 const LABELS: [(&str, &[&str]); 6] = [
     (
         "weir_certificate_not_after_timestamp_seconds",
@@ -199,15 +204,15 @@ const LABELS: [(&str, &[&str]); 6] = [
     ("weir_vrrp_ignored_total", &["reason", "router"]),
 ];
 
-/// The page of metrics, from the answer of a daemon: name, type, labels and help of each family.
+/// Returns the page of metrics, generated from a daemon's response: name, type, labels and help of each family.
 fn metrics_page(answer: &str) -> String {
     let mut families: BTreeMap<&str, (&str, &str, BTreeSet<&str>)> = BTreeMap::new();
     for line in answer.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            let (name, help) = rest.split_once(' ').expect("a help");
+            let (name, help) = rest.split_once(' ').expect("family has a help text");
             families.entry(name).or_default().1 = help;
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').expect("a type");
+            let (name, kind) = rest.split_once(' ').expect("line has a type");
             families.entry(name).or_default().0 = kind;
         } else if let Some((name, rest)) = line.split_once('{') {
             let names = rest
@@ -245,13 +250,13 @@ fn metrics_page(answer: &str) -> String {
     out
 }
 
-/// promtool objects to deprecated names only, and the manual lists each of them with its replacement.
+/// Asserts that promtool only reports deprecated names, and that the manual lists each of them with its replacement.
 fn check_names(answer: &str) {
     let mut promtool = Command::new("promtool");
     promtool.args(["check", "metrics"]);
     let output = output_with_input(&mut promtool, answer.as_bytes());
     let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let manual = fs::read_to_string(page("observing.md")).expect("a page");
+    let manual = fs::read_to_string(page("observing.md")).expect("read the page");
     for line in message.lines() {
         let name = line.split(' ').next().unwrap_or_default();
         let is_listed = manual.contains(&format!("| `{name}` | `"));
@@ -262,7 +267,7 @@ fn check_names(answer: &str) {
 
 /// `WEIR_UPDATE_DOCS=1` writes the page instead of comparing it.
 #[test]
-fn metrics_page_matches_a_running_daemon() {
+fn metrics_page_matches_running_daemon() {
     if !privileged() {
         return;
     }
@@ -296,7 +301,7 @@ fn metrics_page_matches_a_running_daemon() {
     check_names(&answer);
     let (path, current) = (page("metrics.md"), metrics_page(&answer));
     if std::env::var_os("WEIR_UPDATE_DOCS").is_some() {
-        fs::write(&path, &current).expect("written");
+        fs::write(&path, &current).expect("write the file");
     }
     let written = fs::read_to_string(&path).unwrap_or_default();
     let mut difference = String::new();

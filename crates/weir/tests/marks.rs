@@ -1,6 +1,6 @@
-//! Services that listen on firewall marks: an nft rule marks packets to an address of the director or to one that is
-//! routed to it. Weir leads them to its device and balances them, with and without a daemon, and removes everything
-//! afterwards.
+//! Tests of services that listen on firewall marks: an nft rule marks packets to an address of the director, or to one
+//! that is routed to it. Weir routes them to its device and balances them, with and without a daemon, and removes its
+//! rules, devices and routes afterwards.
 
 mod world;
 
@@ -13,13 +13,13 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const BIG_BYTES: usize = 1 << 20;
 const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-/// An address on no interface: a route leads its packets to the director.
+/// Returns an address that is on no interface; a route leads its packets to the director.
 fn routed(family: Family) -> std::net::IpAddr {
     let text = match family {
         Family::V4 => "198.51.100.7",
         Family::V6 => "fd98::7",
     };
-    text.parse().expect("an address")
+    text.parse().expect("parse the address")
 }
 
 fn config(forward: &str, more: &str) -> String {
@@ -35,7 +35,8 @@ fn config(forward: &str, more: &str) -> String {
     text
 }
 
-/// Two servers, and a director that forwards and marks packets to ports 80 and 81 of the VIPs with 7.
+/// Returns a network with two servers, and a director that forwards, and marks packets to ports 80 and 81 of the VIPs
+/// with 7.
 fn prepared() -> World {
     let mut world = World::new(2);
     world.start_nginx(BIG_BYTES);
@@ -60,13 +61,13 @@ fn prepared() -> World {
     }
     rules += "}\n}\n";
     let path = world.path("marks.nft");
-    std::fs::write(&path, rules).expect("written");
+    std::fs::write(&path, rules).expect("write the file");
     let output = world.output("director", &format!("nft -f {}", path.display()));
     assert!(output.status.success(), "{output:?}");
     world
 }
 
-/// The servers that answer `count` requests to an address.
+/// Sends `count` requests to an address. Returns the names of the servers that answer.
 fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String> {
     let fetch = |n| {
         let url = format!("http://{}:{}/name", bracketed(vip), 80 + n % 2);
@@ -77,20 +78,20 @@ fn answers(world: &World, vip: std::net::IpAddr, count: u16) -> BTreeSet<String>
     (0..count).map(fetch).collect()
 }
 
-fn both() -> BTreeSet<String> {
+fn both_servers() -> BTreeSet<String> {
     ["server0", "server1"].map(str::to_owned).into()
 }
 
-fn serves(world: &World, vip: std::net::IpAddr) {
-    assert_eq!(answers(world, vip, 4), both(), "{vip}");
+fn assert_serves(world: &World, vip: std::net::IpAddr) {
+    assert_eq!(answers(world, vip, 4), both_servers(), "{vip}");
     let body = world.get(&format!("http://{}/big", bracketed(vip)));
     assert_eq!(
-        body.expect("the whole body"),
-        std::fs::read(world.path("big")).expect("the original")
+        body.expect("download the file"),
+        std::fs::read(world.path("big")).expect("read the original")
     );
 }
 
-/// Rules, devices and routes of the director, as `ip` shows them.
+/// Returns the rules, devices and routes of the director, as `ip` shows them.
 fn network(world: &World) -> String {
     let mut text = String::new();
     for line in [
@@ -119,8 +120,8 @@ fn marked_packets_are_balanced_under_nat() {
     let text = config("nat", "snat = true\n");
     let pid = world.start_director(&text);
     for family in BOTH {
-        serves(&world, family.vip());
-        serves(&world, routed(family));
+        assert_serves(&world, family.vip());
+        assert_serves(&world, routed(family));
     }
     let status = world.status();
     assert_eq!(status["services"][0]["listen"][0], "fwmark/7", "{status:#}");
@@ -136,26 +137,26 @@ fn marked_packets_are_balanced_under_nat() {
 
     world.kill_director(pid);
     for family in BOTH {
-        serves(&world, family.vip());
+        assert_serves(&world, family.vip());
     }
     let pid = world.start_director(&text);
     for family in BOTH {
-        serves(&world, family.vip());
+        assert_serves(&world, family.vip());
     }
     let during = network(&world);
     assert_eq!(during.matches("fwmark 0x7 ").count(), 2, "{during}");
 
-    // Without the services no packet is led to the device; after they return, all are.
+    // Without the services, no packet is routed to the device. After they are added again, all are.
     world.reload("[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n");
     world.reload(&text);
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
     world.kill_director(pid);
     world.run_weir(&["clean"]);
     assert_eq!(network(&world), before);
 }
 
-/// The servers answer themselves.
-fn marked_packets_go_straight(forward: &str, more: &str) {
+/// Tests a forwarding method whose servers reply directly.
+fn assert_balanced_with_direct_replies(forward: &str, more: &str) {
     if !privileged() {
         return;
     }
@@ -172,22 +173,22 @@ fn marked_packets_go_straight(forward: &str, more: &str) {
     world.prepare_servers(&arguments);
     world.start_director(&config(forward, more));
     for family in BOTH {
-        serves(&world, family.vip());
-        serves(&world, routed(family));
+        assert_serves(&world, family.vip());
+        assert_serves(&world, routed(family));
     }
 }
 
 #[test]
 fn marked_packets_are_balanced_under_direct() {
-    marked_packets_go_straight("direct", "");
+    assert_balanced_with_direct_replies("direct", "");
 }
 
 #[test]
 fn marked_packets_are_balanced_under_tunnel() {
-    marked_packets_go_straight("tunnel", "");
+    assert_balanced_with_direct_replies("tunnel", "");
 }
 
-/// Clients of a service without servers are rejected, and a mark without a service changes nothing.
+/// Clients of a service without servers are rejected. A mark without a service has no effect.
 #[test]
 fn mark_without_server_is_rejected_and_other_marks_pass() {
     if !privileged() {
@@ -210,14 +211,14 @@ fn mark_without_server_is_rejected_and_other_marks_pass() {
         "{:#}",
         world.status()
     );
-    // There is no server on the director.
+    // Nothing listens on the director itself.
     let error = refused(Family::V6.vip());
     assert!(error.contains("(7)"), "{error}");
 }
 
-/// The usual purpose of marks in IPVS: a client's flows to several ports go to one server.
+/// The usual purpose of marks in IPVS: a client's flows to several ports go to the same server.
 #[test]
-fn ipvsadm_mark_keeps_ports_of_a_client_together() {
+fn ipvsadm_mark_groups_ports_of_client() {
     if !privileged() {
         return;
     }
@@ -238,7 +239,11 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
             let server = bracketed(family.server(n));
             ipvsadm(&format!("-a -f 7{six} -r {server}:0 -m"));
         }
-        assert_eq!(answers(&world, family.vip(), 4), both(), "{family:?}");
+        assert_eq!(
+            answers(&world, family.vip(), 4),
+            both_servers(),
+            "{family:?}"
+        );
         ipvsadm(&format!("-E -f 7{six} -s rr -p 600"));
         for vip in [family.vip(), routed(family)] {
             let found = answers(&world, vip, 4);
@@ -274,12 +279,12 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
 
     world.kill_director(pid);
     assert_eq!(answers(&world, Family::V4.vip(), 4).len(), 1);
-    // Without the daemon the tool itself changes the rules.
+    // Without the daemon, ipvsadm itself changes the rules.
     let output = world
         .weir("director")
         .args(["ipvsadm", "-D", "-f", "7"])
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert!(output.status.success(), "{output:?}");
     world
         .get_within(3, &format!("http://{}/name", Family::V4.vip()))
@@ -289,14 +294,14 @@ fn ipvsadm_mark_keeps_ports_of_a_client_together() {
 
 /// `cache_bypass`: while no server is usable, packets continue to their original destination.
 #[test]
-fn marked_packets_may_continue_without_a_server() {
+fn cache_bypass_passes_packets_without_usable_server() {
     if !privileged() {
         return;
     }
     let mut world = prepared();
     let mut servers = Vec::new();
     for family in BOTH {
-        // An address of another machine, behind the first server.
+        // An address of another host, behind the first server.
         let (vip, prefix) = (routed(family), full_prefix(family));
         world.ip("server0", &format!("addr add {vip}/{prefix} dev lo"));
         let flag = if family == Family::V6 { "-6 " } else { "" };
@@ -332,29 +337,29 @@ fn marked_packets_may_continue_without_a_server() {
     assert!(world.packets("pass_bypass") >= 2, "{:#}", world.status());
 }
 
-/// The effects of `networkctl reconfigure`, a script and an operator's mistake on rules, routes and devices.
+/// Rules, routes and devices are changed as by `networkctl reconfigure`, by a script, or by an operator's mistake.
 #[test]
-fn mark_devices_are_restored() {
+fn mark_rules_routes_and_devices_are_restored() {
     if !privileged() {
         return;
     }
     let mut world = prepared();
     let pid = world.start_director(&config("nat", "snat = true\n"));
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
     let at_first = network(&world);
     let exit = at_first
         .split_whitespace()
         .find(|word| word.starts_with("weir1@"))
         .and_then(|word| word.split('@').next())
-        .expect("the pair's end")
+        .expect("parse the name of the pair's other end")
         .to_owned();
     let repaired = |count: u32, line: &str| {
         let output = world.output("director", line);
         assert!(output.status.success(), "{line}: {output:?}");
         wait_for(line, TIMEOUT, || world.status()["drift"]["marks"] == count);
         for family in BOTH {
-            serves(&world, family.vip());
-            serves(&world, routed(family));
+            assert_serves(&world, family.vip());
+            assert_serves(&world, routed(family));
         }
         assert_eq!(
             world.log().matches("the route of marked packets").count(),
@@ -376,5 +381,5 @@ fn mark_devices_are_restored() {
     wait_for("after a restart", TIMEOUT, || {
         world.status()["drift"]["marks"] == 1
     });
-    serves(&world, Family::V4.vip());
+    assert_serves(&world, Family::V4.vip());
 }

@@ -1,4 +1,4 @@
-//! The OCF agent `ocf:weir:weir` for Pacemaker.
+//! Tests of the OCF agent `ocf:weir:weir` for Pacemaker.
 
 mod world;
 
@@ -33,7 +33,7 @@ impl Director {
     }
 
     fn parameters(&self) -> [(&'static str, String); 4] {
-        let text = |path: PathBuf| path.to_str().expect("plain").to_owned();
+        let text = |path: PathBuf| path.to_str().expect("path is valid UTF-8").to_owned();
         [
             ("binary", env!("CARGO_BIN_EXE_weir").to_owned()),
             ("config", text(self.config.clone())),
@@ -42,10 +42,10 @@ impl Director {
         ]
     }
 
-    fn act(&self, action: &str, level: &str) -> Output {
+    fn run_action(&self, action: &str, level: &str) -> Output {
         let mut command = self
             .world
-            .command("director", agent().to_str().expect("plain"));
+            .command("director", agent().to_str().expect("path is valid UTF-8"));
         for (name, value) in self.parameters() {
             command.env(format!("OCF_RESKEY_{name}"), value);
         }
@@ -53,11 +53,11 @@ impl Director {
         command
             .env("OCF_CHECK_LEVEL", level)
             .output()
-            .expect("the agent runs")
+            .expect("run the agent")
     }
 
-    fn expect(&self, action: &str, level: &str, code: i32) {
-        let output = self.act(action, level);
+    fn assert_exit_code(&self, action: &str, level: &str, code: i32) {
+        let output = self.run_action(action, level);
         assert_eq!(
             output.status.code(),
             Some(code),
@@ -72,19 +72,19 @@ impl Director {
             .args(["--runtime-dir", &runtime_dir, "--pin-dir", &pin_dir])
             .args(arguments)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         assert!(output.status.success(), "{output:?}");
     }
 }
 
 impl Drop for Director {
     fn drop(&mut self) {
-        self.act("stop", "0");
+        self.run_action("stop", "0");
     }
 }
 
 #[test]
-fn tester_finds_no_defect() {
+fn ocf_tester_reports_no_error() {
     if !privileged() {
         return;
     }
@@ -94,7 +94,7 @@ fn tester_finds_no_defect() {
     for (name, value) in director.parameters() {
         command.args(["-o", &format!("{name}={value}")]);
     }
-    let output = command.arg(agent()).output().expect("ocf-tester runs");
+    let output = command.arg(agent()).output().expect("run ocf-tester");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && text.contains("passed all tests"),
@@ -103,44 +103,48 @@ fn tester_finds_no_defect() {
 }
 
 #[test]
-fn states_have_the_codes_of_the_standard() {
+fn actions_return_exit_codes_of_the_standard() {
     if !privileged() {
         return;
     }
     let director = Director::new();
-    director.expect("monitor", "0", NOT_RUNNING);
-    director.expect("stop", "0", SUCCESS);
-    director.expect("start", "0", SUCCESS);
-    director.expect("start", "0", SUCCESS);
+    director.assert_exit_code("monitor", "0", NOT_RUNNING);
+    director.assert_exit_code("stop", "0", SUCCESS);
+    director.assert_exit_code("start", "0", SUCCESS);
+    director.assert_exit_code("start", "0", SUCCESS);
     for level in ["0", "10", "20"] {
-        director.expect("monitor", level, SUCCESS);
+        director.assert_exit_code("monitor", level, SUCCESS);
     }
     director.weir(&["server", "p/10.0.0.5", "drain"]);
-    director.expect("monitor", "10", SUCCESS);
-    director.expect("monitor", "20", DEGRADED);
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    director.assert_exit_code("monitor", "20", DEGRADED);
     director.weir(&["server", "p/10.0.0.5", "ready"]);
-    director.expect("monitor", "20", SUCCESS);
-    director.expect("reload", "0", SUCCESS);
-    director.expect("reload-agent", "0", SUCCESS);
-    // A broken file changes nothing.
-    let valid = std::fs::read_to_string(&director.config).expect("the file");
-    std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("written");
-    director.expect("validate-all", "0", CONFIGURED);
-    director.expect("reload", "0", CONFIGURED);
-    director.expect("monitor", "10", SUCCESS);
-    std::fs::write(&director.config, valid).expect("written");
-    director.expect("stop", "0", SUCCESS);
-    director.expect("monitor", "0", NOT_RUNNING);
+    director.assert_exit_code("monitor", "20", SUCCESS);
+    director.assert_exit_code("reload", "0", SUCCESS);
+    director.assert_exit_code("reload-agent", "0", SUCCESS);
+    // An invalid file changes nothing.
+    let valid = std::fs::read_to_string(&director.config).expect("read the file");
+    std::fs::write(&director.config, "[pool.p]\nserver = 5\n").expect("write the file");
+    director.assert_exit_code("validate-all", "0", CONFIGURED);
+    director.assert_exit_code("reload", "0", CONFIGURED);
+    director.assert_exit_code("monitor", "10", SUCCESS);
+    std::fs::write(&director.config, valid).expect("write the file");
+    director.assert_exit_code("stop", "0", SUCCESS);
+    director.assert_exit_code("monitor", "0", NOT_RUNNING);
     let left = std::fs::read_dir(director.world.pin_dir("director"));
-    assert!(left.map_or(0, Iterator::count) == 0, "programs are left");
+    assert!(
+        left.map_or(0, Iterator::count) == 0,
+        "BPF programs must be removed"
+    );
 }
 
 #[test]
-fn metadata_names_what_the_version_of_the_standard_has() {
+fn metadata_contains_only_actions_of_the_standards_version() {
     let metadata = |minor: &str| {
         let mut command = Command::new(agent());
         let command = command.arg("meta-data").env("OCF_RA_VERSION_MINOR", minor);
-        String::from_utf8(command.output().expect("the agent runs").stdout).expect("text")
+        String::from_utf8(command.output().expect("run the agent").stdout)
+            .expect("text is valid UTF-8")
     };
     assert!(!metadata("0").contains("reload-agent"));
     let new = metadata("1");

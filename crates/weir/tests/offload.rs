@@ -1,6 +1,6 @@
-//! Offloads as on a real machine: checksums that the sender leaves to its device, and segmentation at the end of the
-//! path. Bulk transfers in both directions through every forward, over veth and a bridge with ethtool's defaults. One
-//! hop computes checksums itself, so that a receiver that accepts unfinished checksums hides no error.
+//! Tests with offloads enabled as on a real machine: the sender leaves checksums and segmentation to its device. Bulk
+//! transfers run in both directions through every forwarding method, over veth and a bridge with ethtool's defaults.
+//! One hop computes checksums in software, because receivers accept partial checksums, which would hide errors.
 
 #[path = "offload/bulk.rs"]
 mod bulk;
@@ -18,15 +18,15 @@ mod world;
 
 use std::net::SocketAddr;
 
-use bulk::Bulk;
-use frames::{Capture, Seen};
+use bulk::Transfer;
+use frames::{Capture, FrameCounts};
 use world::{Family, World, bracketed, full_prefix, privileged, sh};
 
 const MB: usize = 1_000_000;
-/// Bytes that `make test` transfers in each direction.
-const SHORT: usize = 20 * MB;
-/// Bytes that `make soak` transfers.
-const LONG: usize = 1_000 * MB;
+/// Number of bytes that `make test` transfers in each direction.
+const SHORT_BYTES: usize = 20 * MB;
+/// Number of bytes that `make soak` transfers in each direction.
+const LONG_BYTES: usize = 1_000 * MB;
 const PORT: u16 = 5001;
 const XDP: &str = "attach = \"xdp\"\n";
 
@@ -39,7 +39,7 @@ enum Offloads {
     Merging,
 }
 
-/// Resets the segment's devices to the defaults, which a test network does not have.
+/// Enables the default offloads on the segment's devices, which [`World`] disables.
 fn set_offloads(world: &World, servers: usize, offloads: Offloads) {
     let wire = world.namespace("wire");
     let gro = if offloads == Offloads::Merging {
@@ -83,32 +83,37 @@ fn config(family: Family, node: &str, forward: &str) -> String {
     )
 }
 
-/// A host's counter of this name (snmp_counter.rst, TCP).
+/// Returns a host's TCP counter of this name (snmp_counter.rst).
 fn tcp_counter(world: &World, host: &str, name: &str) -> u64 {
     let output = world.output(host, "cat /proc/thread-self/net/snmp");
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let (names, values) = (
+        lines.next().expect("find the line of names"),
+        lines.next().expect("find the line of values"),
+    );
     let at = names.split(' ').position(|it| it == name);
-    let value = values.split(' ').nth(at.expect("the counter"));
-    value.and_then(|it| it.parse().ok()).expect("a number")
+    let value = values.split(' ').nth(at.expect("find the counter"));
+    value
+        .and_then(|it| it.parse().ok())
+        .expect("parse the counter")
 }
 
 fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// Number of bytes, and MTU of the links.
-fn extent() -> (usize, &'static [usize]) {
+/// Returns the number of bytes to transfer, and the MTUs of the links.
+fn size_and_mtus() -> (usize, &'static [usize]) {
     if is_soak() {
-        (LONG, &[1500, 9000])
+        (LONG_BYTES, &[1500, 9000])
     } else {
-        (SHORT, &[1500])
+        (SHORT_BYTES, &[1500])
     }
 }
 
-/// The same path with the director as a router, before Weir runs there; `make soak` compares with it.
-fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Option<Bulk> {
+/// Measures the same path with the director as a router, before Weir runs there; `make soak` compares with it.
+fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Option<Transfer> {
     let to_server = format!(
         "{}/{} via {}",
         family.server(0),
@@ -136,7 +141,7 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
         world.ip(host, &format!("route add {route}"));
     }
     let to = SocketAddr::new(family.server(0), PORT);
-    let bulk = bulk::move_through(world, family, from, to, bytes);
+    let bulk = bulk::transfer(world, family, from, to, bytes);
     for (host, route) in &routes {
         world.ip(host, &format!("route del {route}"));
     }
@@ -144,10 +149,16 @@ fn without_weir(world: &World, family: Family, from: &str, bytes: usize) -> Opti
     Some(bulk)
 }
 
-/// One transfer in each direction between a host and the server, without a wrong checksum: neither in the counters of
-/// the stacks, nor in a captured frame of the director if GRO allows frames to be captured unchanged.
-fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option<Bulk>) {
-    let (bytes, _) = extent();
+/// Runs a transfer in each direction between a host and the server. Asserts that no checksum is wrong: neither by the
+/// stacks' counters, nor in the director's captured frames, if GRO allows frames to be captured unchanged.
+fn assert_transfer(
+    world: &World,
+    family: Family,
+    forward: &str,
+    from: &str,
+    plain: Option<Transfer>,
+) {
+    let (bytes, _) = size_and_mtus();
     let gro = String::from_utf8_lossy(&world.output("server0", "ethtool -k eth0").stdout)
         .contains("generic-receive-offload: on");
     let hosts = if gro { &[][..] } else { &["client", "server0"] };
@@ -156,8 +167,8 @@ fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option
         .map(|host| Capture::start(world, host, family))
         .collect::<Vec<_>>();
     let to = SocketAddr::new(family.vip(), PORT);
-    let bulk = bulk::move_through(world, family, from, to, bytes);
-    let seen: Vec<Seen> = captures.into_iter().map(Capture::end).collect();
+    let bulk = bulk::transfer(world, family, from, to, bytes);
+    let seen: Vec<FrameCounts> = captures.into_iter().map(Capture::end).collect();
     assert!(
         seen.iter().all(|seen| seen.wrong == 0),
         "{forward} {family:?}: wrong checksums in frames to {hosts:?}: {seen:?}"
@@ -184,12 +195,12 @@ fn moves(world: &World, family: Family, forward: &str, from: &str, plain: Option
     }
 }
 
-/// One transfer in each direction in a separate network; in `make soak` longer ones, with both MTUs.
+/// Runs a transfer in each direction in a separate network; in `make soak`, longer ones with both MTUs.
 fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option<World> {
     if !privileged() {
         return None;
     }
-    let (bytes, mtus) = extent();
+    let (bytes, mtus) = size_and_mtus();
     let mut last = None;
     for mtu in mtus {
         let mut world = World::new(1);
@@ -200,13 +211,13 @@ fn bulk(forward: &str, family: Family, node: &str, offloads: Offloads) -> Option
             world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
         }
         world.start_director(&config(family, node, forward));
-        moves(&world, family, forward, "client", plain);
+        assert_transfer(&world, family, forward, "client", plain);
         last = Some(world);
     }
     last
 }
 
-/// Both families, in the default mode of veth and with native XDP; the networks for IPv6.
+/// Tests both families, in veth's default mode and with native XDP. Returns the networks for IPv6.
 fn both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
     bulk(forward, Family::V4, "", offloads)?;
     bulk(forward, Family::V4, XDP, offloads)?;
@@ -214,9 +225,9 @@ fn both_families(forward: &str, offloads: Offloads) -> Option<[World; 2]> {
     Some([by_itself, bulk(forward, Family::V6, XDP, offloads)?])
 }
 
-/// Native XDP leaves single packets with unfinished checksums to tc; at tc all packets are balanced.
+/// Native XDP leaves single packets with partial checksums to tc. At tc, all packets are balanced.
 #[test]
-fn bulk_moves_through_nat_at_length() {
+fn bulk_transfer_works_under_nat_at_length() {
     let Some([by_itself, xdp]) = both_families("nat", Offloads::Defaults) else {
         return;
     };
@@ -243,33 +254,33 @@ fn bulk_moves_through_nat_at_length() {
 }
 
 #[test]
-fn bulk_moves_through_nat_where_every_veth_merges_at_length() {
+fn bulk_transfer_works_under_nat_with_gro_on_every_veth_at_length() {
     both_families("nat", Offloads::Merging);
 }
 
 #[test]
-fn bulk_moves_through_direct_at_length() {
+fn bulk_transfer_works_under_direct_at_length() {
     both_families("direct", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_moves_through_direct_where_every_veth_merges_at_length() {
+fn bulk_transfer_works_under_direct_with_gro_on_every_veth_at_length() {
     both_families("direct", Offloads::Merging);
 }
 
 #[test]
-fn bulk_moves_through_a_tunnel_at_length() {
+fn bulk_transfer_works_under_tunnel_at_length() {
     both_families("tunnel", Offloads::Defaults);
 }
 
 #[test]
-fn bulk_moves_through_l3dsr_at_length() {
+fn bulk_transfer_works_under_l3dsr_at_length() {
     both_families("l3dsr", Offloads::Defaults);
 }
 
-/// The whole path on socket buffers that represent many segments, if the configuration requires it.
+/// If the configuration requires tc, the whole path works on socket buffers that contain many segments.
 #[test]
-fn bulk_moves_at_tc_at_length() {
+fn bulk_transfer_works_at_tc_at_length() {
     let Some(world) = bulk("nat", Family::V4, "attach = \"tc\"\n", Offloads::Merging) else {
         return;
     };

@@ -1,5 +1,5 @@
-//! An operator's actions on a director under load, and mistakes that must not cause errors: reloads that are rolled
-//! back, drains, failed starts, configurations that do not fit this machine, a daemon that hangs.
+//! Tests an operator's actions on a director under load, and mistakes that must not disturb clients: reloads that are
+//! rolled back, drains, failed starts, configurations that do not fit this host, a daemon that hangs.
 
 mod world;
 
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use world::{Family, World, privileged, wait_for};
 
-/// Much longer than any step here takes, and much shorter than the lifetime of a closed flow.
-const SOON: Duration = Duration::from_secs(40);
+/// Time limit: much longer than any step of these tests, and much shorter than the lifetime of a closed flow.
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn config(forward: &str, more: &str) -> String {
     format!(
@@ -23,7 +23,7 @@ fn config(forward: &str, more: &str) -> String {
     )
 }
 
-fn proxy_alone(listen: &str) -> String {
+fn proxy_config(listen: &str) -> String {
     format!(
         "[pool.web]\nservers = [\"{}\"]\n[service.www]\nlisten = [\"{listen}\"]\nforward = \"proxy\"\n\
          protocol = \"tcp\"\npool = \"web\"\n",
@@ -36,14 +36,14 @@ fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Runs `weir ARGUMENTS` in the director: whether it succeeded, its exit code, and its whole output.
+/// Runs `weir ARGUMENTS` on the director. Returns the exit code and the whole output.
 fn weir(world: &World, arguments: &[&str]) -> (Option<i32>, String) {
     let output = world.weir("director").args(arguments).output();
-    let output = output.expect("weir runs");
+    let output = output.expect("run weir");
     (output.status.code(), printed(&output))
 }
 
-fn fetches(world: &World) -> Result<Vec<u8>, String> {
+fn fetch(world: &World) -> Result<Vec<u8>, String> {
     world.get_within(3, &format!("http://{}/name", Family::V4.vip()))
 }
 
@@ -56,7 +56,7 @@ fn nat_world(more: &str) -> World {
 }
 
 #[test]
-fn rolled_back_reload_loses_no_nat_client() {
+fn rolled_back_reload_breaks_no_nat_client() {
     if !privileged() {
         return;
     }
@@ -72,7 +72,7 @@ fn rolled_back_reload_loses_no_nat_client() {
         let state = |server: serde_json::Value| server["state"].clone();
         servers.into_iter().flatten().map(state).collect()
     };
-    wait_for("both servers up", SOON, || {
+    wait_for("both servers up", TIMEOUT, || {
         states().iter().all(|state| state == "up")
     });
     let path = world.write_config(&config("nat", &check("/nowhere")));
@@ -83,29 +83,34 @@ fn rolled_back_reload_loses_no_nat_client() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("weir runs");
+        .expect("start weir");
     let mut after = None;
     let mut requests = 0;
     while after.is_none_or(|end: u32| requests < end) {
-        fetches(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
+        fetch(&world).unwrap_or_else(|error| panic!("request {requests}: {error}"));
         requests += 1;
-        if after.is_none() && reload.try_wait().expect("its state").is_some() {
+        if after.is_none()
+            && reload
+                .try_wait()
+                .expect("query the process state")
+                .is_some()
+        {
             after = Some(requests + 60);
         }
     }
-    let message = printed(&reload.wait_with_output().expect("its output"));
+    let message = printed(&reload.wait_with_output().expect("wait for the process"));
     assert!(message.contains("rolled back: web/"), "{message}");
     assert_eq!(states(), ["up", "up"]);
 }
 
 #[test]
-fn drain_waits_for_open_flows_and_not_for_closed_ones() {
+fn drain_waits_for_open_flows_but_not_closed_ones() {
     if !privileged() {
         return;
     }
     let world = nat_world("");
     for _ in 0..4 {
-        fetches(&world).expect("an answer");
+        fetch(&world).expect("receive an answer");
     }
     let name = format!("web/{}", Family::V4.server(0));
     let other = format!("web/{}", Family::V4.server(1));
@@ -122,24 +127,26 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
     let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
     assert!(
-        started.elapsed() < SOON,
+        started.elapsed() < TIMEOUT,
         "it waited for closed flows: {message}"
     );
     assert_eq!(
         message,
         format!("{name} is drained: no new connections, no open connection\n")
     );
-    // A connection that a client keeps open is waited for.
+    // The drain waits for a connection that a client keeps open.
     let to = SocketAddr::new(Family::V4.vip(), 80);
     let (open, close) = std::sync::mpsc::channel::<()>();
     let (made, is_made) = std::sync::mpsc::channel();
     let held = world.inside("client", move || {
-        let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("an answer");
-        made.send(()).expect("the test waits");
+        let stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).expect("connect");
+        made.send(()).expect("test receives the result");
         let _ = close.recv();
         drop(stream);
     });
-    is_made.recv().expect("a connection");
+    is_made
+        .recv()
+        .expect("receive the connection from the thread");
     let (code, message) = weir(
         &world,
         &["server", &other, "drain", "--wait", "--timeout", "1500ms"],
@@ -150,11 +157,11 @@ fn drain_waits_for_open_flows_and_not_for_closed_ones() {
         "{message}"
     );
     drop(open);
-    held.join().expect("the client");
+    held.join().expect("client thread panicked");
     let started = Instant::now();
     let (code, message) = weir(&world, &["server", &other, "drain", "--wait"]);
     assert_eq!(code, Some(0), "{message}");
-    assert!(started.elapsed() < SOON, "{message}");
+    assert!(started.elapsed() < TIMEOUT, "{message}");
 }
 
 #[test]
@@ -168,7 +175,7 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
     world.prepare_direct_servers(&vip);
     world.start_director(&config("direct", ""));
     for _ in 0..4 {
-        fetches(&world).expect("an answer");
+        fetch(&world).expect("receive an answer");
     }
     for n in 0..2 {
         let name = format!("web/{}", Family::V4.server(n));
@@ -176,25 +183,25 @@ fn drain_does_not_wait_for_closed_flows_of_direct_servers() {
         let (code, message) = weir(&world, &["server", &name, "drain", "--wait"]);
         assert_eq!(code, Some(0), "{message}");
         assert!(
-            started.elapsed() < SOON,
+            started.elapsed() < TIMEOUT,
             "it waited for closed flows: {message}"
         );
     }
 }
 
 #[test]
-fn failed_start_leaves_nothing_pinned_and_names_the_foreign_program() {
+fn failed_start_pins_nothing_and_names_conflicting_program() {
     if !privileged() {
         return;
     }
     // The devices of the first director and of the second one.
-    second_director_is_refused(None, None, "tc program: weir_skb");
-    second_director_is_refused(None, Some("xdp"), "tc program: weir_skb");
-    second_director_is_refused(Some("xdp"), None, "XDP program: weir_xdp");
-    second_director_is_refused(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
+    assert_second_director_rejected(None, None, "tc program: weir_skb");
+    assert_second_director_rejected(None, Some("xdp"), "tc program: weir_skb");
+    assert_second_director_rejected(Some("xdp"), None, "XDP program: weir_xdp");
+    assert_second_director_rejected(Some("xdp"), Some("xdp"), "XDP program: weir_xdp");
 }
 
-fn second_director_is_refused(
+fn assert_second_director_rejected(
     first: Option<&'static str>,
     other: Option<&'static str>,
     expected: &str,
@@ -216,7 +223,7 @@ fn second_director_is_refused(
             .arg(&path);
         command
     };
-    let output = second(&["run"]).output().expect("weir runs");
+    let output = second(&["run"]).output().expect("run weir");
     let message = printed(&output);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
@@ -229,26 +236,29 @@ fn second_director_is_refused(
         "pinned by a start that failed: {:?}",
         std::fs::read_dir(world.pin_dir("second")).map(|all| all.flatten().collect::<Vec<_>>())
     );
-    // A configuration that needs no XDP starts.
-    let proxied = world.write_config(&proxy_alone("0.0.0.0:8080"));
-    let log = std::fs::File::create(world.path("second.log")).expect("a log");
+    // A configuration that needs no XDP is accepted.
+    let proxied = world.write_config(&proxy_config("0.0.0.0:8080"));
+    let log = std::fs::File::create(world.path("second.log")).expect("create the log file");
     let mut daemon = second(&["run"])
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .expect("weir runs");
+        .expect("start weir");
     assert_eq!(proxied, path);
-    wait_for("the second daemon", SOON, || {
-        let ended = daemon.try_wait().expect("its state");
+    wait_for("the second daemon", TIMEOUT, || {
+        let ended = daemon.try_wait().expect("query the process state");
         let log = std::fs::read_to_string(world.path("second.log")).unwrap_or_default();
         assert_eq!(ended, None, "{log}");
         let status = second(&["status"]).output();
         status.is_ok_and(|output| output.status.success())
     });
-    assert!(!world.pin_dir("second").exists(), "a proxy pins nothing");
+    assert!(
+        !world.pin_dir("second").exists(),
+        "a proxy must pin nothing"
+    );
     let pid = Pid::from_child(&daemon);
-    kill_process(pid, Signal::TERM).expect("it runs");
-    daemon.wait().expect("it ends");
+    kill_process(pid, Signal::TERM).expect("send a signal to the process");
+    daemon.wait().expect("wait for the process");
 }
 
 #[test]
@@ -259,7 +269,7 @@ fn missing_interface_is_rejected_with_its_position() {
     let world = World::new(0);
     let bad = "[node]\ninterfaces = [\"eth0\", \"enp3s0\"]\nvip_interface = \"eth9\"\n";
     let path = world.write_config(bad);
-    let file = path.to_str().expect("a path");
+    let file = path.to_str().expect("path is valid UTF-8");
     let parts = [
         format!("{file}:2:23"),
         "interface `enp3s0` does not exist".to_owned(),
@@ -280,8 +290,8 @@ fn missing_interface_is_rejected_with_its_position() {
     let mut world = world;
     world.start_director("[node]\ninterfaces = [\"eth0\"]\n");
     let path = world.path("bad.toml");
-    std::fs::write(&path, bad).expect("written");
-    let file = path.to_str().expect("a path");
+    std::fs::write(&path, bad).expect("write the file");
+    let file = path.to_str().expect("path is valid UTF-8");
     for command in ["plan", "reload"] {
         let (code, message) = weir(&world, &[command, "-c", file]);
         assert_eq!(code, Some(1), "{command}: {message}");
@@ -299,11 +309,11 @@ fn plan_rejects_what_reload_rejects() {
     }
     let mut world = World::new(1);
     let listen = format!("{}:8080", Family::V4.director());
-    world.start_director(&proxy_alone(&listen));
+    world.start_director(&proxy_config(&listen));
     let path = world.path("next.toml");
-    let file = path.to_str().expect("a path").to_owned();
+    let file = path.to_str().expect("path is valid UTF-8").to_owned();
     let refused = |text: &str, parts: &[&str]| {
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("write the file");
         for command in ["plan", "reload"] {
             let (code, message) = weir(&world, &[command, "-c", &file]);
             assert_eq!(code, Some(1), "{command}: {message}");
@@ -313,20 +323,23 @@ fn plan_rejects_what_reload_rejects() {
         }
     };
     // A file that is not a certificate.
-    std::fs::write(world.path("bad.pem"), "nothing\n").expect("written");
+    std::fs::write(world.path("bad.pem"), "nothing\n").expect("write the file");
     let bad = world.path("bad.pem").display().to_string();
-    let tls = proxy_alone("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
+    let tls = proxy_config("0.0.0.0:443") + &format!("tls = {{ certificates = \"{bad}\" }}\n");
     refused(&tls, &["next.toml:8:1", "bad.pem"]);
     // An address on which another program listens.
     let address = SocketAddr::new(Family::V4.director(), 9000);
     let taken = world.inside("director", move || std::net::TcpListener::bind(address));
-    let _taken = taken.join().expect("the thread").expect("the port is free");
+    let _taken = taken
+        .join()
+        .expect("thread panicked")
+        .expect("bind a listener");
     refused(
-        &proxy_alone(&address.to_string()),
+        &proxy_config(&address.to_string()),
         &["Address already in use"],
     );
-    // The daemon's own listener may stay.
-    std::fs::write(&path, proxy_alone(&listen)).expect("written");
+    // The daemon's own listener is no conflict.
+    std::fs::write(&path, proxy_config(&listen)).expect("write the file");
     let (code, message) = weir(&world, &["plan", "-c", &file]);
     assert_eq!(code, Some(0), "{message}");
 }
@@ -337,7 +350,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         return;
     }
     let world = nat_world("");
-    fetches(&world).expect("an answer");
+    fetch(&world).expect("receive an answer");
     let hung = world.stop_daemon();
     let requests = world
         .weir("director")
@@ -345,11 +358,14 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let mut requests = requests.expect("weir runs");
-    wait_for("an answer about the daemon that hangs", SOON, || {
-        requests.try_wait().expect("its state").is_some()
+    let mut requests = requests.expect("run weir");
+    wait_for("an answer about the daemon that hangs", TIMEOUT, || {
+        requests
+            .try_wait()
+            .expect("query the process state")
+            .is_some()
     });
-    let output = requests.wait_with_output().expect("its output");
+    let output = requests.wait_with_output().expect("wait for the process");
     let (code, message) = (output.status.code(), printed(&output));
     assert_eq!(code, Some(3), "{message}");
     assert!(
@@ -367,7 +383,7 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         message.contains("showing the pinned data plane"),
         "{message}"
     );
-    // A command that needs the daemon reports that it waits.
+    // A command that needs the daemon reports that it is waiting.
     let packet = format!("tcp {}:40000 {}:80", Family::V4.client(), Family::V4.vip());
     let mut explain = world
         .weir("director")
@@ -375,17 +391,17 @@ fn hung_daemon_is_reported_and_pinned_state_is_shown() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("weir runs");
+        .expect("start weir");
     let mut progress = String::new();
-    let errors = explain.stderr.take().expect("a pipe");
+    let errors = explain.stderr.take().expect("stream is piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(errors), &mut progress)
-        .expect("a line");
+        .expect("read a line");
     assert!(
         progress.contains("still working: the explanation"),
         "{progress}"
     );
-    kill_process(hung, Signal::CONT).expect("it is there");
-    assert!(explain.wait().expect("it ends").success());
+    kill_process(hung, Signal::CONT).expect("send a signal to the process");
+    assert!(explain.wait().expect("wait for the process").success());
     let (code, message) = weir(&world, &["status"]);
     assert_eq!(code, Some(0), "{message}");
 }
@@ -400,9 +416,9 @@ fn plan_without_daemon_compares_with_pinned_state() {
     let daemon = world.start_director(&text);
     world.kill_director(daemon);
     let path = world.write_config(&text);
-    let plan = ["plan", "-c", path.to_str().expect("a plain path")];
+    let plan = ["plan", "-c", path.to_str().expect("path is valid UTF-8")];
     let output = world.weir("director").args(plan).output();
-    let output = output.expect("weir runs");
+    let output = output.expect("run weir");
     let message = printed(&output);
     assert!(output.status.success(), "{message}");
     assert!(

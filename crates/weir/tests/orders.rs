@@ -1,4 +1,4 @@
-//! Orders of operators are applied to both planes or to neither.
+//! Tests that operators' commands are applied to both planes or to neither.
 
 mod world;
 
@@ -18,15 +18,17 @@ fn config() -> String {
     )
 }
 
-/// Override and effective weight of the first server, in each service of a report.
+/// Returns override and effective weight of the first server, in each service of a status document.
 fn seen(report: &Value) -> Vec<(Option<String>, u64)> {
-    let services = report["services"].as_array().expect("services");
+    let services = report["services"].as_array().expect("services is an array");
     let first = services.iter().map(|service| &service["servers"][0]);
     let seen = first.map(|server| {
         let active = server["override"].as_str().map(str::to_owned);
         (
             active,
-            server["effective_weight"].as_u64().expect("a weight"),
+            server["effective_weight"]
+                .as_u64()
+                .expect("weight is a number"),
         )
     });
     seen.collect()
@@ -39,7 +41,7 @@ fn order(world: &World, order: &str) -> (bool, String) {
         .args(["server", &name])
         .args(order.split(' '))
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let text = [output.stdout, output.stderr].concat();
     (
         output.status.success(),
@@ -48,19 +50,19 @@ fn order(world: &World, order: &str) -> (bool, String) {
 }
 
 #[test]
-fn order_that_cannot_be_persisted_changes_neither_plane() {
+fn command_that_cannot_be_persisted_changes_neither_plane() {
     if !privileged() {
         return;
     }
     let mut world = World::new(2);
     let daemon = world.start_director(&config());
-    // The file that would replace the owner file cannot be created.
+    // The temporary file that would replace the owner file cannot be created.
     let obstacle = world.path("run-director").join("proxy.json.new");
-    std::fs::create_dir_all(obstacle.join("full")).expect("a directory");
+    std::fs::create_dir_all(obstacle.join("full")).expect("create a directory");
     let (done, printed) = order(&world, "drain");
     assert!(!done && printed.contains("proxy.json"), "{printed}");
     assert_eq!(seen(&world.status()), [(None, 1), (None, 1)]);
-    std::fs::remove_dir_all(&obstacle).expect("it was there");
+    std::fs::remove_dir_all(&obstacle).expect("remove it");
     let (done, printed) = order(&world, "weight 7");
     assert!(done, "{printed}");
     let (done, printed) = order(&world, "drain");

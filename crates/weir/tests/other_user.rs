@@ -1,4 +1,4 @@
-//! Another local user and another machine try every access: they can read no secret and change nothing.
+//! Tests that another local user and a remote client can read no secret and change nothing.
 
 #[path = "admin/daemon.rs"]
 #[allow(dead_code, reason = "this test needs a part of it")]
@@ -16,10 +16,10 @@ use daemon::AdminDaemon;
 use world::{Family, World, privileged};
 
 const SECRET: &str = "TOPSECRET-sticky-0123456789";
-/// The value of a field by which a CDN shows its origin who it is.
-const FIELD: &str = "TOPSECRET-field-0123456789";
+/// Value of a header field by which a CDN authenticates to its origin.
+const SECRET_FIELD: &str = "TOPSECRET-field-0123456789";
 
-/// Requests that change something, and requests that name a file.
+/// Requests that change something, and requests with a file path.
 const CHANGES: [(&str, &str, &str); 7] = [
     ("POST", "/v1/reload", ""),
     ("POST", "/v1/reload", "{\"text\": \"\"}"),
@@ -41,24 +41,29 @@ fn as_other_user(program: &str, arguments: &[&str]) -> Output {
         .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .expect("setpriv runs")
+        .expect("run setpriv")
 }
 
 fn service_address(config: &str) -> &str {
-    let listen = config.split("listen = [\"").nth(1).expect("a service");
-    listen.split('"').next().expect("an address")
+    let listen = config
+        .split("listen = [\"")
+        .nth(1)
+        .expect("find the service address");
+    listen.split('"').next().expect("text contains an address")
 }
 
-/// The response of a service of the configuration file.
+/// Returns a service's response to a request for `path`.
 fn page_of(daemon: &AdminDaemon, path: &str) -> String {
-    let config = fs::read_to_string(daemon.config()).expect("a file");
-    let mut stream = TcpStream::connect(service_address(&config)).expect("connected");
+    let config = fs::read_to_string(daemon.config()).expect("read the file");
+    let mut stream = TcpStream::connect(service_address(&config)).expect("connect");
     let limit = std::time::Duration::from_secs(20);
-    stream.set_read_timeout(Some(limit)).expect("set");
+    stream
+        .set_read_timeout(Some(limit))
+        .expect("set the read timeout");
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).expect("sent");
+    stream.write_all(request.as_bytes()).expect("send");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
+    stream.read_to_string(&mut answer).expect("read an answer");
     answer
 }
 
@@ -67,10 +72,13 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The directory, and everything below it.
+/// Returns the paths of a directory and of everything below it.
 fn walk(directory: &Path) -> Vec<PathBuf> {
     let mut found = vec![directory.to_owned()];
-    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+    for entry in fs::read_dir(directory)
+        .expect("create a directory")
+        .flatten()
+    {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             found.extend(walk(&entry.path()));
         } else {
@@ -80,7 +88,8 @@ fn walk(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Names, sizes and contents, as root sees them. The daemon itself may change its files (state, counts) at any time.
+/// Returns the sorted paths below a directory, without temporary files. Contents are not compared, because the daemon
+/// may change its files at any time.
 fn names(directory: &Path) -> Vec<PathBuf> {
     let mut names = walk(directory);
     names.retain(|path| path.extension().is_none_or(|it| it != "new"));
@@ -95,10 +104,11 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
         return;
     }
     let daemon = AdminDaemon::start("");
-    let config = fs::read_to_string(daemon.config()).expect("a file");
+    let config = fs::read_to_string(daemon.config()).expect("read the file");
     let sticky = format!("[pool.p]\nsticky = {{ cookie = \"SRV\", secret = \"{SECRET}\" }}\n");
-    let route =
-        format!("[[route]]\nservice = \"s\"\nheader = [\"X-Origin: {FIELD}\"]\npool = \"p\"\n");
+    let route = format!(
+        "[[route]]\nservice = \"s\"\nheader = [\"X-Origin: {SECRET_FIELD}\"]\npool = \"p\"\n"
+    );
     let config = config.replace("[pool.p]\n", &sticky) + &route;
     daemon.write("weir.toml", &config);
     let (reloaded, printed) = daemon.weir(&["reload"]);
@@ -113,7 +123,7 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     let before = names(&run);
     assert!(before.len() > 4, "{before:?}");
     for path in &before {
-        let path = path.to_str().expect("a plain path");
+        let path = path.to_str().expect("path is valid UTF-8");
         let read = as_other_user("cat", &[path]);
         assert!(
             !read.status.success() && read.stdout.is_empty(),
@@ -136,14 +146,14 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
         }
     }
     assert!(
-        as_other_user("ls", &[run.to_str().expect("a plain path")])
+        as_other_user("ls", &[run.to_str().expect("path is valid UTF-8")])
             .stdout
             .is_empty()
     );
     assert_eq!(names(&run), before);
 
     let socket = run.join("weir.sock");
-    let socket = socket.to_str().expect("a plain path");
+    let socket = socket.to_str().expect("path is valid UTF-8");
     let asked = as_other_user(
         "curl",
         &["-sS", "--unix-socket", socket, "http://weir/v1/status"],
@@ -156,7 +166,8 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
 
     let revision = |daemon: &AdminDaemon| {
         let (_, status) = daemon.weir(&["status", "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let status: serde_json::Value =
+            serde_json::from_str(&status).expect("output is valid JSON");
         status["revision"].clone()
     };
     let active = revision(&daemon);
@@ -167,51 +178,52 @@ fn another_local_user_reads_no_secret_and_changes_nothing() {
     let asked = r#"{"request": "GET http://HOST/x"}"#.replace("HOST", service_address(&config));
     let answer = daemon.fetch("POST", "/v1/explain", None, &asked).0;
     assert!(
-        answer.contains("x-origin=#") && !answer.contains(FIELD),
+        answer.contains("x-origin=#") && !answer.contains(SECRET_FIELD),
         "{answer}"
     );
     let answer = daemon
         .fetch("POST", "/v1/explain", Some(&daemon.own_token()), &asked)
         .0;
-    assert!(answer.contains(FIELD), "{answer}");
+    assert!(answer.contains(SECRET_FIELD), "{answer}");
     for path in ["/v1/status", "/metrics"] {
         let answer = daemon.get(path, None);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         let token = daemon.own_token();
         assert!(
-            !answer.contains(SECRET) && !answer.contains(FIELD) && !answer.contains(&token),
+            !answer.contains(SECRET) && !answer.contains(SECRET_FIELD) && !answer.contains(&token),
             "{path}: {answer}"
         );
     }
     assert_eq!(revision(&daemon), active);
 }
 
-/// The account that owns the directory of a log, a map or an error page, such as that of a site.
+/// An account owns the directory of a log, a map or an error page, for example that of a site.
 #[test]
-fn owner_of_a_directory_cannot_have_root_follow_links() {
+fn root_does_not_follow_links_of_directory_owner() {
     if !privileged() {
         return;
     }
     let daemon = AdminDaemon::start("");
     let theirs = daemon.directory.join("theirs");
-    fs::create_dir(&theirs).expect("made");
-    std::os::unix::fs::chown(&theirs, Some(65_534), None).expect("given away");
-    fs::set_permissions(&daemon.directory, PermissionsExt::from_mode(0o755)).expect("set");
+    fs::create_dir(&theirs).expect("create a directory");
+    std::os::unix::fs::chown(&theirs, Some(65_534), None).expect("change the owner");
+    fs::set_permissions(&daemon.directory, PermissionsExt::from_mode(0o755))
+        .expect("set the file mode");
     let (secret, victim) = (
         daemon.directory.join("secret"),
         daemon.directory.join("victim"),
     );
-    fs::write(&secret, SECRET).expect("written");
-    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("set");
+    fs::write(&secret, SECRET).expect("write the file");
+    fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).expect("set the file mode");
     let link = |target: &Path, name: &str| {
         let (target, name) = (target.display().to_string(), theirs.join(name));
-        let name = name.to_str().expect("a plain path");
+        let name = name.to_str().expect("path is valid UTF-8");
         let linked = as_other_user("ln", &["-sfn", &target, name]);
         assert!(linked.status.success(), "{}", text(&linked));
     };
     link(&victim, "access.log");
     link(&secret, "404.html");
-    let config = fs::read_to_string(daemon.config()).expect("a file");
+    let config = fs::read_to_string(daemon.config()).expect("read the file");
     let theirs = theirs.display();
     let reload = |keys: &str| {
         daemon.write("weir.toml", &format!("{config}{keys}\n"));
@@ -229,18 +241,22 @@ fn owner_of_a_directory_cannot_have_root_follow_links() {
     );
     let (reloaded, printed) = reload(&page);
     let answer = page_of(&daemon, "/none");
-    assert!(!answer.contains(SECRET), "the page is the secret: {answer}");
+    assert!(
+        !answer.contains(SECRET),
+        "the page must not contain the secret: {answer}"
+    );
     assert!(
         !reloaded && printed.contains("a link of user 65534"),
         "{printed}"
     );
-    // A file of its own, and a link of root, are used.
+    // A file of the account's own, and a link that root created, are used.
     assert!(
         as_other_user("rm", &[&format!("{theirs}/404.html")])
             .status
             .success()
     );
-    std::os::unix::fs::symlink(&secret, format!("{theirs}/404.html")).expect("linked");
+    std::os::unix::fs::symlink(&secret, format!("{theirs}/404.html"))
+        .expect("create a symbolic link");
     let (reloaded, printed) = reload(&page);
     assert!(reloaded, "{printed}");
     assert!(page_of(&daemon, "/none").contains(SECRET));
@@ -256,7 +272,7 @@ fn remote_client_without_token_is_rejected() {
     let authority = daemon::Authority::new(&world.path("tls"));
     let certificate = authority.sign("admin", "IP:10.71.0.3");
     let tokens = world.path("tokens");
-    let tokens = tokens.to_str().expect("a plain path");
+    let tokens = tokens.to_str().expect("path is valid UTF-8");
     world.run_weir(&[
         "token", "add", "deploy", "--role", "write", "--file", tokens,
     ]);
@@ -264,12 +280,12 @@ fn remote_client_without_token_is_rejected() {
         "[node]\nadmin = {{ listen = \"{address}\", tls = {{ certificates = \"{certificate}\" }}, tokens = \
          \"{tokens}\" }}\n"
     ));
-    let own = fs::read_to_string(world.path("run-director").join("token")).expect("a token");
+    let own = fs::read_to_string(world.path("run-director").join("token")).expect("read the token");
     let active = world.status()["revision"].clone();
     let reads =
         ["/v1/caller", "/v1/status", "/metrics", "/v1/explain"].map(|path| ("GET", path, ""));
     for (method, path, body) in reads.into_iter().chain(CHANGES) {
-        // Without a token, with the token of the runtime directory, with a guessed one.
+        // Without a token, with the runtime directory's token, and with a guessed one.
         for token in ["", own.trim(), "0123456789abcdef0123456789abcdef"] {
             let mut command = world.command("client", "curl");
             command.args(["-sS", "--max-time", "20", "--cacert", &authority.ca()]);
@@ -281,7 +297,7 @@ fn remote_client_without_token_is_rejected() {
                 command.args(["-d", body]);
             }
             let output = command.arg(format!("https://{address}{path}")).output();
-            let printed = text(&output.expect("curl runs"));
+            let printed = text(&output.expect("run curl"));
             assert!(printed.contains("code=401"), "{method} {path}: {printed}");
             assert!(!printed.contains("root:"), "{printed}");
         }

@@ -1,7 +1,7 @@
-//! The Debian packages, installed by apt from a signed repository in a copy-on-write view of this machine, by the
-//! commands of the manual's page for newcomers: what they bring, the first request, an upgrade under traffic, removal
-//! and purge. Packages and the container image are the same each time, and the image's program runs in its root file
-//! system. `tools/release-check.sh --only packages` does the same in fresh systems.
+//! Tests of the Debian packages. apt installs them from a signed repository in a copy-on-write view of this machine,
+//! with the commands of the manual's page for new users: contents, first request, upgrade under traffic, removal and
+//! purge. Packages and container image must be reproducible, and the image's program must run in its root file system.
+//! `tools/release-check.sh --only packages` does the same on fresh systems.
 
 mod world;
 
@@ -11,11 +11,11 @@ use std::process::Command;
 use weir_testing::successful_output;
 use world::{World, privileged};
 
-const ROOM: &str = env!("CARGO_MANIFEST_DIR");
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Builds the packages of a version.
+/// Builds the packages with this version number.
 fn build(packages: &Path, version: &str) {
-    let tool = Path::new(ROOM).join("../../tools/build-deb.sh");
+    let tool = Path::new(CRATE).join("../../tools/build-deb.sh");
     successful_output(
         Command::new(tool)
             .arg(env!("CARGO_BIN_EXE_weir"))
@@ -25,11 +25,11 @@ fn build(packages: &Path, version: &str) {
     );
 }
 
-/// Files of a directory that end in `end`, in order.
+/// Returns the sorted files of a directory whose names end in `end`.
 fn files(directory: &Path, end: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).expect("a directory");
+    let entries = std::fs::read_dir(directory).expect("create a directory");
     let mut all: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("an entry").path())
+        .map(|entry| entry.expect("read a directory entry").path())
         .collect();
     all.retain(|path| path.to_string_lossy().ends_with(end));
     all.sort_unstable();
@@ -44,7 +44,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     // For the directory, and the namespace's end with everything in it.
     let world = World::new(0);
     let (packages, repository) = (world.path("packages"), world.path("repository"));
-    let room = Path::new(ROOM);
+    let room = Path::new(CRATE);
     for version in ["0.1.0", "0.2.0"] {
         build(&packages, version);
     }
@@ -60,7 +60,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
             ),
     );
     let view = world.path("view");
-    std::fs::create_dir(&view).expect("made");
+    std::fs::create_dir(&view).expect("create a directory");
     let message = successful_output(
         world
             .command("director", "unshare")
@@ -81,7 +81,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
                 "rotated", named, charge, "answers: some, others: 0", "version: 0.2.0", "kept: 2", "removed",
                 "cleaned", "purged"
             ]
-                if few(steps)
+                if has_few_steps(steps)
                     && named.starts_with("named: ipvsadm v1.31")
                     && charge.ends_with("has taken over")
         ),
@@ -89,8 +89,8 @@ fn packages_install_upgrade_and_purge_cleanly() {
     );
 }
 
-/// Whether a newcomer's path had at most twelve steps, as reported by its line `steps: N, …`.
-fn few(line: &str) -> bool {
+/// Returns whether a new user needs at most twelve steps, according to a line `steps: N, …`.
+fn has_few_steps(line: &str) -> bool {
     let count = line
         .strip_prefix("steps: ")
         .and_then(|rest| rest.split_once(','))
@@ -98,7 +98,7 @@ fn few(line: &str) -> bool {
     count.is_some_and(|count| (1..=12).contains(&count))
 }
 
-/// No tag except that tests leave the packages uncompressed.
+/// Asserts that lintian reports nothing, except that the test's packages are not compressed.
 fn lintian(packages: &Path) {
     let message = successful_output(
         Command::new("lintian")
@@ -125,7 +125,8 @@ fn lintian(packages: &Path) {
     );
 }
 
-/// Files belong to root, only root may write them, and only programs are executable. Licences are part of the package.
+/// Asserts that files belong to root, that only root may write them, that only programs are executable, and that the
+/// packages contain the licences.
 fn check_files(packages: &[PathBuf]) {
     let mut all = String::new();
     for package in packages {
@@ -146,14 +147,16 @@ fn check_files(packages: &[PathBuf]) {
     assert!(document("THIRD-PARTY.gz") && document("CHANGELOG.md.gz") && document("copyright"));
 }
 
-/// The licences are those of all crates in the bill of materials, and have the text of each but a few.
+/// The licence file covers all crates in the bill of materials, and contains the licence texts of all but a few.
 #[test]
-fn licences_and_bill_of_materials_are_complete() {
-    let tools = Path::new(ROOM).join("../../tools");
+fn licences_cover_bill_of_materials() {
+    let tools = Path::new(CRATE).join("../../tools");
     let licences = successful_output(&mut Command::new(tools.join("build-licenses.py")));
     let bill = successful_output(&mut Command::new(tools.join("build-sbom.py")));
-    let bill: serde_json::Value = serde_json::from_str(&bill).expect("JSON");
-    let components = bill["components"].as_array().expect("components");
+    let bill: serde_json::Value = serde_json::from_str(&bill).expect("output is valid JSON");
+    let components = bill["components"]
+        .as_array()
+        .expect("components is an array");
     let bundled: Vec<String> = components
         .iter()
         .filter(|it| it["hashes"].is_array())
@@ -171,7 +174,7 @@ fn licences_and_bill_of_materials_are_complete() {
     );
     let (list, texts) = licences
         .split_once(&"-".repeat(100))
-        .expect("the list's end");
+        .expect("list has an end");
     for crate_ in &bundled {
         assert!(list.contains(&format!("\n{crate_}: ")), "{crate_}");
     }
@@ -184,15 +187,15 @@ fn licences_and_bill_of_materials_are_complete() {
         "{without} of {} crates have no text",
         bundled.len()
     );
-    // C code that is built into the program.
+    // C code that is compiled into the program.
     assert!(texts.contains("Meta Platforms") && texts.contains("Google"));
 }
 
 #[test]
 fn packages_and_image_are_reproducible() {
     let world = std::env::temp_dir().join(format!("weir-packages-{}", std::process::id()));
-    let tool = Path::new(ROOM).join("../../tools/build-image.sh");
-    let rpm = Path::new(ROOM).join("../../tools/build-rpm.sh");
+    let tool = Path::new(CRATE).join("../../tools/build-image.sh");
+    let rpm = Path::new(CRATE).join("../../tools/build-rpm.sh");
     for run in ["one", "two"] {
         let directory = world.join(run);
         build(&directory, "0.1.0");
@@ -219,12 +222,12 @@ fn packages_and_image_are_reproducible() {
     if privileged() {
         run_image(image);
     }
-    std::fs::remove_dir_all(&world).expect("removed");
+    std::fs::remove_dir_all(&world).expect("remove the directory");
 }
 
-/// The root file system of an image, by the capabilities of a container: the compose file's proxy, and a director.
+/// Runs the image's root file system with a container's capabilities: the compose file's proxy, and a director.
 fn run_image(image: &Path) {
-    let tool = Path::new(ROOM).join("../../tools/release-check/program.py");
+    let tool = Path::new(CRATE).join("../../tools/release-check/program.py");
     let message = successful_output(Command::new(tool).arg("image").arg(image));
     println!("{message}");
     let passed: Vec<&str> = message

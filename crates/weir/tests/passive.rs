@@ -1,4 +1,4 @@
-//! Servers that accept no connections are detected from the clients' packets, without any check.
+//! Tests that servers that accept no connections are detected from clients' packets, without a check.
 
 mod world;
 
@@ -22,7 +22,7 @@ fn config(family: Family, forward: &str, servers: usize, pool: &str) -> String {
     )
 }
 
-/// New connections from the client, sequential and concurrent, until the network is removed.
+/// Starts clients that open sequential and concurrent connections until the network is removed.
 fn start_clients(world: &World, family: Family) -> Child {
     let url = format!("http://{}/name", bracketed(family.vip()));
     let once = format!("curl -s -o /dev/null --connect-timeout 3 -m 4 {url}");
@@ -35,7 +35,7 @@ fn start_clients(world: &World, family: Family) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("sh starts")
+        .expect("start sh")
 }
 
 fn ejected(world: &World, family: Family, n: usize) -> Option<String> {
@@ -43,7 +43,7 @@ fn ejected(world: &World, family: Family, n: usize) -> Option<String> {
     server["ejected"]["reason"].as_str().map(str::to_owned)
 }
 
-fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
+fn assert_ejected_and_returns(family: Family, forward: &str, broken: &str, repair: &str) {
     if !privileged() {
         return;
     }
@@ -66,7 +66,7 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
     });
     let sh = |line: &str| {
         let output = world.command("server1", "sh").args(["-ec", line]).output();
-        let output = output.expect("sh runs");
+        let output = output.expect("run sh");
         assert!(output.status.success(), "{line}: {output:?}");
     };
     sh(broken);
@@ -81,15 +81,18 @@ fn found_out(family: Family, forward: &str, broken: &str, repair: &str) {
         (&server["effective_weight"], &server["weight"]),
         (&0.into(), &1.into())
     );
-    assert_eq!(server["state"], "unchecked", "apart from checks");
+    assert_eq!(
+        server["state"], "unchecked",
+        "ejection must not depend on checks"
+    );
     assert!(world.metrics().contains("weir_server_ejected{"));
     let log = world.log();
-    // On a slow machine it may have failed its trial meanwhile and be ejected for longer.
+    // On a slow machine, the server may have failed its retrial meanwhile, and be ejected for longer.
     assert_eq!(log.matches("seconds=10\n").count(), 1, "{log}");
-    // The others are never ejected, and it returns by itself.
+    // The other servers are never ejected, and this one returns by itself.
     sh(repair);
     let before = world.server_status(family.server(1))["connections"].as_u64();
-    wait_for("its return", TIMEOUT, || {
+    wait_for("the return of the server", TIMEOUT, || {
         let server = world.server_status(family.server(1));
         server["ejected"].is_null() && server["connections"].as_u64() > before.map(|it| it + 5)
     });
@@ -110,17 +113,17 @@ const RESETS: (&str, &str) = (
 
 #[test]
 fn server_that_drops_syns_is_ejected() {
-    found_out(Family::V4, "direct", DROPS.0, DROPS.1);
+    assert_ejected_and_returns(Family::V4, "direct", DROPS.0, DROPS.1);
 }
 
 #[test]
 fn server_that_resets_is_ejected() {
-    found_out(Family::V4, "direct", RESETS.0, RESETS.1);
+    assert_ejected_and_returns(Family::V4, "direct", RESETS.0, RESETS.1);
 }
 
 #[test]
 fn server_that_resets_under_nat_is_ejected() {
-    found_out(Family::V6, "nat", RESETS.0, RESETS.1);
+    assert_ejected_and_returns(Family::V6, "nat", RESETS.0, RESETS.1);
 }
 
 #[test]
@@ -139,16 +142,20 @@ fn ejections_stay_below_max_ejected() {
     for n in [0, 1] {
         world.kill_nginx(n);
     }
-    wait_for("one of the two", TIMEOUT, || {
+    wait_for("the ejection of one server", TIMEOUT, || {
         (0..3).any(|n| ejected(&world, family, n).is_some())
     });
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
         let away = (0..3).filter(|n| ejected(&world, family, *n).is_some());
-        assert_eq!(away.count(), 1, "50 % of three");
+        assert_eq!(
+            away.count(),
+            1,
+            "50 % of three servers must allow one ejection"
+        );
         std::thread::sleep(Duration::from_millis(200));
     }
-    // If no ejection is allowed, no server is ejected.
+    // If no ejection is allowed, ejected servers return.
     world.reload(&config(family, "direct", 3, "max_ejected = 0"));
     wait_for("all servers are back", TIMEOUT, || {
         (0..3).all(|n| ejected(&world, family, n).is_none())

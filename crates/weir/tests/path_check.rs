@@ -1,5 +1,5 @@
-//! Checks through a service's own forward: a server that answers the check directly, but whose clients would get no
-//! reply, is detected, with the reason.
+//! Tests of checks through a service's own forwarding method: they detect a server that answers direct probes, but
+//! whose clients would get no reply, and report the reason.
 
 mod world;
 
@@ -47,8 +47,9 @@ fn sysctl(world: &World, host: &str, assignment: &str) {
     assert!(output.status.success(), "{assignment}: {output:?}");
 }
 
-/// Every forward whose servers answer clients directly: the VIP is removed from the server and added again.
-fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
+/// Asserts that a missing VIP is reported: it is removed from the server and added again. For forwarding methods whose
+/// servers reply directly.
+fn assert_missing_vip_reported(family: Family, forward: &str, prepared: &[&str]) {
     if !privileged() {
         return;
     }
@@ -59,9 +60,13 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
     world.start_director(&config(family, &bracketed(family.vip()), forward, "both"));
     wait_for_reason(&world, family, "up", "http 200");
     let checks = world.server_status(family.server(0))["checks"].clone();
-    let checks = checks.as_array().expect("checks");
-    assert_eq!(checks.len(), 2, "one to the server, one through the path");
-    let what = checks[1]["check"].as_str().expect("a name");
+    let checks = checks.as_array().expect("checks is an array");
+    assert_eq!(
+        checks.len(),
+        2,
+        "one check to the server, one through the path"
+    );
+    let what = checks[1]["check"].as_str().expect("name is a string");
     assert!(what.contains("through"), "{what}");
 
     let address = format!("{vip}/{}", full_prefix(family));
@@ -72,7 +77,7 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
     world.ip("server0", &format!("addr add {address} dev lo{nodad}"));
     wait_for_reason(&world, family, "up", "http 200");
 
-    // If a server is down, the path is not blamed.
+    // If the server itself is down, the path is not reported as the reason.
     world.kill_nginx(0);
     wait_for_reason(&world, family, "down", "connection refused");
     let status = world.server_status(family.server(0));
@@ -82,17 +87,17 @@ fn vip_that_is_missing(family: Family, forward: &str, prepared: &[&str]) {
 
 #[test]
 fn missing_vip_is_reported_under_direct_v4() {
-    vip_that_is_missing(Family::V4, "forward = \"direct\"", &["--forward", "direct"]);
+    assert_missing_vip_reported(Family::V4, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
 fn missing_vip_is_reported_under_direct_v6() {
-    vip_that_is_missing(Family::V6, "forward = \"direct\"", &["--forward", "direct"]);
+    assert_missing_vip_reported(Family::V6, "forward = \"direct\"", &["--forward", "direct"]);
 }
 
 #[test]
 fn missing_vip_is_reported_under_l3dsr_v4() {
-    vip_that_is_missing(
+    assert_missing_vip_reported(
         Family::V4,
         "forward = \"l3dsr\"\ndscp = 7",
         &["--forward", "l3dsr", "--dscp", "7"],
@@ -101,7 +106,7 @@ fn missing_vip_is_reported_under_l3dsr_v4() {
 
 #[test]
 fn missing_vip_is_reported_under_l3dsr_v6() {
-    vip_that_is_missing(Family::V6, "forward = \"l3dsr\"", &["--forward", "l3dsr"]);
+    assert_missing_vip_reported(Family::V6, "forward = \"l3dsr\"", &["--forward", "l3dsr"]);
 }
 
 #[test]
@@ -119,8 +124,8 @@ fn missing_vip_is_reported_under_tunnels() {
     ] {
         let forward = format!("forward = \"tunnel\"\ntunnel = {tunnel}");
         let prepared = [&["--forward", "tunnel"], prepared].concat();
-        vip_that_is_missing(Family::V4, &forward, &prepared);
-        vip_that_is_missing(Family::V6, &forward, &prepared);
+        assert_missing_vip_reported(Family::V4, &forward, &prepared);
+        assert_missing_vip_reported(Family::V6, &forward, &prepared);
     }
 }
 
@@ -181,7 +186,7 @@ fn nat_requires_the_return_path() {
     wait_for_reason(&world, Family::V4, "up", "http 200");
 }
 
-/// Without the direct probe the reason states only what was observed.
+/// Without a direct probe, the reason states only what was observed.
 #[test]
 fn path_check_without_application_check() {
     if !privileged() {
@@ -204,7 +209,7 @@ fn path_check_without_application_check() {
     });
 }
 
-/// A server that two services use through one pool, each with its own VIP.
+/// Two services with separate VIPs use a server through the same pool.
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn missing_vip_affects_only_its_service() {
@@ -312,7 +317,7 @@ fn missing_vip_affects_only_its_service() {
     wait(&world, ["up", "down"]);
 }
 
-/// If a path breaks in one of two services, `notify` gets server and service, also when the path recovers.
+/// If a path fails in one of two services, `notify` gets server and service, and again when the path recovers.
 #[test]
 fn path_change_runs_the_notify_program() {
     if !privileged() {
@@ -351,7 +356,7 @@ fn path_change_runs_the_notify_program() {
     reported(&format!("web {server} other up down"));
     world.ip("server0", &format!("addr add {second}/32 dev lo"));
     reported(&format!("web {server} other down up"));
-    let lines = std::fs::read_to_string(&list).expect("the list");
+    let lines = std::fs::read_to_string(&list).expect("read the list");
     assert!(
         !lines.contains(&format!("{server} web")),
         "the other service's path is as it was: {lines}"

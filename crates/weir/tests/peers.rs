@@ -1,4 +1,5 @@
-//! Checks of the server programs that they are made for, as Debian packages them; each runs as a process of the test.
+//! Tests of checks against the server programs that they are made for, as packaged by Debian. Each program runs as a
+//! process of the test.
 
 #[path = "peers/grpc.rs"]
 mod grpc;
@@ -19,7 +20,7 @@ fn config(checks: &[(&str, impl AsRef<str>)]) -> String {
     checks::config(checks, "2s")
 }
 
-/// Waits until a pool's server is in that state, with a reason that contains these words.
+/// Waits until a pool's server is in this state, with a reason that contains this text.
 fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -34,17 +35,17 @@ fn wait_for_state(world: &World, name: &str, state: &str, reason: &str) {
     }
 }
 
-/// Starts a program on server 0 that ends with the network.
+/// Starts a program on server 0. It is killed when the network is removed.
 fn start(world: &mut World, program: &str, arguments: &[&str]) {
-    let log = std::fs::File::create(world.path("peer.log")).expect("a log");
+    let log = std::fs::File::create(world.path("peer.log")).expect("create the log file");
     let child = world
         .command("server0", program)
         .args(arguments)
         .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a descriptor"))
+        .stdout(log.try_clone().expect("duplicate the file descriptor"))
         .stderr(log)
         .spawn()
-        .expect("it starts");
+        .expect("start the process");
     world.adopt(child);
 }
 
@@ -56,15 +57,15 @@ fn wait_for_port(world: &World, port: u16) {
     });
 }
 
-/// A directory of another account, below one that everybody may enter.
-fn owned(world: &World, name: &str, account: &str) -> String {
+/// Creates a directory that another account owns, below one that every account may enter. Returns its path.
+fn create_owned_directory(world: &World, name: &str, account: &str) -> String {
     let path = world.path(name);
-    std::fs::create_dir_all(&path).expect("a directory");
+    std::fs::create_dir_all(&path).expect("create a directory");
     sh(&format!("chown {account} {}", path.display()));
     path.display().to_string()
 }
 
-/// Runs a command as an account.
+/// Runs a command as another account.
 fn as_account(account: &str, program: &Path, arguments: &[&str]) {
     let output = Command::new("setpriv")
         .args(["--reuid", account, "--regid", account, "--clear-groups"])
@@ -72,7 +73,7 @@ fn as_account(account: &str, program: &Path, arguments: &[&str]) {
         .args(arguments)
         .current_dir("/")
         .output()
-        .expect("setpriv runs");
+        .expect("run setpriv");
     assert!(output.status.success(), "{program:?}: {output:?}");
 }
 
@@ -82,26 +83,26 @@ fn mariadb_checks_do_not_block_the_host() {
         return;
     }
     let mut world = World::new(1);
-    let data = owned(&world, "mariadb", "mysql");
+    let data = create_owned_directory(&world, "mariadb", "mysql");
     let made = Command::new("mariadb-install-db")
         .args(["--no-defaults", "--user=mysql", "--skip-test-db"])
         .args(["--auth-root-authentication-method=normal"])
         .arg(format!("--datadir={data}"))
         .output()
-        .expect("mariadb-install-db runs");
+        .expect("run mariadb-install-db");
     assert!(made.status.success(), "{made:?}");
     let directory = format!("--datadir={data}");
     let socket = format!("--socket={data}/socket");
     let pid = format!("--pid-file={data}/pid");
-    // Only hosts whose names are known are blocked, so the director gets a name that only this server resolves.
+    // MariaDB blocks only hosts whose names it can resolve, so the director gets a name that only this server resolves.
     let accounts = world.path("accounts");
-    std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("accounts");
+    std::fs::write(&accounts, "CREATE USER probe@'%';\n").expect("write the account files");
     let hosts = world.path("hosts");
     std::fs::write(
         &hosts,
         format!("{} director.example\n", Family::V4.director()),
     )
-    .expect("names");
+    .expect("write the names");
     let line = format!(
         "mount --bind {} /etc/hosts && exec mariadbd --no-defaults --user=mysql {directory} {socket} {pid} --port=3306 \
          --bind-address=0.0.0.0 --max-connect-errors=3 --innodb-buffer-pool-size=8M --init-file={}",
@@ -118,7 +119,7 @@ fn mariadb_checks_do_not_block_the_host() {
     wait_for_state(&world, "known", "up", "MariaDB");
     wait_for("many probes", TIMEOUT, || {
         let results = server(&world, "mysql")["checks"][0]["results"].clone();
-        let results = results.as_str().expect("results").to_owned();
+        let results = results.as_str().expect("results is a string").to_owned();
         assert!(
             !results.contains('-'),
             "{results}: {:#}",
@@ -134,12 +135,15 @@ fn postgres_startup_check_passes() {
         return;
     }
     let mut world = World::new(1);
-    let data = owned(&world, "postgres", "postgres");
-    let found =
-        std::fs::read_dir("/usr/lib/postgresql").expect("tools/install-deps.sh installs it");
+    let data = create_owned_directory(&world, "postgres", "postgres");
+    let found = std::fs::read_dir("/usr/lib/postgresql")
+        .expect("read the installed versions (tools/install-deps.sh installs them)");
     let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
     versions.sort();
-    let programs = versions.last().expect("a version").join("bin");
+    let programs = versions
+        .last()
+        .expect("find an installed version")
+        .join("bin");
     as_account(
         "postgres",
         &programs.join("initdb"),
@@ -197,7 +201,7 @@ fn smtp_check_passes_with_exim() {
         return;
     }
     let mut world = World::new(1);
-    let spool = owned(&world, "exim", "Debian-exim");
+    let spool = create_owned_directory(&world, "exim", "Debian-exim");
     let file = world.path("exim.conf");
     std::fs::write(
         &file,
@@ -208,7 +212,7 @@ fn smtp_check_passes_with_exim() {
              deny condition = ${{if eq{{$sender_helo_name}}{{refused.example}}}}\naccept\n"
         ),
     )
-    .expect("a configuration");
+    .expect("write the configuration");
     let config_file = file.display().to_string();
     start(&mut world, "exim4", &["-bdf", "-C", &config_file]);
     wait_for_port(&world, 25);
@@ -236,12 +240,12 @@ fn http_body_check_passes_with_nginx() {
     let http = |expect: &str| {
         format!("kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = {{ {expect} }}")
     };
-    // "server0" and a line end.
+    // Digests of "server0" and a newline.
     let md5 = http("digest = \"9eb5c9f0a0d7fd1f9e2d2b4e1c7a6c11\"");
     let digest = Command::new("sh")
         .args(["-c", "printf 'server0\\n' | md5sum | cut -c -32; printf 'server0\\n' | sha256sum | cut -c -64"])
         .output()
-        .expect("md5sum runs");
+        .expect("run md5sum");
     let digests = String::from_utf8_lossy(&digest.stdout).into_owned();
     let mut digests = digests.lines();
     let right = http(&format!("digest = \"{}\"", digests.next().unwrap_or("")));
@@ -274,9 +278,9 @@ fn file_check_follows_changes() {
     }
     let mut world = World::new(1);
     let file = world.path("weight");
-    std::fs::write(&file, "42\n").expect("the file is written");
+    std::fs::write(&file, "42\n").expect("write the file");
     let check = format!("kind = \"file\"\nfile = \"{}\"", file.display());
-    // The interval alone would cause no change during the test.
+    // The interval is longer than the test, so only the file's change can cause a probe.
     let config = config(&[("file", &check)]).replace("\"300ms\"", "\"10m\"");
     world.start_director(&config);
     let weighs = |weight: u64| {
@@ -288,16 +292,16 @@ fn file_check_follows_changes() {
         assert_eq!(found["weight"], 100, "{found:#}");
     };
     weighs(42);
-    std::fs::write(&file, "7\n").expect("the file is written");
+    std::fs::write(&file, "7\n").expect("write the file");
     weighs(7);
     let next = world.path("next");
-    std::fs::write(&next, "70\n").expect("the file is written");
-    std::fs::rename(&next, &file).expect("it takes the other's place");
+    std::fs::write(&next, "70\n").expect("write the file");
+    std::fs::rename(&next, &file).expect("replace the file");
     weighs(70);
     let text = world.run_weir(&["status"]);
     assert!(text.contains("70 of 100"), "{text}");
     assert!(text.contains("(weight: check 70)"), "{text}");
-    std::fs::remove_file(&file).expect("it was there");
+    std::fs::remove_file(&file).expect("remove it");
     wait_for_state(&world, "file", "down", "No such file");
 }
 
@@ -343,7 +347,7 @@ fn sorry_server_has_its_own_check() {
     sorry(&world, "up", 1);
     world.kill_nginx(1);
     sorry(&world, "down", 0);
-    // No server is left: clients are rejected at once.
+    // No server is available: clients are rejected immediately.
     let refused = world.output("client", &format!("curl -sS -m 2 http://{vip}/name"));
     let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(

@@ -1,4 +1,4 @@
-//! Persistence and one-packet services with real servers: several ports, reloads, weights, and a killed daemon.
+//! Tests of persistence and of one-packet services with real servers: several ports, reloads, weights, a killed daemon.
 
 mod world;
 
@@ -27,7 +27,7 @@ fn servers(family: Family, weights: &[u32]) -> String {
     tables.collect::<Vec<_>>().join(", ")
 }
 
-fn prepared() -> World {
+fn prepared_world() -> World {
     let mut world = World::new(3);
     world.start_nginx(1024);
     for n in 0..3 {
@@ -36,7 +36,7 @@ fn prepared() -> World {
     world
 }
 
-/// The server that answers on a port of the VIP.
+/// Sends a request to a port of the VIP. Returns the name of the server that answers.
 fn answering(world: &World, family: Family, port: u16) -> String {
     let url = format!("http://{}:{port}/name", bracketed(family.vip()));
     let body = world
@@ -45,7 +45,7 @@ fn answering(world: &World, family: Family, port: u16) -> String {
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// The servers that answer some requests on both ports.
+/// Sends several requests to both ports. Returns the names of the servers that answer.
 fn answering_servers(world: &World, family: Family) -> BTreeSet<String> {
     (0..8)
         .map(|n| answering(world, family, 80 + n % 2))
@@ -53,14 +53,16 @@ fn answering_servers(world: &World, family: Family) -> BTreeSet<String> {
 }
 
 fn number(name: &str) -> usize {
-    name.trim_start_matches("server").parse().expect("a number")
+    name.trim_start_matches("server")
+        .parse()
+        .expect("parse a number")
 }
 
-fn client_stays_with_its_server(family: Family) {
+fn assert_client_keeps_its_server(family: Family) {
     if !privileged() {
         return;
     }
-    let mut world = prepared();
+    let mut world = prepared_world();
     let persistent = "persistence = { timeout = \"10m\", netmask = 24, netmask6 = 64 }";
     let pid = world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = answering(&world, family, 80);
@@ -109,22 +111,22 @@ fn client_stays_with_its_server(family: Family) {
 
 #[test]
 fn persistent_client_keeps_its_server_v4() {
-    client_stays_with_its_server(Family::V4);
+    assert_client_keeps_its_server(Family::V4);
 }
 
 #[test]
 fn persistent_client_keeps_its_server_v6() {
-    client_stays_with_its_server(Family::V6);
+    assert_client_keeps_its_server(Family::V6);
 }
 
-/// A removed server that returns gets its clients back.
+/// A removed server that is added again gets its clients back.
 #[test]
 fn readded_server_regains_its_clients() {
     if !privileged() {
         return;
     }
     let (family, persistent) = (Family::V4, "persistence = true");
-    let mut world = prepared();
+    let mut world = prepared_world();
     world.start_director(&config(family, &servers(family, &[1, 1, 1]), persistent));
     let first = answering(&world, family, 80);
     let without = (0..3)
@@ -135,16 +137,16 @@ fn readded_server_regains_its_clients() {
     let connections = |world: &World| {
         world.server_status(family.server(number(&first)))["connections"]
             .as_u64()
-            .expect("a number")
+            .expect("value is a number")
     };
     let before = connections(&world);
     world.reload(&config(family, &without, persistent));
     world.reload(&config(family, &servers(family, &[1, 1, 1]), persistent));
-    assert_eq!(connections(&world), before, "its totals are back");
+    assert_eq!(connections(&world), before, "its totals must be restored");
     assert_eq!(answering_servers(&world, family), BTreeSet::from([first]));
 }
 
-/// One socket's datagrams go to every server in turn, and no server is kept for it.
+/// The datagrams of one socket go to every server in turn, without persistence.
 #[test]
 fn one_packet_services_schedule_every_datagram() {
     if !privileged() {
@@ -165,21 +167,21 @@ fn one_packet_services_schedule_every_datagram() {
         let to = SocketAddr::new(family.vip(), 5300);
         let answers = world.inside("client", move || {
             let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let socket = UdpSocket::bind(any).expect("a socket");
-            socket.connect(to).expect("a route");
+            let socket = UdpSocket::bind(any).expect("bind a UDP socket");
+            socket.connect(to).expect("connect the socket");
             socket
                 .set_read_timeout(Some(Duration::from_secs(20)))
-                .expect("a timeout");
+                .expect("set the read timeout");
             let mut from = Vec::new();
             let mut buffer = [0; 64];
             for _ in 0..9 {
-                socket.send(b"hello").expect("a datagram is sent");
-                socket.recv(&mut buffer).expect("an answer");
+                socket.send(b"hello").expect("send a datagram");
+                socket.recv(&mut buffer).expect("receive an answer");
                 from.push(buffer[0]);
             }
             from
         });
-        let from = answers.join().expect("the client's thread");
+        let from = answers.join().expect("client thread panicked");
         for turn in from.chunks(3) {
             assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), 3, "{from:?}");
         }
@@ -189,14 +191,14 @@ fn one_packet_services_schedule_every_datagram() {
     }
 }
 
-/// The sorry server serves only while no other can.
+/// The sorry server serves only while no other server is usable.
 #[test]
 fn sorry_server_takes_over() {
     if !privileged() {
         return;
     }
     let family = Family::V4;
-    let world = &mut prepared();
+    let world = &mut prepared_world();
     let text = |weight: u32| {
         format!(
             "{}sorry = \"{}\"\n[service.web]\nlisten = [\"{}:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n",
@@ -220,15 +222,14 @@ fn sorry_server_takes_over() {
     assert_eq!(answers(world), both);
 }
 
-/// Servers accept connections up to their thresholds, counted over all services of the pool, and accept again below
-/// them.
+/// Servers accept connections up to their thresholds, counted over all services of the pool, and again below them.
 #[test]
 fn upper_threshold_limits_connections() {
     if !privileged() {
         return;
     }
     let family = Family::V4;
-    let world = &mut prepared();
+    let world = &mut prepared_world();
     let text = |first: u32, second: u32| {
         format!(
             "[node]\ninterfaces = [\"eth0\"]\n[pool.web]\nscheduler = \"wlc\"\nservers = [\
@@ -243,7 +244,7 @@ fn upper_threshold_limits_connections() {
     world.start_director(&text(3, 2));
     let at = |port| SocketAddr::new(family.vip(), port);
     assert_eq!(world.hold(at(80), 4), 4);
-    // A closed connection is counted until its entry expires, also in the other service.
+    // A closed connection is counted until its entry expires, in the other service too.
     assert_eq!(world.hold(at(81), 4), 1, "{:#}", world.status());
     let full = |n: usize| world.server_status(family.server(n))["overloaded"].clone();
     assert_eq!((full(0), full(1)), (true.into(), true.into()));

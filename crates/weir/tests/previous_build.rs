@@ -1,5 +1,5 @@
-//! Two builds alternate under traffic, by `weir upgrade` and by a crash. `WEIR_OLDER` is the path of another build's
-//! program; without it the present build alternates with itself.
+//! Tests upgrades and downgrades between two builds under traffic, by `weir upgrade` and after a crash. `WEIR_OLDER` is
+//! the path of the other build's program; without it, the current build replaces itself.
 
 #[path = "previous_build/failed_upgrade.rs"]
 mod failed_upgrade;
@@ -17,20 +17,20 @@ fn adopt_state(scene: &Scene) {
     for next in [present(), &older, present()] {
         walk.world.kill_director(pid);
         pid = walk.world.start_director_by(next, &walk.config.clone());
-        walk.continues();
+        walk.assert_unchanged();
     }
     walk.end();
 }
 
 #[test]
-fn previous_builds_state_is_adopted_direct() {
+fn state_of_previous_build_is_adopted_under_direct() {
     if privileged() {
         adopt_state(&DIRECT);
     }
 }
 
 #[test]
-fn previous_builds_state_is_adopted_nat() {
+fn state_of_previous_build_is_adopted_under_nat() {
     if privileged() {
         adopt_state(&NAT);
     }
@@ -48,46 +48,46 @@ fn upgrade_and_downgrade(scene: &Scene) {
     ] {
         let (done, output) = walk.upgrade(by, to);
         assert!(done, "to {}: {output}", to.display());
-        walk.continues();
+        walk.assert_unchanged();
     }
     walk.end();
 }
 
 #[test]
-fn upgrade_and_downgrade_keep_everything_direct() {
+fn upgrade_and_downgrade_keep_state_under_direct() {
     if privileged() {
         upgrade_and_downgrade(&DIRECT);
     }
 }
 
 #[test]
-fn upgrade_and_downgrade_keep_everything_nat() {
+fn upgrade_and_downgrade_keep_state_under_nat() {
     if privileged() {
         upgrade_and_downgrade(&NAT);
     }
 }
 
-/// The older build has not created any state before.
+/// Downgrades to the older build, which has not created any state before.
 fn downgrade(scene: &Scene) {
     let older = older();
     let (mut walk, _) = Walk::start(scene, present());
     for to in [&*older, present(), &*older] {
         let (done, output) = walk.upgrade(present(), to);
         assert!(done, "to {}: {output}", to.display());
-        walk.continues();
+        walk.assert_unchanged();
     }
     walk.end();
 }
 
 #[test]
-fn downgrade_keeps_everything_direct() {
+fn downgrade_keeps_state_under_direct() {
     if privileged() {
         downgrade(&DIRECT);
     }
 }
 
 #[test]
-fn downgrade_keeps_everything_nat() {
+fn downgrade_keeps_state_under_nat() {
     if privileged() {
         downgrade(&NAT);
     }

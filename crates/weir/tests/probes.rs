@@ -1,4 +1,4 @@
-//! Every kind of check with the program: against real peers if Debian has them, and against hostile ones.
+//! Tests every kind of check against real server programs, if Debian packages them, and against hostile ones.
 
 mod world;
 
@@ -11,11 +11,13 @@ use world::{Family, World, checks, privileged, wait_for};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// State, effective weight and reason of a pool's server.
+/// Returns state, effective weight and reason of a pool's server.
 fn found(world: &World, name: &str) -> (String, u64, String) {
     let server = checks::server(world, name);
     let text = |key: &str| server[key].as_str().unwrap_or_default().to_owned();
-    let weight = server["effective_weight"].as_u64().expect("a weight");
+    let weight = server["effective_weight"]
+        .as_u64()
+        .expect("weight is a number");
     (text("state"), weight, text("reason"))
 }
 
@@ -37,11 +39,11 @@ fn wait_for_each(world: &World, wanted: &[(&str, &str, u64, &str)]) {
     }
 }
 
-/// A TCP server in server0 that runs `play` with each client.
+/// Starts a TCP server on server0 that calls `play` with each client.
 fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
     world
         .inside("server0", move || {
-            let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
+            let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
             std::thread::spawn(move || {
                 for client in listener.incoming().flatten() {
                     std::thread::spawn(move || play(client));
@@ -49,7 +51,7 @@ fn hostile(world: &World, port: u16, play: fn(TcpStream)) {
             });
         })
         .join()
-        .expect("it listens");
+        .expect("thread panicked");
 }
 
 #[test]
@@ -66,7 +68,7 @@ fn probes_of_real_peers_pass() {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("it starts")
+            .expect("start the process")
     };
     let redis = quiet(world.command("server0", "redis-server").args([
         "--port",
@@ -92,7 +94,7 @@ fn probes_of_real_peers_pass() {
     world.adopt(dns);
     world.start_udp_echo(7000, |n| Family::V4.server(n));
     let weight = world.path("weight");
-    std::fs::write(&weight, "42\n").expect("the file is written");
+    std::fs::write(&weight, "42\n").expect("write the file");
     let checks = [
         ("tcp", "kind = \"tcp\"\nport = 80".to_owned()),
         ("http", "kind = \"http\"\nport = 80\npath = \"/name\"\nexpect = { body = \"server0\" }".to_owned()),
@@ -142,9 +144,9 @@ exchange = [{ send = "INFO replication\r\n", expect = "role:slave" }]"#
             ("file", "up", 42, "file contains 42"),
         ],
     );
-    std::fs::write(&weight, "7\n").expect("the file is written");
+    std::fs::write(&weight, "7\n").expect("write the file");
     wait_for_each(&world, &[("file", "up", 7, "file contains 7")]);
-    std::fs::remove_file(&weight).expect("it was there");
+    std::fs::remove_file(&weight).expect("remove it");
     wait_for_each(&world, &[("file", "down", 0, "No such file")]);
 }
 
@@ -227,7 +229,7 @@ fn probes_of_hostile_peers_fail_without_delaying_others() {
     });
 }
 
-/// A key and a certificate for `www.example` and server 0's address, made by openssl.
+/// Creates a key and a certificate for `www.example` and server 0's address with openssl. Returns their paths.
 fn certificate(world: &World) -> (String, String) {
     let (key, certificate) = (world.path("key.pem"), world.path("cert.pem"));
     let output = std::process::Command::new("openssl")
@@ -250,21 +252,21 @@ fn certificate(world: &World) -> (String, String) {
         .arg("-out")
         .arg(&certificate)
         .output()
-        .expect("openssl runs");
+        .expect("run openssl");
     assert!(output.status.success(), "{output:?}");
     (key.display().to_string(), certificate.display().to_string())
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn probes_over_tls() {
+fn probes_over_tls_check_certificate_and_response() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     let (key, certificate) = certificate(&world);
     let root = world.path("tls");
-    std::fs::create_dir_all(&root).expect("a directory");
+    std::fs::create_dir_all(&root).expect("create a directory");
     let path = root.display();
     let config_file = root.join("nginx.conf");
     std::fs::write(
@@ -279,7 +281,7 @@ fn probes_over_tls() {
              location / {{ return 200 \"Up at $ssl_server_name\"; }} }} }}\n"
         ),
     )
-    .expect("a configuration");
+    .expect("write the configuration");
     let nginx = world
         .command("server0", "nginx")
         .arg("-c")
@@ -288,7 +290,7 @@ fn probes_over_tls() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("nginx starts");
+        .expect("start nginx");
     world.adopt(nginx);
     hostile(&world, 84, |mut client| {
         let _ = client.write_all(b"SSH-2.0-nothing\r\n");

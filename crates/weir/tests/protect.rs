@@ -1,5 +1,5 @@
-//! `weir protect` during another program's reload: HAProxy's plain `-sf` under load, from outside and from the host
-//! itself; and the connections if the command takes too long or Weir dies.
+//! Tests of `weir protect` during another program's reload: HAProxy's plain `-sf` under load, with clients on another
+//! host and on the same one. Also tests the connections if the command takes too long or Weir dies.
 
 mod world;
 
@@ -14,11 +14,11 @@ use world::{Family, World, privileged, wait_for};
 const PORT: u16 = 16_000;
 const ORIGIN: u16 = 8_001;
 
-fn soak() -> bool {
+fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// HAProxy and the server behind it, in the director.
+/// HAProxy and the server behind it, on the director.
 struct Balancer {
     world: World,
     nginx: Child,
@@ -35,7 +35,7 @@ impl Balancer {
             path("nginx.pid"),
             path("nginx.log")
         );
-        fs::write(world.path("nginx.conf"), nginx_file).expect("written");
+        fs::write(world.path("nginx.conf"), nginx_file).expect("write the file");
         let haproxy_file = format!(
             "global\n  maxconn 4000\n  pidfile {}\ndefaults\n  mode http\n  timeout connect 5s\n  timeout client \
              30s\n  timeout \
@@ -44,14 +44,17 @@ impl Balancer {
              127.0.0.1:{ORIGIN}\n",
             path("haproxy.pid")
         );
-        fs::write(world.path("haproxy.cfg"), haproxy_file).expect("written");
+        fs::write(world.path("haproxy.cfg"), haproxy_file).expect("write the file");
         let nginx = world
             .command("director", "nginx")
             .args(["-c", &path("nginx.conf")])
             .spawn()
-            .expect("nginx starts");
+            .expect("start nginx");
         let balancer = Self { world, nginx };
-        let started = balancer.reload_command("").status().expect("it starts");
+        let started = balancer
+            .reload_command("")
+            .status()
+            .expect("start the process");
         assert!(started.success());
         wait_for("HAProxy", Duration::from_secs(20), || {
             balancer
@@ -62,7 +65,7 @@ impl Balancer {
         balancer
     }
 
-    /// The report's reload: a new process opens the addresses and asks the old one to end.
+    /// Returns the reload command of a user's report: a new process opens the addresses and asks the old one to end.
     fn reload_line(&self) -> String {
         let path = |name: &str| self.world.path(name).display().to_string();
         let (file, pid) = (path("haproxy.cfg"), path("haproxy.pid"));
@@ -77,7 +80,7 @@ impl Balancer {
         command
     }
 
-    /// The same reload, protected. Without `listen`, the listening addresses are detected.
+    /// Returns the protected reload command. Without `listen`, the listening addresses are detected.
     fn protected(&self, listen: &[&str]) -> Command {
         let mut command = self.world.weir("director");
         command.arg("protect");
@@ -88,7 +91,7 @@ impl Balancer {
         command
     }
 
-    /// Reloads every 100 ms while `ab` runs; returns the numbers of failed requests and of reloads.
+    /// Reloads every 100 ms while `ab` runs. Returns the numbers of failed requests and of reloads.
     fn under_load(
         &self,
         host: &str,
@@ -104,33 +107,33 @@ impl Balancer {
             .arg(requests.to_string())
             .arg(url)
             .stdout(Stdio::piped())
-            .stderr(fs::File::create(&errors).expect("created"))
+            .stderr(fs::File::create(&errors).expect("create the file"))
             .spawn()
-            .expect("ab starts");
+            .expect("start ab");
         let mut reloads = 0;
         let mut latencies = Duration::ZERO;
-        while ab.try_wait().expect("it can be asked").is_none() {
+        while ab.try_wait().expect("query the process state").is_none() {
             let begin_time = Instant::now();
-            let done = reload().output().expect("the reload runs");
+            let done = reload().output().expect("run the reload");
             latencies = latencies.max(begin_time.elapsed());
             assert!(
                 done.status.success(),
                 "{}",
                 String::from_utf8_lossy(&done.stderr)
             );
-            // It warns about connections that it could not wait for or hold, which may have caused a failure.
+            // Weir warns about connections that it could not wait for or hold, which may explain failures.
             print!("{}", String::from_utf8_lossy(&done.stderr));
             reloads += 1;
             std::thread::sleep(Duration::from_millis(100));
         }
         let mut text = String::new();
-        let mut out = ab.stdout.take().expect("a pipe");
-        out.read_to_string(&mut text).expect("ab's report");
+        let mut out = ab.stdout.take().expect("stream is piped");
+        out.read_to_string(&mut text).expect("read ab's report");
         let number = |label: &str| -> Option<u32> {
             let line = text.lines().find_map(|line| line.split_once(label));
             line?.1.split_whitespace().next()?.parse().ok()
         };
-        // After some refused connections it gives up; its remaining requests have failed as well.
+        // After some refused connections, ab gives up; its remaining requests also count as failed.
         let done = number("Complete requests:").or_else(|| number("Total of"));
         let failed = requests - done.unwrap_or(0) + number("Failed requests:").unwrap_or(0);
         let slowest = text.lines().find(|line| line.contains("(longest request)"));
@@ -139,7 +142,10 @@ impl Balancer {
             slowest.unwrap_or_default().trim()
         );
         if failed > 0 {
-            println!("{text}{}", fs::read_to_string(&errors).expect("read"));
+            println!(
+                "{text}{}",
+                fs::read_to_string(&errors).expect("read the file")
+            );
         }
         (failed, reloads)
     }
@@ -158,7 +164,7 @@ impl Drop for Balancer {
     fn drop(&mut self) {
         let _ = self.nginx.kill();
         let _ = self.nginx.wait();
-        // HAProxy's processes went into the background.
+        // HAProxy's processes run in the background.
         let output = Command::new("ip")
             .args(["netns", "pids", &self.world.namespace("director")])
             .output();
@@ -186,10 +192,10 @@ fn protected_reload_refuses_no_connection_at_length() {
             break;
         }
     }
-    // Whether a SYN is in the queue that is closed depends on chance; the number of failures is shown, not asserted.
+    // Whether the closed queue contains a SYN depends on timing. The number of failures is printed, but not asserted.
     println!("unprotected: {lost} requests failed");
 
-    let requests = if soak() { 50_000 } else { 5_000 };
+    let requests = if is_soak() { 50_000 } else { 5_000 };
     let any = format!("0.0.0.0:{PORT}");
     let any6 = format!("[::]:{PORT}");
     for (host, family, listen) in [
@@ -210,25 +216,27 @@ fn protected_reload_refuses_no_connection_at_length() {
     assert_eq!(sysctl.stdout, b"0\n");
 }
 
-/// A listener in the director, and a first packet that is held by a protection whose command waits for a file.
-struct Held {
+/// A listener on the director, and a `weir protect` whose command waits for a file, and which holds the first packets.
+struct HeldConnection {
     world: World,
     to: SocketAddr,
     _listener: TcpListener,
     protect: Child,
 }
 
-impl Held {
+impl HeldConnection {
     fn start(arguments: &[&str]) -> Self {
         let world = World::new(0);
         let to = SocketAddr::new(Family::V4.director(), PORT);
-        let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
-        let _listener = listener.join().expect("the thread");
-        let (begin_time, go) = (world.path("begun"), world.path("go"));
+        let listener = world.inside("director", move || {
+            TcpListener::bind(to).expect("bind a listener")
+        });
+        let _listener = listener.join().expect("thread panicked");
+        let (begin_time, release) = (world.path("begun"), world.path("go"));
         let line = format!(
             "touch {}; while ! test -e {}; do sleep 0.02; done; exit 7",
             begin_time.display(),
-            go.display()
+            release.display()
         );
         let protect = world
             .weir("director")
@@ -237,7 +245,7 @@ impl Held {
             .args(["--listen", &to.to_string(), "--", "sh", "-c", &line])
             .stderr(Stdio::piped())
             .spawn()
-            .expect("weir runs");
+            .expect("start weir");
         wait_for("the command", Duration::from_secs(20), || {
             begin_time.exists()
         });
@@ -249,20 +257,20 @@ impl Held {
         }
     }
 
-    /// Connects from outside; returns how long that took.
+    /// Connects from the client. Returns the duration.
     fn connect(&self) -> std::thread::JoinHandle<Duration> {
         let to = self.to;
         self.world.inside("client", move || {
             let begin_time = Instant::now();
-            TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("a connection");
+            TcpStream::connect_timeout(&to, Duration::from_secs(20)).expect("connect");
             begin_time.elapsed()
         })
     }
 
-    fn go(&self) {
+    fn release(&self) {
         fs::File::create(self.world.path("go"))
             .and_then(|mut file| file.write_all(b"1"))
-            .expect("written");
+            .expect("write the file");
     }
 }
 
@@ -271,11 +279,11 @@ fn held_connections_are_released_and_exit_code_is_passed_on() {
     if !privileged() {
         return;
     }
-    let mut held = Held::start(&["--max", "60s"]);
+    let mut held = HeldConnection::start(&["--max", "60s"]);
     let client = held.connect();
     std::thread::sleep(Duration::from_millis(300));
     assert!(!client.is_finished(), "the connection was not held");
-    // A second protection waits for the first.
+    // A second `weir protect` waits for the first.
     let mut second = held
         .world
         .weir("director")
@@ -289,11 +297,14 @@ fn held_connections_are_released_and_exit_code_is_passed_on() {
             "exit 3",
         ])
         .spawn()
-        .expect("weir runs");
-    held.go();
-    assert_eq!(held.protect.wait().expect("it ends").code(), Some(7));
-    client.join().expect("the client");
-    assert_eq!(second.wait().expect("it ends").code(), Some(3));
+        .expect("start weir");
+    held.release();
+    assert_eq!(
+        held.protect.wait().expect("wait for the process").code(),
+        Some(7)
+    );
+    client.join().expect("client thread panicked");
+    assert_eq!(second.wait().expect("wait for the process").code(), Some(3));
 }
 
 #[test]
@@ -301,14 +312,22 @@ fn timeout_releases_held_connections() {
     if !privileged() {
         return;
     }
-    let mut held = Held::start(&["--max", "700ms"]);
+    let mut held = HeldConnection::start(&["--max", "700ms"]);
     // Held until the time limit, then released; later packets are not held.
-    held.connect().join().expect("the client");
-    assert!(held.protect.try_wait().expect("it can be asked").is_none());
-    let later = held.connect().join().expect("the client");
+    held.connect().join().expect("client thread panicked");
+    assert!(
+        held.protect
+            .try_wait()
+            .expect("query the process state")
+            .is_none()
+    );
+    let later = held.connect().join().expect("client thread panicked");
     assert!(later < Duration::from_secs(1), "{later:?}");
-    held.go();
-    assert_eq!(held.protect.wait().expect("it ends").code(), Some(7));
+    held.release();
+    assert_eq!(
+        held.protect.wait().expect("wait for the process").code(),
+        Some(7)
+    );
 }
 
 #[test]
@@ -316,15 +335,15 @@ fn killed_weir_releases_held_connections() {
     if !privileged() {
         return;
     }
-    let mut held = Held::start(&["--max", "60s"]);
+    let mut held = HeldConnection::start(&["--max", "60s"]);
     let client = held.connect();
     std::thread::sleep(Duration::from_millis(300));
     assert!(!client.is_finished(), "the connection was not held");
-    held.protect.kill().expect("it runs");
-    held.protect.wait().expect("it ends");
-    // The held connection is established by its own retransmission, a new one at once.
-    client.join().expect("the client");
-    held.connect().join().expect("the client");
+    held.protect.kill().expect("send a signal to the process");
+    held.protect.wait().expect("wait for the process");
+    // The held connection is established by its retransmitted SYN, a new one immediately.
+    client.join().expect("client thread panicked");
+    held.connect().join().expect("client thread panicked");
     let value = || {
         let output = held
             .world
@@ -332,13 +351,13 @@ fn killed_weir_releases_held_connections() {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     };
     assert_eq!(value(), "1");
-    held.go();
+    held.release();
     let cleaned = held
         .world
         .weir("director")
         .arg("clean")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert!(
         cleaned.status.success(),
         "{}",
@@ -348,7 +367,7 @@ fn killed_weir_releases_held_connections() {
 }
 
 #[test]
-fn unrunnable_and_failed_commands_have_different_codes() {
+fn unrunnable_and_failed_commands_have_different_exit_codes() {
     if !privileged() {
         return;
     }
@@ -359,7 +378,7 @@ fn unrunnable_and_failed_commands_have_different_codes() {
             .args(["protect", "--listen", "127.0.0.1:1", "--"])
             .args(command)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), printed)
     };
@@ -377,7 +396,7 @@ fn nested_protection_does_not_deadlock() {
         return;
     }
     let world = World::new(0);
-    // As a unit whose own reload is protected.
+    // Like a unit whose reload command is itself protected.
     let mut inner = world.weir("director");
     inner.args([
         "protect",
@@ -397,11 +416,11 @@ fn nested_protection_does_not_deadlock() {
         .args(["protect", "--max", "2s", "--listen", "127.0.0.1:1", "--"])
         .args(&inner)
         .spawn()
-        .expect("weir runs");
+        .expect("start weir");
     wait_for("its end", Duration::from_secs(20), || {
-        outer.try_wait().expect("it can be asked").is_some()
+        outer.try_wait().expect("query the process state").is_some()
     });
-    assert_eq!(outer.wait().expect("it ended").code(), Some(6));
+    assert_eq!(outer.wait().expect("wait for the process").code(), Some(6));
 }
 
 #[test]
@@ -411,13 +430,13 @@ fn terminated_protection_restores_the_sysctl() {
     }
     let world = World::new(0);
     let to = SocketAddr::new(Family::V4.director(), PORT);
-    let listener = world.inside("director", move || TcpListener::bind(to).expect("a port"));
-    // Nothing accepts: this connection is waited for.
-    let _listener = listener.join().expect("the thread");
-    let client = world.inside("client", move || {
-        TcpStream::connect(to).expect("a connection")
+    let listener = world.inside("director", move || {
+        TcpListener::bind(to).expect("bind a listener")
     });
-    let _client = client.join().expect("the client");
+    // Nothing accepts this connection, so `weir protect` waits for it.
+    let _listener = listener.join().expect("thread panicked");
+    let client = world.inside("client", move || TcpStream::connect(to).expect("connect"));
+    let _client = client.join().expect("client thread panicked");
     let value = || {
         let output = world.output("director", "cat /proc/sys/net/ipv4/tcp_migrate_req");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -436,12 +455,16 @@ fn terminated_protection_restores_the_sysctl() {
         ])
         .arg(&ran)
         .spawn()
-        .expect("weir runs");
+        .expect("start weir");
     wait_for("the sysctl", Duration::from_secs(20), || value() == "1");
-    // Signals are handled from before that on.
+    // Signals are handled since before the change of the sysctl.
     let pid = rustix::process::Pid::from_child(&protect);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-    assert_eq!(protect.wait().expect("it ends").code(), Some(143));
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+        .expect("send a signal to the process");
+    assert_eq!(
+        protect.wait().expect("wait for the process").code(),
+        Some(143)
+    );
     assert_eq!(value(), "0");
     assert!(!ran.exists());
 }

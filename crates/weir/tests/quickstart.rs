@@ -1,5 +1,4 @@
-//! The README's quick start, taken from its text and run as printed: a file and commands, on machines without
-//! preparation.
+//! Runs the README's quick start as printed: a file and commands, taken from its text, on unprepared hosts.
 //!
 //! Each host is a network namespace with a separate mount namespace, so that `/etc/weir`, `/run` and bpffs are at the
 //! README's paths. The package's unit for servers is executed as a service manager would.
@@ -13,9 +12,9 @@ use std::time::Duration;
 
 use world::{World, privileged, wait_for};
 
-/// The separate file systems of a host: /etc, /run, /usr/sbin, /usr/local/sbin and bpffs, and as `$2` the built
-/// program.
-const OWN_PLACES: &str = "\
+/// Shell script that mounts a host's separate file systems: /etc, /run, /usr/sbin, /usr/local/sbin and bpffs. `$2` is
+/// the built program.
+const MOUNT_SCRIPT: &str = "\
     mount --make-rprivate / && mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && \
     mkdir etc etc-work sbin sbin-work local local-work home && \
     mount -t overlay overlay -o lowerdir=/etc,upperdir=$1/etc,workdir=$1/etc-work /etc && \
@@ -24,7 +23,7 @@ const OWN_PLACES: &str = "\
     mount -t tmpfs tmpfs /run && mount -t bpf bpf /sys/fs/bpf && \
     mkdir -p home/target/release && ln -s \"$2\" home/target/release/weir && touch \"$1/ready\" && exec sleep infinity";
 
-/// As the README installs it.
+/// The README's installation command.
 const INSTALL: &str = "install -m 755 target/release/weir /usr/local/sbin/";
 
 fn repository(path: &str) -> PathBuf {
@@ -42,24 +41,26 @@ struct Machine {
 impl Machine {
     fn new(world: &World, host: &str) -> Self {
         let directory = world.path(&format!("machine-{host}"));
-        fs::create_dir(&directory).expect("a directory");
+        fs::create_dir(&directory).expect("create a directory");
         let holder = world
             .command(host, "unshare")
-            .args(["--mount", "sh", "-ec", OWN_PLACES, "sh"])
+            .args(["--mount", "sh", "-ec", MOUNT_SCRIPT, "sh"])
             .args([directory.as_path(), Path::new(env!("CARGO_BIN_EXE_weir"))])
             .spawn()
-            .expect("unshare runs");
+            .expect("start unshare");
         let ready = PathBuf::from(format!("/proc/{}/root", holder.id()))
-            .join(directory.strip_prefix("/").expect("absolute"))
+            .join(directory.strip_prefix("/").expect("path is absolute"))
             .join("ready");
-        wait_for("the machine", Duration::from_secs(10), || ready.exists());
+        wait_for("the mounts of the host", Duration::from_secs(10), || {
+            ready.exists()
+        });
         Self {
             holder,
             home: directory.join("home"),
         }
     }
 
-    /// A line of its root shell.
+    /// Returns a command that runs a line in the host's root shell.
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -68,7 +69,7 @@ impl Machine {
             .args(["sh", "-c"])
             .arg(format!("cd {} && {line}", self.home.display()))
             .env("NO_COLOR", "1")
-            // Debian's PATH for root.
+            // Use Debian's PATH for root.
             .env(
                 "PATH",
                 "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -78,10 +79,10 @@ impl Machine {
     }
 
     fn run(&self, line: &str) -> Output {
-        self.shell(line).output().expect("nsenter runs")
+        self.shell(line).output().expect("run nsenter")
     }
 
-    /// The output of a command that succeeds.
+    /// Runs a command and asserts that it succeeds. Returns its output.
     fn prints(&self, line: &str) -> String {
         let output = self.run(line);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -93,8 +94,8 @@ impl Machine {
     fn write(&self, path: &str, text: &str) {
         let file = self.home.join("file");
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
-        let there = root.join(file.strip_prefix("/").expect("absolute"));
-        fs::write(there, text).expect("written");
+        let there = root.join(file.strip_prefix("/").expect("path is absolute"));
+        fs::write(there, text).expect("write the file");
         self.prints(&format!("cp {} {path}", file.display()));
     }
 }
@@ -106,7 +107,7 @@ impl Drop for Machine {
     }
 }
 
-/// The fenced blocks below a heading of the README.
+/// Returns the fenced blocks below a heading of the README.
 fn blocks(readme: &str, heading: &str) -> Vec<String> {
     let section = readme
         .split("\n## ")
@@ -114,17 +115,26 @@ fn blocks(readme: &str, heading: &str) -> Vec<String> {
         .unwrap_or_else(|| panic!("the README has no section {heading}"));
     let fenced = section.split("\n```").skip(1).step_by(2);
     fenced
-        .map(|block| block.split_once('\n').expect("a fence").1.to_owned() + "\n")
+        .map(|block| {
+            block
+                .split_once('\n')
+                .expect("block starts with a fence line")
+                .1
+                .to_owned()
+                + "\n"
+        })
         .collect()
 }
 
-/// Lines of a block that begin with `WHO# `, in order.
+/// Returns host and command of the lines of a block that begin with `WHO# `, in order.
 fn commands(block: &str) -> Vec<(String, String)> {
     let lines = block.lines().filter(|line| !line.is_empty());
     lines
         .map(|line| {
-            let (who, command) = line.split_once('#').expect("WHO# COMMAND");
-            // Text after two spaces and a number sign is a remark for the reader, which the shell ignores.
+            let (who, command) = line
+                .split_once('#')
+                .expect("line has the form WHO# COMMAND");
+            // Text after two spaces and a number sign is a comment, which the shell ignores.
             (who.to_owned(), command.trim().to_owned())
         })
         .collect()
@@ -158,7 +168,7 @@ fn readme_quick_start_works_as_printed() {
     if !privileged() {
         return;
     }
-    let readme = fs::read_to_string(repository("README.md")).expect("the README");
+    let readme = fs::read_to_string(repository("README.md")).expect("read the README");
     let blocks = blocks(&readme, "A director in ");
     let [install, file, quick_start, ipvsadm, ..] = &blocks[..] else {
         panic!("a block of commands, a file and two more blocks: {blocks:#?}");
@@ -168,12 +178,12 @@ fn readme_quick_start_works_as_printed() {
     for n in 0..2 {
         // The file that the check requests.
         let page = world.path(&format!("www{n}/html/index.html"));
-        fs::write(page, "hello\n").expect("a page");
+        fs::write(page, "hello\n").expect("write the page");
     }
     let (director, servers, client) = network(&world);
     for (who, command) in commands(install) {
         match who.as_str() {
-            // The test's own build is there already.
+            // The test uses its own build.
             "build" => assert_eq!(command, "make build"),
             "director" => drop(director.prints(&command)),
             "server" => servers.iter().for_each(|server| {
@@ -182,19 +192,19 @@ fn readme_quick_start_works_as_printed() {
             other => panic!("the README names a host {other}"),
         }
     }
-    let (first, text) = file.split_once('\n').expect("a first line");
+    let (first, text) = file.split_once('\n').expect("text has a first line");
     director.write(first.trim_start_matches("# "), text);
     let (mut asked, log) = (0, world.path("run.log"));
     for (who, command) in commands(quick_start) {
         match who.as_str() {
             "director" if command.ends_with("weir run") => {
                 let mut shell = director.shell(&command);
-                let child = shell.stderr(fs::File::create(&log).expect("a log"));
-                world.adopt(child.spawn().expect("it starts"));
+                let child = shell.stderr(fs::File::create(&log).expect("create the log file"));
+                world.adopt(child.spawn().expect("start the process"));
             }
             "director" => {
-                // The reader repeats the command until the checks have results.
-                wait_for("two servers that are up", Duration::from_secs(120), || {
+                // A reader repeats this command until the checks have results.
+                wait_for("two servers to be up", Duration::from_secs(120), || {
                     let seen = director.run(&command);
                     String::from_utf8_lossy(&seen.stdout)
                         .matches(" up ")
@@ -203,7 +213,7 @@ fn readme_quick_start_works_as_printed() {
                 });
                 let status = director.prints(&command);
                 assert!(status.contains("vip added"), "{status}");
-                let printed = fs::read_to_string(&log).expect("a log");
+                let printed = fs::read_to_string(&log).expect("read the log file");
                 let running = printed.lines().find(|line| line.contains(" running "));
                 let running = running.unwrap_or_else(|| panic!("{printed}"));
                 assert!(running.contains("10.0.0.10 on eth0"), "{running}");
@@ -213,7 +223,10 @@ fn readme_quick_start_works_as_printed() {
             }),
             "client" => {
                 asked += 1;
-                let url = command.split_whitespace().last().expect("a URL");
+                let url = command
+                    .split_whitespace()
+                    .last()
+                    .expect("command ends with a URL");
                 let page = client.prints(&format!("{command} --max-time 5"));
                 assert_eq!(page, "hello\n");
                 let mut names: Vec<String> = (0..4)
@@ -221,7 +234,7 @@ fn readme_quick_start_works_as_printed() {
                     .collect();
                 names.sort_unstable();
                 names.dedup();
-                assert_eq!(names.len(), 2, "both servers answer: {names:?}");
+                assert_eq!(names.len(), 2, "both servers must answer: {names:?}");
                 let big = client.prints(&format!(
                     "curl -sSf --max-time 30 {url}big | cmp - {} && echo same",
                     world.path("big").display()
@@ -231,7 +244,10 @@ fn readme_quick_start_works_as_printed() {
             other => panic!("the README names a host {other}"),
         }
     }
-    assert!(asked > 0, "the quick start ends with a client's request");
+    assert!(
+        asked > 0,
+        "the quick start must end with a client's request"
+    );
     for (who, command) in commands(ipvsadm) {
         match who.as_str() {
             "director" => {
@@ -248,7 +264,7 @@ fn readme_quick_start_works_as_printed() {
     client.prints("curl -sSf --max-time 5 http://10.0.0.11/name");
     let listing = director.prints("ipvsadm -Ln");
     assert!(listing.contains("10.0.0.11:80"), "{listing}");
-    // Everything that it added is removed again.
+    // Everything that Weir added is removed again.
     let doctor = director.run("weir doctor");
     assert!(
         doctor.status.success(),
@@ -257,8 +273,7 @@ fn readme_quick_start_works_as_printed() {
     );
 }
 
-/// How systemd expands a unit's variables and command lines for an instance: `%i`, Environment=, EnvironmentFile=,
-/// words.
+/// Returns a unit's commands for an instance, expanded like systemd does: `%i`, Environment=, EnvironmentFile=, words.
 fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, String)> {
     let unit = unit.replace("%i", instance);
     let settings = unit.lines().filter_map(|line| line.split_once('='));
@@ -273,7 +288,9 @@ fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, 
         before += &format!("for it in {value}; do export \"$it\"; done; ");
     }
     for value in all("EnvironmentFile") {
-        let path = value.strip_prefix('-').expect("it may be missing");
+        let path = value
+            .strip_prefix('-')
+            .expect("EnvironmentFile starts with `-`");
         before += &format!("[ ! -e {path} ] || . {path}; ");
     }
     machine.prints("true");
@@ -281,7 +298,7 @@ fn unit_commands(unit: &str, instance: &str, machine: &Machine) -> Vec<(String, 
         .into_iter()
         .map(|key| {
             let [command] = all(key)[..] else {
-                panic!("one {key}");
+                panic!("the unit must have one {key}");
             };
             let command = command.replace("/usr/bin/weir", "weir");
             (key.to_owned(), format!("{before}{command}"))
@@ -295,7 +312,7 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
         return;
     }
     let unit = fs::read_to_string(repository("docs/packaging/weir-real-server@.service"));
-    let unit = unit.expect("the unit");
+    let unit = unit.expect("read the unit");
     let world = World::new(2);
     let (_director, servers, _client) = network(&world);
     let server = &servers[0];
@@ -313,7 +330,7 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
     let plain = unit_commands(&unit, "10.0.0.10", server);
     let edge = unit_commands(&unit, "edge", server);
     let step = |commands: &[(String, String)], key: &str| {
-        let (_, command) = commands.iter().find(|(it, _)| it == key).expect("there");
+        let (_, command) = commands.iter().find(|(it, _)| it == key).expect("find it");
         server.prints(command)
     };
     step(&plain, "ExecStart");
@@ -326,15 +343,15 @@ fn unit_prepares_a_server_and_undoes_only_its_own_changes() {
     assert!(has("10.0.0.10") && !has("10.0.0.12") && !has("2001:db8::12"));
     step(&plain, "ExecStop");
     assert!(!has("10.0.0.10"));
-    // systemd accepts every line.
+    // systemd must accept every line.
     let path = world.path("weir-real-server@10.0.0.10.service");
-    fs::write(&path, unit.replace("/usr/bin/weir", "/bin/true")).expect("written");
+    fs::write(&path, unit.replace("/usr/bin/weir", "/bin/true")).expect("write the file");
     let verified = Command::new("systemd-analyze")
         .arg("verify")
         .arg("--man=no")
         .arg(&path)
         .output()
-        .expect("systemd-analyze runs");
+        .expect("run systemd-analyze");
     let printed = String::from_utf8_lossy(&verified.stderr);
     assert!(!printed.contains("weir-real-server"), "{printed}");
 }

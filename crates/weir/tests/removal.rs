@@ -1,4 +1,4 @@
-//! Servers that are removed during connections: `on_remove`, weight 0, and overrides.
+//! Tests of servers that are removed while they have connections: `on_remove`, weight 0, and overrides.
 
 mod world;
 
@@ -21,7 +21,7 @@ fn config(on_remove: &str, servers: &str) -> String {
     )
 }
 
-fn prepared(big_bytes: usize) -> World {
+fn prepared_world(big_bytes: usize) -> World {
     let mut world = World::new(2);
     world.start_nginx(big_bytes);
     world.prepare_direct_servers(&Family::V4.vip());
@@ -30,11 +30,11 @@ fn prepared(big_bytes: usize) -> World {
 
 fn name(world: &World) -> String {
     let url = format!("http://{}/name", Family::V4.vip());
-    let body = world.get(&url).expect("an answer");
+    let body = world.get(&url).expect("receive an answer");
     String::from_utf8_lossy(&body).trim().to_owned()
 }
 
-/// A started download of some seconds.
+/// Starts a download that takes some seconds, and waits for its first bytes.
 fn slow_download(world: &World) -> Child {
     let child = world
         .command("client", "curl")
@@ -43,35 +43,36 @@ fn slow_download(world: &World) -> Child {
         .arg(format!("http://{}/big", Family::V4.vip()))
         .stderr(Stdio::piped())
         .spawn()
-        .expect("curl starts");
+        .expect("start curl");
     wait_for("the first bytes", Duration::from_secs(10), || {
         std::fs::metadata(world.path("came")).is_ok_and(|facts| facts.len() > 0)
     });
     child
 }
 
-/// A download from the first server, which the configuration then replaces by the second one.
+/// Starts a download from the first server, and then replaces this server by the second one. Returns curl's output, and
+/// whether the download is complete.
 fn replaced_under_a_download(on_remove: &str) -> (World, std::process::Output, bool) {
-    let mut world = prepared(12 * MIB);
+    let mut world = prepared_world(12 * MIB);
     world.start_director(&config(on_remove, "\"10.71.0.20\""));
     let curl = slow_download(&world);
     let after = config(on_remove, "\"10.71.0.21\"");
     let path = world.write_config(&after);
-    let plan = world.run_weir(&["plan", "-c", path.to_str().expect("a path")]);
+    let plan = world.run_weir(&["plan", "-c", path.to_str().expect("path is valid UTF-8")]);
     assert!(
         plan.contains("10.71.0.20") && plan.contains("1 live flow"),
         "the plan names what it touches: {plan}"
     );
     world.reload(&after);
     assert_eq!(name(&world), "server1");
-    let output = curl.wait_with_output().expect("curl ends");
+    let output = curl.wait_with_output().expect("wait for curl");
     let received = std::fs::read(world.path("came")).unwrap_or_default();
-    let whole = received == std::fs::read(world.path("big")).expect("the original");
+    let whole = received == std::fs::read(world.path("big")).expect("read the original");
     (world, output, whole)
 }
 
 #[test]
-fn keep_lets_downloads_finish() {
+fn keep_does_not_interrupt_downloads() {
     if !privileged() {
         return;
     }
@@ -84,7 +85,7 @@ fn keep_lets_downloads_finish() {
 }
 
 #[test]
-fn reset_ends_downloads() {
+fn reset_aborts_downloads() {
     if !privileged() {
         return;
     }
@@ -98,7 +99,7 @@ fn reset_ends_downloads() {
     );
 }
 
-/// An address that is routed to the director and is not configured there.
+/// Returns an address that is routed to the director, but is not configured there.
 fn routed_vip(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(10, 99, 0, 10).into(),
@@ -117,19 +118,19 @@ fn routed_config(family: Family, forward: &str, server: usize) -> String {
     )
 }
 
-/// Sends until the peer reports the end of the connection; returns the error.
+/// Calls `talk` until the connection fails. Returns the error.
 fn until_refused(mut talk: impl FnMut() -> std::io::Result<()>) -> ErrorKind {
     let mut refused = None;
-    wait_for("the client gets an error", Duration::from_secs(20), || {
+    wait_for("an error at the client", Duration::from_secs(20), || {
         refused = talk().err().map(|error| error.kind());
         refused.is_some_and(|kind| kind != ErrorKind::WouldBlock)
     });
-    refused.expect("an error")
+    refused.expect("connection has an error")
 }
 
-/// A connection and a connected datagram socket over a routed VIP, whose server is then removed.
+/// Opens a TCP connection and a connected UDP socket to a routed VIP, removes their server, and asserts that both fail.
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn removed_behind_a_routed_vip(family: Family, forward: &str) {
+fn assert_removal_rejects_clients_of_routed_vip(family: Family, forward: &str) {
     let mut world = World::new(2);
     let vip = routed_vip(family);
     world.start_nginx(1024);
@@ -154,39 +155,42 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
     world.start_director(&routed_config(family, forward, 0));
     let (connected, continues) = (channel(), channel());
     let client = world.inside("client", move || {
-        let mut tcp = TcpStream::connect((vip, 80)).expect("a connection");
-        let udp = UdpSocket::bind((family.client(), 0)).expect("a socket");
-        udp.connect((vip, 123)).expect("an address");
+        let mut tcp = TcpStream::connect((vip, 80)).expect("connect");
+        let udp = UdpSocket::bind((family.client(), 0)).expect("bind a UDP socket");
+        udp.connect((vip, 123)).expect("connect the socket");
         udp.set_read_timeout(Some(Duration::from_secs(20)))
-            .expect("a timeout");
-        udp.send(b"what time is it").expect("sent");
-        udp.recv(&mut [0; 64]).expect("an echo");
+            .expect("set the read timeout");
+        udp.send(b"what time is it").expect("send");
+        udp.recv(&mut [0; 64]).expect("receive the echo");
         udp.set_read_timeout(Some(Duration::from_millis(50)))
-            .expect("a timeout");
+            .expect("set the read timeout");
         tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n")
-            .expect("sent");
+            .expect("send");
         let mut answer = [0; 4096];
-        assert!(tcp.read(&mut answer).expect("an answer") > 0);
-        connected.0.send(()).expect("the test waits");
-        continues.1.recv().expect("the server is removed");
+        assert!(tcp.read(&mut answer).expect("read an answer") > 0);
+        connected.0.send(()).expect("test receives the result");
+        continues
+            .1
+            .recv()
+            .expect("receive the signal that the server is removed");
         let over_tcp = until_refused(|| tcp.write_all(b"GET /name HTTP/1.1\r\nHost: web\r\n\r\n"));
         let over_udp = until_refused(|| {
             udp.send(b"and now")?;
             udp.recv(&mut answer).map(drop)
         });
         // The remaining server serves the same client.
-        let mut again = TcpStream::connect((vip, 80)).expect("another connection");
+        let mut again = TcpStream::connect((vip, 80)).expect("open another connection");
         again
             .write_all(b"GET /name HTTP/1.0\r\n\r\n")
-            .expect("sent");
+            .expect("send");
         let mut body = String::new();
-        again.read_to_string(&mut body).expect("an answer");
+        again.read_to_string(&mut body).expect("read an answer");
         (over_tcp, over_udp, body)
     });
-    connected.1.recv().expect("the client is connected");
+    connected.1.recv().expect("client connected");
     world.reload(&routed_config(family, forward, 1));
-    continues.0.send(()).expect("the client waits");
-    let (over_tcp, over_udp, body) = client.join().expect("the client's thread");
+    continues.0.send(()).expect("client thread is waiting");
+    let (over_tcp, over_udp, body) = client.join().expect("client thread panicked");
     assert!(
         matches!(over_tcp, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
         "{forward} {family:?}: {over_tcp}"
@@ -207,12 +211,12 @@ fn removed_behind_a_routed_vip(family: Family, forward: &str) {
 }
 
 #[test]
-fn director_sends_the_reset() {
+fn director_sends_reset() {
     if !privileged() {
         return;
     }
-    removed_behind_a_routed_vip(Family::V4, "direct");
-    removed_behind_a_routed_vip(Family::V6, "direct");
+    assert_removal_rejects_clients_of_routed_vip(Family::V4, "direct");
+    assert_removal_rejects_clients_of_routed_vip(Family::V6, "direct");
 }
 
 #[test]
@@ -220,9 +224,9 @@ fn reset_is_sent_under_every_forward() {
     if !privileged() {
         return;
     }
-    removed_behind_a_routed_vip(Family::V4, "nat");
-    removed_behind_a_routed_vip(Family::V4, "tunnel");
-    removed_behind_a_routed_vip(Family::V6, "l3dsr");
+    assert_removal_rejects_clients_of_routed_vip(Family::V4, "nat");
+    assert_removal_rejects_clients_of_routed_vip(Family::V4, "tunnel");
+    assert_removal_rejects_clients_of_routed_vip(Family::V6, "l3dsr");
 }
 
 #[test]
@@ -237,11 +241,11 @@ fn reschedule_moves_flows_to_another_server() {
 }
 
 #[test]
-fn weight_zero_quiesces() {
+fn weight_zero_keeps_flows_but_accepts_none() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(12 * MIB);
+    let mut world = prepared_world(12 * MIB);
     world.start_director(&config("keep", "\"10.71.0.20\""));
     let curl = slow_download(&world);
     world.reload(&config(
@@ -251,9 +255,14 @@ fn weight_zero_quiesces() {
     for _ in 0..4 {
         assert_eq!(name(&world), "server1");
     }
-    assert!(curl.wait_with_output().expect("curl ends").status.success());
-    let expected = std::fs::read(world.path("big")).expect("the original");
-    assert!(std::fs::read(world.path("came")).expect("the copy") == expected);
+    assert!(
+        curl.wait_with_output()
+            .expect("wait for curl")
+            .status
+            .success()
+    );
+    let expected = std::fs::read(world.path("big")).expect("read the original");
+    assert!(std::fs::read(world.path("came")).expect("read the copy") == expected);
 }
 
 #[test]
@@ -261,7 +270,7 @@ fn overrides_survive_restarts() {
     if !privileged() {
         return;
     }
-    let mut world = prepared(1024);
+    let mut world = prepared_world(1024);
     let text = config("keep", "\"10.71.0.20\", \"10.71.0.21\"");
     let mut pid = world.start_director(&text);
     let first = || Family::V4.server(0);

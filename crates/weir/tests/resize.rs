@@ -1,5 +1,4 @@
-//! The flow table changes its size or layout while connections begin, continue and end: no packet is lost because of
-//! it.
+//! Tests that a change of the flow table's size or layout loses no packet while connections begin, continue and end.
 
 mod world;
 
@@ -20,7 +19,7 @@ fn config(family: Family, forward: &str, max_flows: u32) -> String {
     )
 }
 
-fn resized_under_load(family: Family, forward: &str) {
+fn assert_resize_loses_nothing(family: Family, forward: &str) {
     let mut world = World::new(2);
     world.start_nginx(1024);
     if forward == "nat" {
@@ -43,53 +42,55 @@ fn resized_under_load(family: Family, forward: &str) {
 #[test]
 fn resized_table_loses_no_packet_under_direct_at_length() {
     if privileged() {
-        resized_under_load(Family::V4, "direct");
+        assert_resize_loses_nothing(Family::V4, "direct");
     }
 }
 
 #[test]
 fn resized_table_loses_no_packet_under_nat_at_length() {
     if privileged() {
-        resized_under_load(Family::V4, "nat");
+        assert_resize_loses_nothing(Family::V4, "nat");
     }
 }
 
-/// Converts the pinned table, whatever its layout, to the layout of the previous release, as that release would have
-/// left it.
-fn become_the_release_before(world: &World) {
+/// Converts the pinned table to the layout of the previous release, as that release would have left it.
+fn convert_to_previous_layout(world: &World) {
     let pins = world.pin_dir("director");
     let opened = world.inside("director", move || {
         let sizes = open_readonly(&PinDir::new(&pins))?.sizes;
         let (mut plane, opened) = Dataplane::open(&OpenOptions {
             sizes,
-            flow_layout: present_layout() - 1,
+            flow_layout: current_layout() - 1,
             ..OpenOptions::new(&pins)
         })?;
         plane.activate()?;
         plane.migrate_flows()?;
         Ok::<_, weir_dataplane::Error>(opened)
     });
-    let opened = opened.join().expect("a thread").expect("a data plane");
+    let opened = opened
+        .join()
+        .expect("thread panicked")
+        .expect("open the data plane");
     assert_eq!(opened, Opened::FlowsMigrating);
 }
 
-fn present_layout() -> u32 {
+fn current_layout() -> u32 {
     OpenOptions::new("").flow_layout
 }
 
-/// The beginning of the directory names of tables of a layout.
+/// Returns the prefix of the directory names of tables with this layout.
 fn flows_of(layout: u32) -> String {
     format!("flows-{layout}-")
 }
 
 fn layouts(world: &World) -> Vec<String> {
-    let entries = std::fs::read_dir(world.pin_dir("director")).expect("a pin directory");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let entries = std::fs::read_dir(world.pin_dir("director")).expect("read the pin directory");
+    let names = entries.map(|entry| entry.expect("read a directory entry").file_name());
     let names = names.map(|name| name.to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("flows-")).collect()
 }
 
-fn adopted_under_load(forward: &str) {
+fn assert_previous_layout_adopted(forward: &str) {
     let family = Family::V4;
     let mut world = World::new(2);
     world.start_nginx(1024);
@@ -103,17 +104,17 @@ fn adopted_under_load(forward: &str) {
     let load = Load::start(&world, SocketAddr::new(family.vip(), 80));
     load.wait_for_more(100);
     world.kill_director(pid);
-    become_the_release_before(&world);
+    convert_to_previous_layout(&world);
     let before = layouts(&world);
     assert!(
-        before.len() == 1 && before[0].starts_with(&flows_of(present_layout() - 1)),
+        before.len() == 1 && before[0].starts_with(&flows_of(current_layout() - 1)),
         "{before:?}"
     );
     load.wait_for_more(100);
     world.start_director(&config);
     let after = layouts(&world);
     assert!(
-        after.len() == 1 && after[0].starts_with(&flows_of(present_layout())),
+        after.len() == 1 && after[0].starts_with(&flows_of(current_layout())),
         "{after:?}"
     );
     assert!(world.log().contains("flows moved"), "{}", world.log());
@@ -124,13 +125,13 @@ fn adopted_under_load(forward: &str) {
 #[test]
 fn previous_layout_is_adopted_under_direct() {
     if privileged() {
-        adopted_under_load("direct");
+        assert_previous_layout_adopted("direct");
     }
 }
 
 #[test]
 fn previous_layout_is_adopted_under_nat() {
     if privileged() {
-        adopted_under_load("nat");
+        assert_previous_layout_adopted("nat");
     }
 }

@@ -1,4 +1,4 @@
-//! Privilege separation: a proxy-only Weir that root starts has no rights where it reads clients' bytes.
+//! Tests of privilege separation: when root starts Weir, the processes that read clients' bytes are unprivileged.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -11,42 +11,42 @@ use std::process::Command;
 use attempts::assert_attempts_failed;
 use world::privileged;
 
-const ROOM: &str = env!("CARGO_MANIFEST_DIR");
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A directory that every account can enter.
-struct Room(PathBuf);
+struct SharedDirectory(PathBuf);
 
-impl Room {
+impl SharedDirectory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).expect("made");
+        fs::create_dir(&path).expect("create a directory");
         Self(path)
     }
 
-    /// Runs a script in namespaces of its own. Returns its output and the daemon's log.
+    /// Runs a script in separate namespaces. Returns its output and the daemon's log.
     fn run(&self, script: &str, more: &[&str]) -> (String, String) {
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--propagation", "private", "sh"])
-            .arg(format!("{ROOM}/tests/{script}"))
+            .arg(format!("{CRATE}/tests/{script}"))
             .arg(env!("CARGO_BIN_EXE_weir"))
             .arg(&self.0)
             .args(more)
             .output()
-            .expect("unshare runs");
+            .expect("run unshare");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let log = fs::read_to_string(self.0.join("out/log")).unwrap_or_default();
         (text, log)
     }
 }
 
-impl Drop for Room {
+impl Drop for SharedDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What must fail inside the daemon, with the error.
+/// Attempts that must fail in the daemon, with the expected errors.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("open /etc/shadow", "Permission denied"),
     ("execve", "not permitted"),
@@ -84,11 +84,11 @@ const ATTEMPTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn daemon_has_no_rights_and_serves() {
+fn unprivileged_daemon_serves() {
     if !privileged() {
         return;
     }
-    let room = Room::new("separation");
+    let room = SharedDirectory::new("separation");
     let older =
         std::env::var("WEIR_OLDER").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weir").to_owned());
     let (text, log) = room.run("separation.sh", &[&older]);
@@ -137,7 +137,7 @@ fn daemon_has_no_rights_and_serves() {
     assert!(!log.contains("succeeded"), "{log}");
 }
 
-/// What must fail inside a director's daemon in addition, with the error.
+/// Additional attempts that must fail in a director's daemon, with the expected errors.
 const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ("ask for a VIP", "does not permit the daemon to apply"),
     (
@@ -165,11 +165,11 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn director_has_no_rights_where_it_reads_bytes_of_clients() {
+fn directors_daemon_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = Room::new("separation-director");
+    let room = SharedDirectory::new("separation-director");
     let (text, log) = room.run("separation_director.sh", &[]);
     let expected = [
         "start nat: served",
@@ -217,18 +217,18 @@ fn director_has_no_rights_where_it_reads_bytes_of_clients() {
     assert_attempts_failed(&log, &[LAYER_4_ATTEMPTS, ATTEMPTS].concat());
 }
 
-/// What must fail inside the daemon of a director with virtual routers and announced VIPs in addition.
+/// Additional attempts that must fail in the daemon of a director with virtual routers and announced VIPs.
 const FAILOVER_ATTEMPTS: &[(&str, &str)] = &[(
     "ask for an announcement",
     "does not permit this [announce] of the daemon",
 )];
 
 #[test]
-fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
+fn daemon_with_failover_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = Room::new("separation-failover");
+    let room = SharedDirectory::new("separation-failover");
     let (text, log) = room.run("separation_failover.sh", &[]);
     let expected = [
         "start: served",
@@ -264,11 +264,11 @@ fn failover_needs_no_rights_where_bytes_of_clients_are_read() {
 }
 
 #[test]
-fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
+fn daemon_with_flow_sync_and_path_checks_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = Room::new("separation-layer4");
+    let room = SharedDirectory::new("separation-layer4");
     let (text, log) = room.run("separation_layer4.sh", &[]);
     let expected = [
         "start: served",
@@ -300,7 +300,7 @@ fn flows_and_path_checks_need_no_rights_where_bytes_of_clients_are_read() {
     assert!(!log.contains("succeeded"), "{log}");
 }
 
-/// What must fail inside the daemon of a member of a group in addition, with the error.
+/// Additional attempts that must fail in the daemon of a group member, with the expected errors.
 const GROUP_ATTEMPTS: &[(&str, &str)] = &[
     ("ask to publish a VIP", "of [cluster.publish]"),
     ("ask to publish more", "of [cluster.publish]"),
@@ -313,14 +313,14 @@ const GROUP_ATTEMPTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn group_with_layer_4_services_needs_no_rights_where_bytes_of_clients_are_read() {
+fn daemon_of_group_with_layer_4_services_is_unprivileged() {
     if !privileged() {
         return;
     }
-    let room = Room::new("separation-cluster");
+    let room = SharedDirectory::new("separation-cluster");
     let (said, log) = room.run(
         "separation_cluster.sh",
-        &[&format!("{ROOM}/../../docs/packaging")],
+        &[&format!("{CRATE}/../../docs/packaging")],
     );
     let expected = [
         "first daemon: 991 0000000000000000 1",

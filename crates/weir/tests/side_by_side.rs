@@ -1,13 +1,13 @@
-//! Compares haproxy and nginx with Weir and the imported file: clients and servers must observe the same behaviour.
+//! Compares haproxy and nginx with Weir running the imported file: clients and servers must observe the same behaviour.
 //!
-//! The files of `side_by_side/` are written for this test; `make corpus ARGS=--run` compares real files.
+//! The files in `side_by_side/` are written for this test; `make corpus ARGS=--run` compares real files.
 
 use std::path::Path;
 use std::process::Command;
 
 use weir_testing::require_root as privileged;
 
-/// Runs both programs with one file and compares them.
+/// Runs both programs with the same file and compares their behaviour.
 fn compare(kind: &str, file: &str) {
     if !privileged() {
         return;
@@ -20,7 +20,7 @@ fn compare(kind: &str, file: &str) {
         .args(["--weir", env!("CARGO_BIN_EXE_weir"), "--show"])
         .arg(format!("{kind}:{}", file.display()))
         .output()
-        .expect("python3 runs");
+        .expect("run python3");
     let report = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -40,7 +40,7 @@ fn imported_nginx_file_behaves_like_nginx() {
 }
 
 #[test]
-fn imported_rules_for_servers_behave_like_haproxy() {
+fn imported_server_rules_behave_like_haproxy() {
     compare("haproxy", "servers.haproxy.cfg");
 }
 
@@ -50,6 +50,6 @@ fn imported_rewrites_and_shares_behave_like_nginx() {
 }
 
 #[test]
-fn imported_parts_of_guides_behave_like_nginx() {
+fn imported_guide_examples_behave_like_nginx() {
     compare("nginx", "guides.nginx.conf");
 }

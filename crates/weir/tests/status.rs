@@ -1,4 +1,4 @@
-//! Status with and without a daemon, metrics, the API, explanations, and the VIPs that the program adds and removes.
+//! Tests of status with and without a daemon, metrics, the API, explanations, and the VIPs that Weir adds and removes.
 
 mod world;
 
@@ -20,7 +20,7 @@ fn addresses(world: &World) -> String {
 }
 
 #[test]
-fn added_addresses_are_removed_and_existing_ones_stay() {
+fn added_vips_are_removed_and_existing_ones_are_kept() {
     if !privileged() {
         return;
     }
@@ -50,7 +50,7 @@ fn added_addresses_are_removed_and_existing_ones_stay() {
 }
 
 #[test]
-fn status_without_a_daemon_reads_the_pinned_data_plane() {
+fn status_without_daemon_reads_pinned_data_plane() {
     if !privileged() {
         return;
     }
@@ -60,24 +60,25 @@ fn status_without_a_daemon_reads_the_pinned_data_plane() {
     let pid = world.start_director(&config(NODE));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..4 {
-        world.get(&url).expect("an answer");
+        world.get(&url).expect("receive an answer");
     }
     world.kill_director(pid);
     for _ in 0..3 {
-        world.get(&url).expect("an answer without a daemon");
+        world.get(&url).expect("receive an answer without a daemon");
     }
     let output = world
         .weir("director")
         .args(["status", "--json"])
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert_eq!(
         output.status.code(),
         Some(3),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("output is valid JSON");
     assert_eq!(status["services"][0]["name"], "web", "{status:#}");
     assert_eq!(status["services"][0]["connections"], 7, "{status:#}");
 }
@@ -93,7 +94,7 @@ fn api_is_served_on_socket_and_tcp() {
     world.start_director(&config(&format!("{NODE}admin = \"127.0.0.1:9900\"\n")));
     let url = format!("http://{}/name", Family::V4.vip());
     for _ in 0..2 {
-        world.get(&url).expect("an answer");
+        world.get(&url).expect("receive an answer");
     }
     let wanted = "weir_service_connections_total{service=\"web\",pool=\"web\"} 2";
     assert!(world.metrics().contains(wanted), "{}", world.metrics());
@@ -101,7 +102,8 @@ fn api_is_served_on_socket_and_tcp() {
     assert!(String::from_utf8_lossy(&by_tcp.stdout).contains(wanted));
     let by_tcp = world.output("director", "curl -sS -f http://127.0.0.1:9900/v1/status");
     for text in [world.api("/v1/status").into_bytes(), by_tcp.stdout] {
-        let status: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        let status: serde_json::Value =
+            serde_json::from_slice(&text).expect("output is valid JSON");
         assert_eq!(status["services"][0]["connections"], 2, "{status:#}");
     }
     let refused = world.output(
@@ -116,7 +118,7 @@ fn api_is_served_on_socket_and_tcp() {
 }
 
 #[test]
-fn explanation_matches_the_actual_packet() {
+fn explanation_matches_actual_packet() {
     if !privileged() {
         return;
     }
@@ -134,12 +136,14 @@ fn explanation_matches_the_actual_packet() {
             "--packet",
             "tcp 10.71.0.2:40000 10.71.0.10:80",
         ]);
-        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let body = world.get("http://10.71.0.10/name").expect("an answer");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("output is valid JSON");
+        let body = world
+            .get("http://10.71.0.10/name")
+            .expect("receive an answer");
         let (chosen, _) = expected
             .into_iter()
             .find(|(_, name)| name.as_bytes() == body)
-            .expect("one of the two");
+            .expect("one of the two matches");
         assert_eq!(json["server"], chosen, "{explained}{json:#}");
         assert!(
             explained.contains("web") && explained.contains(chosen),

@@ -1,5 +1,5 @@
-//! Two directors that synchronize flows: a VIP moves after the active one was cut off, and open connections continue.
-//! Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
+//! Tests of flow synchronization between two directors: when the active one is cut off and the VIP moves, open
+//! connections continue. Director 1 is 10.0.0.3, director 2 is 10.0.0.4; clients reach the VIP on the same switch.
 
 mod world;
 
@@ -17,10 +17,10 @@ use std::time::Duration;
 use serde_json::Value;
 use world::{World, privileged, wait_for};
 
-const HELD: usize = 40;
+const HELD_CONNECTIONS: usize = 40;
 const SERVERS: u8 = 4;
 const VIP: &str = "10.0.0.10";
-/// Loading the programs of a director takes most of it on a busy machine.
+/// Loading a director's BPF programs takes most of this time on a slow machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const ADDRESSES: [(&str, &str); 2] = [("director", "10.0.0.3"), ("second", "10.0.0.4")];
 
@@ -34,11 +34,11 @@ struct Pair {
     snat: bool,
 }
 
-/// What a test varies.
+/// Settings that vary between tests.
 #[derive(Clone, Copy)]
 struct Plan {
     forward: &'static str,
-    /// More lines of the service.
+    /// Additional lines of the service.
     service: &'static str,
     scheduler: &'static str,
     sync: bool,
@@ -56,7 +56,7 @@ impl Pair {
         Self::serving(Plan { forward, ..DIRECT }, 1024)
     }
 
-    /// The hosts for a plan; servers have a file of so many bytes.
+    /// Creates the hosts for a plan. Servers have a file of `bytes` bytes.
     fn serving(plan: Plan, bytes: usize) -> Self {
         let forward = plan.forward;
         let world = World::with_two_directors(SERVERS, bytes);
@@ -66,7 +66,7 @@ impl Pair {
         ));
         match forward {
             "direct" | "tunnel" => world.prepare_servers(&["--forward", forward, "--vip", VIP]),
-            // Replies pass the director that has the gateway address.
+            // Replies go through the director that has the gateway address.
             _ => (0..SERVERS).for_each(|n| {
                 world.ip(&format!("server{n}"), "route add 10.0.0.2/32 via 10.0.0.1");
             }),
@@ -81,9 +81,9 @@ impl Pair {
             pair.world.path("sync.key"),
             "a key for the tests of synchronization",
         )
-        .expect("written");
+        .expect("write the file");
         let mode = fs::Permissions::from_mode(0o600);
-        fs::set_permissions(pair.world.path("sync.key"), mode).expect("private");
+        fs::set_permissions(pair.world.path("sync.key"), mode).expect("set the file mode");
         pair
     }
 
@@ -109,12 +109,12 @@ impl Pair {
         let own = ADDRESSES
             .iter()
             .find(|(name, _)| *name == host)
-            .expect("a director")
+            .expect("find the director")
             .1;
         let peer = ADDRESSES
             .iter()
             .find(|(name, _)| *name != host)
-            .expect("a director")
+            .expect("find the director")
             .1;
         format!(
             "[sync]\nlisten = \"{own}:8482\"\npeers = [\"{peer}:8482\"]\nkey = {{ file = \"{}\" }}\n",
@@ -128,14 +128,14 @@ impl Pair {
     }
 
     fn wait_until_up(&self, host: &str, servers: usize) {
-        wait_for("servers that are up", TIMEOUT, || {
+        wait_for("servers to be up", TIMEOUT, || {
             self.text(host, &["status"]).matches(" up ").count() == servers
         });
     }
 
     fn start_with(&mut self, host: &str, config: &str) {
         let path = self.world.path(&format!("{host}.toml"));
-        fs::write(&path, config).expect("written");
+        fs::write(&path, config).expect("write the file");
         self.world.start_daemon_on(host, &path);
     }
 
@@ -145,7 +145,7 @@ impl Pair {
             .weir(host)
             .args(arguments)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -157,7 +157,7 @@ impl Pair {
         self.status(host)["sync"]["peers"][0].clone()
     }
 
-    /// Active and inactive connections of all servers.
+    /// Returns the active and inactive connections of each server.
     fn counts(&self, host: &str) -> Vec<(u64, u64)> {
         let status = self.status(host);
         let servers = status["services"][0]["servers"]
@@ -183,10 +183,10 @@ impl Pair {
             .sum()
     }
 
-    /// Adds the addresses that move to a director.
+    /// Moves the VIP and the other moving addresses to a director.
     fn move_to(&self, host: &str, from: Option<&str>) {
         if let Some(from) = from {
-            // Its links are cut: it neither sends nor receives any more.
+            // The links of the old director are cut: it neither sends nor receives.
             self.world.ip("wire", &format!("link set {from} down"));
         }
         self.world.ip(host, &format!("addr add {VIP}/32 dev eth0"));
@@ -203,11 +203,14 @@ impl Pair {
         }
     }
 
-    /// What a gratuitous ARP of `host` does to `who`.
+    /// Changes the neighbour entry of `who`, as a gratuitous ARP packet from `host` would.
     fn learn(&self, who: &str, address: &str, host: &str) {
         let shown = self.world.output(host, "ip -br link show dev eth0");
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let mac = shown.split_whitespace().nth(2).expect("its address");
+        let mac = shown
+            .split_whitespace()
+            .nth(2)
+            .expect("output contains the address");
         let entry = format!("neigh replace {address} lladdr {mac} dev eth0");
         self.world.ip(who, &entry);
     }
@@ -215,10 +218,10 @@ impl Pair {
     fn hold(&self, count: usize) -> Vec<Held> {
         let opened = self.world.inside("client", move || {
             (0..count)
-                .map(|_| Held::open().expect("it is served"))
+                .map(|_| Held::open().expect("open a connection"))
                 .collect()
         });
-        opened.join().expect("all connect")
+        opened.join().expect("thread panicked")
     }
 }
 
@@ -243,7 +246,7 @@ impl Drop for Pair {
     }
 }
 
-/// An open connection, and the server that answers on it.
+/// An open connection, and the name of its server.
 struct Held {
     stream: TcpStream,
     server: String,
@@ -261,13 +264,13 @@ impl Held {
         Some(Self { stream, server })
     }
 
-    /// Whether the same server answers once more.
-    fn continues(&mut self) -> bool {
+    /// Sends another request. Returns whether the same server answers.
+    fn is_still_served(&mut self) -> bool {
         answer(&mut self.stream).is_some_and(|server| server == self.server)
     }
 }
 
-/// The body of an answer to a request: the server's name.
+/// Sends a request and returns the response body, which is the server's name.
 fn answer(stream: &mut TcpStream) -> Option<String> {
     stream
         .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -287,21 +290,25 @@ fn answer(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// Number of connections that continue with their server after the failover; the counts of both directors are compared
-/// before.
+/// Returns the number of connections that continue with their server after the failover. Asserts before the failover
+/// that both directors have the same counts.
 fn kept(plan: Plan) -> usize {
     let mut pair = Pair::new(plan.forward);
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let mut held = pair.hold(HELD);
+    let mut held = pair.hold(HELD_CONNECTIONS);
     if plan.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
-            pair.total("second") >= HELD as u64 && pair.counts("second") == pair.counts("director")
+            pair.total("second") >= HELD_CONNECTIONS as u64
+                && pair.counts("second") == pair.counts("director")
         });
     }
     pair.move_to("second", Some("director"));
-    let continued = held.iter_mut().map(|it| usize::from(it.continues())).sum();
-    // New ones are served in any case: the count is of old connections, not of a broken network.
+    let continued = held
+        .iter_mut()
+        .map(|it| usize::from(it.is_still_served()))
+        .sum();
+    // New connections must be served, so that failures of old ones are not caused by a broken network.
     assert_eq!(pair.hold(4).len(), 4);
     continued
 }
@@ -311,7 +318,7 @@ fn direct_connections_continue_only_with_sync() {
     if !privileged() {
         return;
     }
-    assert_eq!(kept(DIRECT), HELD);
+    assert_eq!(kept(DIRECT), HELD_CONNECTIONS);
     let broken = kept(Plan {
         sync: false,
         ..DIRECT
@@ -326,7 +333,7 @@ fn nat_connections_continue_with_sync() {
             forward: "nat",
             ..DIRECT
         };
-        assert_eq!(kept(plan), HELD);
+        assert_eq!(kept(plan), HELD_CONNECTIONS);
     }
 }
 
@@ -342,14 +349,14 @@ fn maglev_connections_continue_after_a_change_of_servers() {
     let mut pair = Pair::new("direct");
     pair.start("director", &plan);
     pair.start("second", &plan);
-    let mut held = pair.hold(HELD);
+    let mut held = pair.hold(HELD_CONNECTIONS);
     wait_for("an established peer", TIMEOUT, || {
         pair.peer("director")["state"] == "established"
     });
-    // The second director computes the servers: it needs no flow.
+    // The second director computes the servers, so it needs no flow.
     assert_eq!(pair.total("second"), 0);
     let drained = pair.counts("director")[0].0;
-    assert!(drained > 0, "no connection at the first server");
+    assert!(drained > 0, "the first server must have connections");
     for host in ["director", "second"] {
         pair.text(host, &["server", "web/10.0.0.5:80", "drain"]);
     }
@@ -359,19 +366,19 @@ fn maglev_connections_continue_after_a_change_of_servers() {
     pair.move_to("second", Some("director"));
     let continued = held
         .iter_mut()
-        .map(|it| usize::from(it.continues()))
+        .map(|it| usize::from(it.is_still_served()))
         .sum::<usize>();
-    assert_eq!(continued, HELD);
+    assert_eq!(continued, HELD_CONNECTIONS);
 }
 
 #[test]
-fn director_that_starts_later_gets_all_flows() {
+fn director_that_starts_later_receives_all_flows() {
     if !privileged() {
         return;
     }
     let mut pair = Pair::new("direct");
     pair.start("director", &DIRECT);
-    let mut held = pair.hold(HELD);
+    let mut held = pair.hold(HELD_CONNECTIONS);
     pair.start("second", &DIRECT);
     wait_for("the flows on the second director", TIMEOUT, || {
         pair.counts("second") == pair.counts("director") && pair.total("second") > 0
@@ -380,7 +387,7 @@ fn director_that_starts_later_gets_all_flows() {
         pair.peer("director")["state"] == "established" && pair.peer("second")["complete"] == true
     });
     pair.move_to("second", Some("director"));
-    assert!(held.iter_mut().all(Held::continues));
+    assert!(held.iter_mut().all(Held::is_still_served));
     wait_for("a silent peer", TIMEOUT, || {
         pair.peer("second")["state"] == "silent"
     });
@@ -405,12 +412,16 @@ fn persistent_client_keeps_its_server() {
     pair.start("second", &plan);
     let held = pair.hold(3);
     let server = held[0].server.clone();
-    assert!(held.iter().all(|it| it.server == server), "persistence");
+    assert!(
+        held.iter().all(|it| it.server == server),
+        "all connections must reach the persistent server"
+    );
     wait_for("the flows on the second director", TIMEOUT, || {
         pair.total("second") >= 3
     });
     drop(held);
-    // The second director knows no connections of other clients: wlc alone would choose the first server.
+    // The second director knows no connections of other clients: without synchronization, wlc would choose the first
+    // server.
     pair.move_to("second", Some("director"));
     assert!(
         pair.hold(4).iter().all(|it| it.server == server),
@@ -424,30 +435,36 @@ fn forged_replayed_and_truncated_datagrams_are_counted_and_ignored() {
         return;
     }
     let mut pair = Pair::new("direct");
-    // Director 2 is this test: what it sends is no valid datagram, or a copy.
+    // This test plays director 2: it sends only invalid or copied datagrams.
     pair.start("director", &DIRECT);
-    let target: SocketAddr = "10.0.0.3:8482".parse().expect("an address");
+    let target: SocketAddr = "10.0.0.3:8482".parse().expect("parse the address");
     let sent = pair.world.inside("second", move || {
-        let own: Ipv4Addr = "10.0.0.4".parse().expect("an address");
-        let socket = UdpSocket::bind((own, 8482)).expect("a socket");
+        let own: Ipv4Addr = "10.0.0.4".parse().expect("parse the address");
+        let socket = UdpSocket::bind((own, 8482)).expect("bind a UDP socket");
         socket
             .set_read_timeout(Some(Duration::from_secs(5)))
-            .expect("a limit");
+            .expect("set the read timeout");
         let mut hello = [0; 1500];
-        let length = socket.recv(&mut hello).expect("a hello of the director");
-        socket.send_to(&hello[..length], target).expect("sent back");
+        let length = socket
+            .recv(&mut hello)
+            .expect("receive the director's hello");
+        socket.send_to(&hello[..length], target).expect("send back");
         socket
             .send_to(&hello[..length - 1], target)
-            .expect("truncated");
+            .expect("send a truncated datagram");
         hello[4] ^= 1;
-        socket.send_to(&hello[..length], target).expect("forged");
-        socket.send_to(b"no datagram", target).expect("garbage");
-        let stranger = UdpSocket::bind((own, 0)).expect("a socket");
+        socket
+            .send_to(&hello[..length], target)
+            .expect("send a forged datagram");
+        socket
+            .send_to(b"no datagram", target)
+            .expect("send an invalid datagram");
+        let stranger = UdpSocket::bind((own, 0)).expect("bind a UDP socket");
         stranger
             .send_to(&hello[..length], target)
-            .expect("from a stranger");
+            .expect("send from an unknown address");
     });
-    sent.join().expect("sent");
+    sent.join().expect("thread panicked");
     wait_for("the counters", TIMEOUT, || {
         let status = pair.status("director");
         let ignored = &status["sync"]["peers"][0]["ignored"];
@@ -472,7 +489,7 @@ fn ipvsadm_stops_starts_and_lists_synchronization() {
             .arg("ipvsadm")
             .args(words)
             .output();
-        let output = output.expect("weir runs");
+        let output = output.expect("run weir");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (
             output.status.code(),

@@ -1,4 +1,4 @@
-//! `weir top` and `weir status` in a terminal of tmux: what they show, what keys do, and how it ends.
+//! Tests of `weir top` and `weir status` in a tmux terminal: output, keys, and exit.
 
 mod world;
 
@@ -12,18 +12,18 @@ const CONFIG: &str = "[node]\ninterfaces = [\"eth0\"]\n\
     [pool.web]\nscheduler = \"rr\"\nservers = [\"10.71.0.20\", \"10.71.0.21\"]\n\
     [service.web]\nlisten = [\"10.71.0.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
 
-/// A tmux server of its own with one window.
+/// A separate tmux server with one window.
 struct Tmux {
     socket: PathBuf,
 }
 
 impl Tmux {
-    /// Runs a shell line in a window of 130 columns; its exit code is shown when it ends.
+    /// Runs a shell line in a window of 130 columns, which shows the exit code at the end.
     fn new(world: &World, line: &str) -> Self {
         Self::sized(world, "tmux", ("130", "30"), line)
     }
 
-    /// `name` is the server's own: one that ends still has its socket.
+    /// Like [`Self::new`], with window size. `name` must be unique, because an old server's socket remains.
     fn sized(world: &World, name: &str, (columns, rows): (&str, &str), line: &str) -> Self {
         let tmux = Self {
             socket: world.path(&format!("{name}.sock")),
@@ -33,7 +33,7 @@ impl Tmux {
         let output = command
             .args(["-y", rows, &line])
             .output()
-            .expect("tmux runs");
+            .expect("run tmux");
         assert!(output.status.success(), "{output:?}");
         tmux
     }
@@ -45,7 +45,7 @@ impl Tmux {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("tmux runs")
+        self.command(arguments).output().expect("run tmux")
     }
 
     fn keys(&self, keys: &[&str]) {
@@ -79,7 +79,7 @@ impl Drop for Tmux {
     }
 }
 
-/// `weir top` for the director of a world, from outside of its namespace.
+/// Returns the shell line of `weir top` for the network's director, run outside of its namespace.
 fn line(world: &World) -> String {
     let (program, dir) = (world::program::present(), world.path("run-director"));
     format!("{} top --runtime-dir {}", program.display(), dir.display())
@@ -88,11 +88,11 @@ fn line(world: &World) -> String {
 fn state(world: &World, server: usize) -> String {
     let status = world.status();
     let state = &status["services"][0]["servers"][server]["state"];
-    state.as_str().expect("a state").to_owned()
+    state.as_str().expect("state is a string").to_owned()
 }
 
 #[test]
-fn servers_are_shown_filtered_and_drained_by_key() {
+fn keys_filter_and_drain_servers() {
     if !privileged() {
         return;
     }
@@ -117,7 +117,11 @@ fn servers_are_shown_filtered_and_drained_by_key() {
     tmux.wait("drain web/10.71.0.21? y/n");
     tmux.keys(&["n"]);
     tmux.wait("drain cancelled");
-    assert_ne!(state(&world, 1), "drain", "not confirmed");
+    assert_ne!(
+        state(&world, 1),
+        "drain",
+        "the action must need a confirmation"
+    );
     tmux.keys(&["d"]);
     tmux.wait("? y/n");
     tmux.keys(&["y"]);
@@ -130,11 +134,14 @@ fn servers_are_shown_filtered_and_drained_by_key() {
     assert_ne!(state(&world, 1), "drain");
     tmux.keys(&["q"]);
     tmux.wait("exit=0");
-    assert!(!tmux.text().contains("q quit"), "the screen is restored");
+    assert!(
+        !tmux.text().contains("q quit"),
+        "the screen must be restored"
+    );
 }
 
 #[test]
-fn lost_daemon_is_reported_and_the_last_numbers_stay() {
+fn lost_daemon_is_reported_and_last_numbers_are_kept() {
     if !privileged() {
         return;
     }
@@ -150,7 +157,7 @@ fn lost_daemon_is_reported_and_the_last_numbers_stay() {
 }
 
 #[test]
-fn without_daemon_or_terminal_there_is_a_message() {
+fn missing_daemon_or_terminal_is_reported() {
     if !privileged() {
         return;
     }
@@ -163,13 +170,13 @@ fn without_daemon_or_terminal_there_is_a_message() {
         .weir("director")
         .arg("top")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("top needs a terminal"), "{text}");
 }
 
-/// `weir status` of a pool in a window of 80 columns, each line as it was written.
+/// Runs `weir status` of a pool in a window of 80 columns. Returns the lines without wrapping.
 fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
     let (program, dir) = (world::program::present(), world.path("run-director"));
     let line = format!(
@@ -179,14 +186,14 @@ fn status_lines(world: &World, name: &str, arguments: &str) -> Vec<String> {
     );
     let tmux = Tmux::sized(world, name, ("80", "100"), &line);
     tmux.wait("exit=0");
-    // With -J, what the terminal wrapped is one line again.
+    // With `-J`, tmux joins wrapped lines.
     let text = tmux.run(&["capture-pane", "-p", "-J", "-S", "-"]).stdout;
     let text = String::from_utf8_lossy(&text).into_owned();
     text.lines().map(|it| it.trim_end().to_owned()).collect()
 }
 
 #[test]
-fn status_fits_80_columns_with_two_and_with_two_thousand_servers() {
+fn status_fits_80_columns_with_2_and_2000_servers() {
     if !privileged() {
         return;
     }
@@ -224,11 +231,11 @@ fn status_fits_80_columns_with_two_and_with_two_thousand_servers() {
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }
-    head_stays_on_a_small_screen(&world);
+    assert_head_stays_on_small_screen(&world);
 }
 
-/// `weir status --watch` of more lines than the screen has rows.
-fn head_stays_on_a_small_screen(world: &World) {
+/// Asserts that `weir status --watch` keeps the first lines on the screen if there are more lines than rows.
+fn assert_head_stays_on_small_screen(world: &World) {
     let (program, dir) = (world::program::present(), world.path("run-director"));
     let line = format!(
         "env -u COLUMNS {} status --watch --runtime-dir {}",
@@ -236,7 +243,7 @@ fn head_stays_on_a_small_screen(world: &World) {
         dir.display()
     );
     let tmux = Tmux::sized(world, "watch", ("80", "8"), &line);
-    // Rates are known from the second page on.
+    // Rates are shown from the second page on.
     tmux.wait("requests/s");
     let text = tmux.text();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,4 +1,4 @@
-//! The program in a real network: every forwarding method carries real traffic, in both families.
+//! Tests that every forwarding method carries real traffic in a network, in both families.
 
 mod world;
 
@@ -10,7 +10,7 @@ use world::{Family, MODES, World, bracketed, privileged, wait_for};
 
 const MIB: usize = 1 << 20;
 
-/// A service for TCP 80 and 9000 and for UDP 5300, with the family's two servers.
+/// Returns a configuration with a service for TCP 80 and 9000 and for UDP 5300, with two servers of the family.
 fn config(family: Family, forward: &str, extra: &str) -> String {
     let vip = bracketed(family.vip());
     format!(
@@ -23,22 +23,22 @@ fn config(family: Family, forward: &str, extra: &str) -> String {
     )
 }
 
-/// Traffic that every method must carry: both servers in turn, a large download and upload intact, UDP in both
-/// directions, a narrow path.
-fn carries_everything(world: &mut World, family: Family) {
+/// Asserts what every method must carry: both servers answer in turn, a large download and upload arrive intact, UDP
+/// works in both directions, and a path with a small MTU works.
+fn assert_carries_traffic(world: &mut World, family: Family) {
     let vip = family.vip();
     let url = format!("http://{}", bracketed(vip));
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..6 {
         let body = world
             .get(&format!("{url}/name"))
-            .expect("an answer through the VIP");
+            .expect("receive an answer through the VIP");
         seen.insert(String::from_utf8_lossy(&body).into_owned());
     }
-    assert_eq!(seen.len(), 2, "both servers answered: {seen:?}");
+    assert_eq!(seen.len(), 2, "both servers must answer: {seen:?}");
 
-    let big = world.get(&format!("{url}/big")).expect("the large file");
-    let expected = std::fs::read(world.path("big")).expect("the original");
+    let big = world.get(&format!("{url}/big")).expect("download");
+    let expected = std::fs::read(world.path("big")).expect("read the original");
     assert!(
         big == expected,
         "the download differs: {} bytes of {}",
@@ -48,14 +48,16 @@ fn carries_everything(world: &mut World, family: Family) {
 
     let sink = SocketAddr::new(vip, 9000);
     assert_eq!(
-        world.upload(sink, 4 * MIB).expect("the upload"),
+        world.upload(sink, 4 * MIB).expect("upload"),
         upload_digest(4 * MIB)
     );
 
     let echo = SocketAddr::new(vip, 5300);
     for length in [1, 512, 1200] {
         let payload = vec![b'x'; length];
-        let answer = world.udp_exchange(echo, payload.clone()).expect("an echo");
+        let answer = world
+            .udp_exchange(echo, payload.clone())
+            .expect("receive echo");
         assert_eq!(
             &answer[1..],
             payload.as_slice(),
@@ -63,7 +65,7 @@ fn carries_everything(world: &mut World, family: Family) {
         );
     }
 
-    // A path of 1400 bytes to the servers: the client must get the ICMP error, and the upload must still arrive.
+    // The path to the servers has an MTU of 1400 bytes: the client must get the ICMP error, and the upload must arrive.
     for n in 0..2 {
         let (flag, prefix) = if family == Family::V6 {
             ("-6 ", 128)
@@ -79,8 +81,8 @@ fn carries_everything(world: &mut World, family: Family) {
         );
     }
     let refused = world.packets("drop_too_big");
-    wait_for("the narrow path", Duration::from_secs(15), || {
-        let received = world.upload(sink, MIB).expect("an upload");
+    wait_for("upload with small MTU", Duration::from_secs(15), || {
+        let received = world.upload(sink, MIB).expect("upload");
         assert_eq!(received, upload_digest(MIB));
         world.packets("drop_too_big") > refused
     });
@@ -88,7 +90,7 @@ fn carries_everything(world: &mut World, family: Family) {
     let status = world.status();
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers")
+        .expect("servers is an array")
         .clone();
     assert!(
         servers
@@ -103,11 +105,11 @@ fn test_method(family: Family, forward: &str, extra: &str, server_arguments: &[&
         return;
     }
     for mode in MODES {
-        carries_by(mode, family, forward, extra, server_arguments);
+        test_method_in_mode(mode, family, forward, extra, server_arguments);
     }
 }
 
-fn carries_by(
+fn test_method_in_mode(
     mode: Option<&'static str>,
     family: Family,
     forward: &str,
@@ -130,7 +132,7 @@ fn carries_by(
         world.start_udp_echo(5300, |_| family.vip());
     }
     world.start_director(&config(family, forward, extra));
-    carries_everything(&mut world, family);
+    assert_carries_traffic(&mut world, family);
     let expected = if mode.is_some() { "native" } else { "tc" };
     assert_eq!(world.status()["xdp"][0]["mode"], expected);
 }

@@ -1,4 +1,4 @@
-//! The units of the package: keeper and unprivileged daemon, and a service that has them.
+//! Tests of the package's systemd units: unprivileged keeper and daemon, and a privileged service.
 
 #[path = "world/attempts.rs"]
 mod attempts;
@@ -14,15 +14,15 @@ use world::privileged;
 const CRATE: &str = env!("CARGO_MANIFEST_DIR");
 
 /// A directory that every account can enter.
-struct Room(PathBuf);
+struct SharedDirectory(PathBuf);
 
-impl Drop for Room {
+impl Drop for SharedDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What must fail inside the daemon, with the error.
+/// Attempts that must fail in the daemon, with the expected errors.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("open /etc/shadow", "Permission denied"),
     ("execve", "not permitted"),
@@ -55,27 +55,27 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Runs a script of this directory in network and mount namespaces of its own, with an empty directory.
-fn run_script(script: &str) -> (Room, Output) {
+/// Runs a script of this directory in separate network and mount namespaces, with an empty directory.
+fn run_script(script: &str) -> (SharedDirectory, Output) {
     let room = std::env::temp_dir().join(format!("weir-{script}-{}", std::process::id()));
     let _ = fs::remove_dir_all(&room);
-    fs::create_dir(&room).expect("made");
-    let room = Room(room);
+    fs::create_dir(&room).expect("create a directory");
+    let room = SharedDirectory(room);
     let output = Command::new("unshare")
         .args(["--mount", "--net", "--propagation", "private", "sh"])
         .arg(format!("{CRATE}/tests/{script}"))
         .args([
             env!("CARGO_BIN_EXE_weir"),
-            room.0.to_str().expect("a plain path"),
+            room.0.to_str().expect("path is valid UTF-8"),
             &format!("{CRATE}/../../docs/packaging"),
         ])
         .output()
-        .expect("unshare runs");
+        .expect("run unshare");
     (room, output)
 }
 
 #[test]
-fn units_serve_without_rights_in_keeper_and_daemon() {
+fn unprivileged_keeper_and_daemon_serve() {
     if !privileged() {
         return;
     }
@@ -128,7 +128,7 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
 }
 
 #[test]
-fn root_in_one_unit_is_replaced_by_the_units_and_back_without_a_lost_request() {
+fn single_root_unit_and_split_units_replace_each_other_without_lost_request() {
     if !privileged() {
         return;
     }
@@ -156,7 +156,7 @@ fn root_in_one_unit_is_replaced_by_the_units_and_back_without_a_lost_request() {
     );
 }
 
-/// The units, each with its highest permitted exposure.
+/// The units, each with its maximum permitted exposure level (systemd-analyze security).
 const UNITS: &[(&str, f64)] = &[
     ("weir.service", 1.6),
     ("weir-helper.service", 4.5),
@@ -164,7 +164,7 @@ const UNITS: &[(&str, f64)] = &[
 ];
 
 #[test]
-fn units_expose_no_more_than_their_work_needs() {
+fn exposure_levels_of_units_stay_below_limits() {
     let packaging = PathBuf::from(CRATE).join("../../docs/packaging");
     for (unit, most) in UNITS {
         let output = Command::new("systemd-analyze")
@@ -176,7 +176,7 @@ fn units_expose_no_more_than_their_work_needs() {
                 eprintln!("skipped: systemd-analyze: {error}");
                 return;
             }
-            output => output.expect("systemd-analyze runs: tools/install-deps.sh"),
+            output => output.expect("run systemd-analyze (tools/install-deps.sh installs it)"),
         };
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let overall = text

@@ -1,4 +1,4 @@
-//! VIPs of proxy services: added by `vip_interface`, announced, and removed again, with and without a layer 4 engine.
+//! Tests of VIPs of proxy services: added by `vip_interface`, announced and removed, with and without a layer 4 engine.
 
 mod world;
 
@@ -37,10 +37,13 @@ fn has(world: &World, vip: &str) -> bool {
 
 fn vip_state(world: &World, service: &str) -> String {
     let status = world.status();
-    let services = status["services"].as_array().expect("services").iter();
+    let services = status["services"]
+        .as_array()
+        .expect("services is an array")
+        .iter();
     let mut found = services.filter(|it| it["name"] == service);
     let found = found.next().unwrap_or_else(|| panic!("{status:#}"));
-    found["vip"].as_str().expect("a word").to_owned()
+    found["vip"].as_str().expect("state is a string").to_owned()
 }
 
 #[test]
@@ -50,7 +53,7 @@ fn proxy_vip_is_added_announced_and_removed() {
     }
     let mut world = World::new(1);
     world.start_nginx(1024);
-    // A neighbour with another MAC address in its table is corrected by the announcement alone.
+    // Only the announcement can correct a wrong MAC address in the client's neighbour table.
     for vip in [V4, V6] {
         world.ip(
             "client",
@@ -66,26 +69,32 @@ fn proxy_vip_is_added_announced_and_removed() {
         });
         let url = format!(
             "http://{}/name",
-            bracketed(vip.parse().expect("an address"))
+            bracketed(vip.parse().expect("parse the address"))
         );
         world.get(&url).unwrap_or_else(|error| panic!("{error}"));
     }
     assert_eq!(vip_state(&world, "www"), "added");
     let pins = world.pin_dir("director");
-    assert!(!pins.exists(), "a proxy alone needs no data plane");
+    assert!(!pins.exists(), "a proxy must need no data plane");
     // An address that another program removes is restored.
     world.ip("director", &format!("addr del {V4}/32 dev eth0"));
     wait_for("the address again", Duration::from_secs(10), || {
         has(&world, V4)
     });
-    // If a service is removed, its address is removed; an address that was there before stays.
+    // The address of a removed service is removed. An address that existed before is kept.
     world.reload(&config(&other("10.71.0.10:80")));
-    assert!(!has(&world, V4) && !has(&world, V6), "nothing needs them");
+    assert!(
+        !has(&world, V4) && !has(&world, V6),
+        "unused VIPs must be removed"
+    );
     assert_eq!(vip_state(&world, "other"), "local");
     world.reload(&config(&proxy()));
     world.kill_director(pid);
     let printed = world.run_weir(&["clean"]);
-    assert!(!has(&world, V4) && !has(&world, V6), "clean removes them");
+    assert!(
+        !has(&world, V4) && !has(&world, V6),
+        "clean must remove the VIPs"
+    );
     assert!(
         printed.contains(&format!("{V4} removed from eth0\n")),
         "{printed}"
@@ -93,8 +102,8 @@ fn proxy_vip_is_added_announced_and_removed() {
     assert!(has(&world, "10.71.0.10"));
 }
 
-/// Interfaces are recorded by name: a command in another namespace must not change those that have the same names
-/// there, and must not forget the record.
+/// Interfaces are recorded by name. A command in another namespace must not change interfaces with the same names
+/// there, and must not delete the record.
 #[test]
 fn clean_in_another_namespace_is_refused() {
     if !privileged() {
@@ -107,7 +116,7 @@ fn clean_in_another_namespace_is_refused() {
         proxy()
     )));
     world.kill_director(pid);
-    // An address with the same name and interface, which Weir has not added.
+    // The same address on an interface of the same name, which Weir has not added.
     world.ip("client", "addr add 10.71.0.12/32 dev eth0");
     let clean = |arguments: &[&str]| {
         let output = world
@@ -117,7 +126,7 @@ fn clean_in_another_namespace_is_refused() {
             .arg("clean")
             .args(arguments)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.code(),
@@ -134,7 +143,10 @@ fn clean_in_another_namespace_is_refused() {
         world.namespace("director")
     );
     assert!(code == Some(1) && printed.contains(&command), "{printed}");
-    assert!(world.pin_dir("director").exists(), "nothing was removed");
+    assert!(
+        world.pin_dir("director").exists(),
+        "nothing must be removed"
+    );
 
     let (code, printed) = clean(&["--force"]);
     assert_eq!(code, Some(0), "{printed}");
@@ -156,22 +168,22 @@ fn open_connection_keeps_its_vip() {
     world.start_nginx(1024);
     world.start_director(&config(&proxy()));
     let held = world.inside("client", || {
-        let mut stream = TcpStream::connect((V4, 80)).expect("it connects");
+        let mut stream = TcpStream::connect((V4, 80)).expect("connect");
         stream
             .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a limit");
+            .expect("set the read timeout");
         stream
             .write_all(b"GET /name HTTP/1.1\r\nHost: a\r\n")
-            .expect("sent");
+            .expect("send");
         stream
     });
-    let mut held = held.join().expect("connected");
+    let mut held = held.join().expect("thread panicked");
     // A request is in progress: a reload does not abort it.
     world.reload(&config(&other(&format!("[{V6}]:80"))));
-    assert!(has(&world, V4), "a connection needs it");
-    held.write_all(b"Connection: close\r\n\r\n").expect("sent");
+    assert!(has(&world, V4), "an open connection must keep its VIP");
+    held.write_all(b"Connection: close\r\n\r\n").expect("send");
     let mut answer = String::new();
-    held.read_to_string(&mut answer).expect("it is answered");
+    held.read_to_string(&mut answer).expect("read the response");
     assert!(answer.contains("200 OK"), "{answer}");
     drop(held);
     wait_for("its end", Duration::from_secs(20), || !has(&world, V4));
@@ -179,7 +191,7 @@ fn open_connection_keeps_its_vip() {
 }
 
 #[test]
-fn engine_takes_over_vips() {
+fn layer_4_engine_takes_over_vips() {
     if !privileged() {
         return;
     }
@@ -190,9 +202,12 @@ fn engine_takes_over_vips() {
     world.reload(&config(&format!("{}{layer_4}", proxy())));
     assert!(has(&world, V4) && has(&world, "10.71.0.12"));
     assert_eq!(vip_state(&world, "www"), "added");
-    let url = format!("http://{}/name", bracketed(V4.parse().expect("an address")));
+    let url = format!(
+        "http://{}/name",
+        bracketed(V4.parse().expect("parse the address"))
+    );
     world.get(&url).unwrap_or_else(|error| panic!("{error}"));
-    // Another daemon still knows them.
+    // A restarted daemon still knows which VIPs were added.
     world.kill_director(pid);
     let pid = world.start_director(&config(layer_4));
     wait_for("the proxy's address to go", Duration::from_secs(10), || {
@@ -202,7 +217,7 @@ fn engine_takes_over_vips() {
     world.run_weir(&["clean"]);
     assert!(!has(&world, "10.71.0.12"));
     let vip = Family::V4.vip().to_string();
-    assert!(has(&world, &vip), "the one found there stays");
+    assert!(has(&world, &vip), "an existing address must be kept");
 }
 
 #[test]
@@ -218,7 +233,7 @@ fn missing_proxy_vip_is_reported() {
         .args(["check", "-c"])
         .arg(&path)
         .output();
-    let check = check.expect("weir runs");
+    let check = check.expect("run weir");
     let text = String::from_utf8_lossy(&check.stderr).into_owned()
         + &String::from_utf8_lossy(&check.stdout);
     assert!(
@@ -236,7 +251,7 @@ fn missing_proxy_vip_is_reported() {
         .args(["doctor", "-c"])
         .arg(&path)
         .output();
-    let doctor = doctor.expect("weir runs");
+    let doctor = doctor.expect("run weir");
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(
         text.contains(&format!("the VIP {V4} is on no interface")),
@@ -244,14 +259,14 @@ fn missing_proxy_vip_is_reported() {
     );
 }
 
-/// What `weir` prints to both streams.
+/// Runs `weir ARGUMENTS`. Returns what it prints to both streams.
 fn printed(world: &World, arguments: &[&str]) -> String {
     let output = world.weir("director").args(arguments).output();
-    let output = output.expect("weir runs");
+    let output = output.expect("run weir");
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
+fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     let mut world = World::new(1);
     world.start_director(&config(services));
     assert!(vips.iter().all(|vip| has(&world, vip)));
@@ -259,7 +274,7 @@ fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
     let running = log.lines().find(|line| line.contains(" running "));
     let running = running.unwrap_or_else(|| panic!("{log}"));
     let path = world.write_config(&format!("{POOL}{services}"));
-    let path = path.to_str().expect("a plain path");
+    let path = path.to_str().expect("path is valid UTF-8");
     let plan = printed(&world, &["plan", "-c", path]);
     assert_eq!(plan.matches("warning: eth0 loses ").count(), 1, "{plan}");
     let check = printed(&world, &["check", "-c", path]);
@@ -276,7 +291,7 @@ fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
         assert!(check.contains(&removed), "{check}");
         assert!(check.contains("will be removed from eth0"), "{check}");
     }
-    // The warning is correct.
+    // The addresses are actually removed, as the warnings state.
     world.reload(&format!("{POOL}{services}"));
     wait_for("the addresses to go", Duration::from_secs(10), || {
         !vips.iter().any(|vip| has(&world, vip))
@@ -284,16 +299,16 @@ fn without_vip_interface_it_is_warned_about(services: &str, vips: &[&str]) {
 }
 
 #[test]
-fn addresses_that_a_reload_removes_are_warned_about() {
+fn reload_that_removes_vips_is_warned_about() {
     if privileged() {
-        without_vip_interface_it_is_warned_about(&proxy(), &[V4, V6]);
+        assert_warned_about_removed_vips(&proxy(), &[V4, V6]);
     }
 }
 
 #[test]
-fn addresses_that_an_engine_removes_are_warned_about() {
+fn engine_that_removes_vips_is_warned_about() {
     if privileged() {
         let layer_4 = "[service.l4]\nlisten = [\"10.71.0.12:80\"]\nforward = \"nat\"\nsnat = true\npool = \"web\"\n";
-        without_vip_interface_it_is_warned_about(layer_4, &["10.71.0.12"]);
+        assert_warned_about_removed_vips(layer_4, &["10.71.0.12"]);
     }
 }

@@ -1,4 +1,4 @@
-//! VRRP: addresses that move between two directors, and between a director and keepalived.
+//! Tests of VRRP: addresses move between two directors, and between a director and keepalived.
 
 mod world;
 
@@ -30,8 +30,8 @@ use serde_json::Value;
 use std::time::Duration;
 use world::privileged;
 
-/// A process that ends earlier is not replaced at once.
-const LONG: Duration = Duration::from_millis(1500);
+/// A process that ends earlier after its start is not replaced immediately.
+const MIN_PROCESS_AGE: Duration = Duration::from_millis(1500);
 
 fn config(priority: u8, more: &str) -> String {
     format!(
@@ -73,7 +73,7 @@ fn vip_moves_by_release_stop_and_link_failure() {
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for_holder("director");
 
-    // A cut link of the active director: it keeps the address, as it cannot know better, if the carrier stays.
+    // The active director's link is cut, but its carrier stays: the director cannot detect this and keeps the address.
     pair.cut("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.wait_for("the client to use the second director", || {
@@ -83,24 +83,24 @@ fn vip_moves_by_release_stop_and_link_failure() {
     });
     pair.join("director");
     pair.wait_for_holder("director");
-    // It was active all the time, and clients know only the other one.
+    // This director was active all the time, but clients have the other one's MAC address.
     pair.wait_for("the client to use the director", || {
         pair.uses("client", "director")
     });
 
-    // An orderly stop hands over by priority 0, and removes the address.
+    // A graceful stop hands over with priority 0 and removes the address.
     pair.stop("director");
     pair.wait_for_holder("second");
     let reason = pair.router("second")["reason"].clone();
     assert_eq!(
         reason, "no other director is active",
-        "priority 0 was received"
+        "priority 0 must have been received"
     );
 }
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one step for each process")]
-fn crash_of_a_process_moves_nothing_and_pause_does() {
+fn crashed_process_keeps_vip_and_paused_agent_loses_it() {
     if !privileged() {
         return;
     }
@@ -130,16 +130,16 @@ fn crash_of_a_process_moves_nothing_and_pause_does() {
         "{metrics}"
     );
 
-    // A paused agent listens before it is active again.
+    // After a pause, the agent listens for advertisements before it becomes active again.
     pair.suspend(agent);
     pair.wait_for("the second director", || pair.holds("second", VIP));
     pair.resume(agent);
     pair.wait_for_holder("director");
-    let log = std::fs::read_to_string(pair.path("director.log")).expect("a log");
+    let log = std::fs::read_to_string(pair.path("director.log")).expect("read the log");
     assert!(log.contains("this director was paused or stalled"), "{log}");
 
-    // A standby continues for a killed agent, and the next helper adopts the addresses.
-    // With an interval of a second, a busy machine has three seconds for it.
+    // A standby process takes over from a killed agent, and the next helper adopts the addresses.
+    // With an interval of one second, a slow machine has three seconds for this.
     for (host, priority) in [("director", 140), ("second", 100)] {
         pair.reload(host, &config(priority, "").replace("100ms", "1s"));
     }
@@ -148,7 +148,7 @@ fn crash_of_a_process_moves_nothing_and_pause_does() {
         log.matches("virtual routers are configured").count() > 1
     });
     pair.wait_for("old processes", || {
-        pair.age("director", "vrrp-agent") > LONG
+        pair.age("director", "vrrp-agent") > MIN_PROCESS_AGE
     });
     let before = takeovers();
     for kill in [&["vrrp-agent"][..], &["helper"], &["vrrp-agent", "helper"]] {
@@ -168,13 +168,14 @@ fn crash_of_a_process_moves_nothing_and_pause_does() {
         });
         assert_eq!(pair.router("director")["state"], "active");
         assert!(pair.holds("director", VIP));
-        pair.wait_for("processes of some age", || {
-            kill.iter().all(|name| pair.age("director", name) > LONG)
+        pair.wait_for("processes to be old enough", || {
+            kill.iter()
+                .all(|name| pair.age("director", name) > MIN_PROCESS_AGE)
         });
     }
     assert_eq!(takeovers(), before, "the other director became active");
 
-    // Without virtual routers both processes end.
+    // Without virtual routers, both processes end.
     pair.reload("director", "");
     pair.wait_for_holder("second");
     pair.wait_for("the end of the agent", || {
@@ -183,7 +184,7 @@ fn crash_of_a_process_moves_nothing_and_pause_does() {
 }
 
 #[test]
-fn tracked_objects_group_and_notification() {
+fn tracked_fault_releases_all_addresses_of_group_and_notifies() {
     if !privileged() {
         return;
     }
@@ -193,7 +194,7 @@ fn tracked_objects_group_and_notification() {
     pair.script(&notify, &format!("echo \"$@\" >> {log}"));
     let check = pair.path("check");
     pair.script(&check, &format!("test -e {flag}"));
-    std::fs::write(&flag, "").expect("written");
+    std::fs::write(&flag, "").expect("write the file");
     let more = format!(
         "group = \"pair\"\nnotify = [\"{notify}\"]\ntrack = [\n  {{ script = [\"{check}\"], user = \"root\", \
          interval = \"50ms\" }},\n  {{ process = \"no such process\", penalty = 10 }},\n]\n\
@@ -208,7 +209,7 @@ fn tracked_objects_group_and_notification() {
             .iter()
             .all(|vip| pair.holds("director", vip))
     });
-    std::fs::remove_file(&flag).expect("removed");
+    std::fs::remove_file(&flag).expect("remove the file");
     pair.wait_for_state("director", "fault");
     pair.wait_for("no address", || {
         ![VIP, "10.0.0.11", "2001:db8::10"]
@@ -226,7 +227,7 @@ fn tracked_objects_group_and_notification() {
 }
 
 #[test]
-fn present_address_is_kept_and_leftovers_are_cleaned() {
+fn existing_address_is_kept_and_leftovers_are_removed() {
     if !privileged() {
         return;
     }
@@ -235,7 +236,7 @@ fn present_address_is_kept_and_leftovers_are_cleaned() {
     let more = "excluded_addresses = [\"10.0.0.77/32\"]";
     pair.start("director", &config(255, more));
     pair.wait_for_holder("director");
-    // No process of Weir is left to remove the address.
+    // No process of Weir remains that could remove the address.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process("director", name));
     }

@@ -1,4 +1,4 @@
-//! Debian's chromium, driven over WebDriver, and axe, which finds accessibility problems in a page.
+//! Controls Debian's chromium over WebDriver, and runs axe, which finds accessibility problems in a page.
 
 #![allow(unreachable_pub, reason = "a module of a test")]
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weir_testing::{free_address, output_with_input};
 
-/// How long the browser may take for anything.
+/// Time limit for each browser action.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A browser window.
@@ -20,7 +20,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens a window.
+    /// Starts chromedriver and opens a window.
     pub fn start() -> Self {
         let address = free_address();
         let driver = Command::new("chromedriver")
@@ -28,7 +28,7 @@ impl Browser {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("chromedriver runs; `apt-get install chromium-driver` installs it");
+            .expect("start chromedriver (`apt-get install chromium-driver` installs it)");
         let started = Instant::now();
         while TcpStream::connect(address).is_err() {
             assert!(started.elapsed() < TIMEOUT, "chromedriver does not listen");
@@ -60,6 +60,7 @@ impl Browser {
         browser
     }
 
+    /// Sends a WebDriver command of the session. Returns its value.
     pub fn post(&self, path: &str, body: &Value) -> Value {
         let kind = [
             "-H",
@@ -74,7 +75,7 @@ impl Browser {
         self.curl_with(path, arguments, "")
     }
 
-    /// The body is sent through a pipe: arguments of programs are shorter than axe.
+    /// Sends the body through a pipe, because axe exceeds the maximum length of an argument.
     fn curl_with(&self, path: &str, arguments: &[&str], body: &str) -> Value {
         let mut curl = Command::new("curl");
         curl.args(["-sS", &format!("{}{path}", self.url)])
@@ -88,15 +89,17 @@ impl Browser {
         value
     }
 
+    /// Opens a page.
     pub fn open(&self, page: &str) {
         self.post("/url", &json!({"url": page}));
     }
 
-    /// The result of a script's body.
+    /// Runs the body of a script and returns its result.
     pub fn run(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
+    /// Runs a script repeatedly until it returns a true value, and returns the value.
     pub fn until(&self, what: &str, script: &str) -> Value {
         let started = Instant::now();
         loop {
@@ -105,7 +108,11 @@ impl Browser {
                 return value;
             }
             let page = || self.run("return document.body.innerText.slice(0, 2000)");
-            assert!(started.elapsed() < TIMEOUT, "waited for {what}: {}", page());
+            assert!(
+                started.elapsed() < TIMEOUT,
+                "timed out waiting for {what}: {}",
+                page()
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -136,10 +143,10 @@ impl Browser {
         );
     }
 
-    /// A picture of the page, PNG in base64.
+    /// Returns a picture of the page, as PNG in base64.
     pub fn screenshot(&self) -> String {
         let picture = self.curl("/screenshot", &[]);
-        picture.as_str().expect("base64").to_owned()
+        picture.as_str().expect("screenshot is a string").to_owned()
     }
 
     /// Loads axe into the page.
@@ -147,23 +154,23 @@ impl Browser {
         let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/axe.sh");
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("axe");
         let status = Command::new(tool).arg(&directory).status();
-        assert!(status.expect("it runs").success(), "axe is fetched");
+        assert!(status.expect("run the command").success(), "axe is fetched");
         let script = directory.join("node_modules/axe-core/axe.min.js");
-        self.run(&std::fs::read_to_string(script).expect("axe"));
+        self.run(&std::fs::read_to_string(script).expect("read axe's script"));
     }
 
-    /// Violations of the accessibility rules, with their impact and elements.
+    /// Returns the violations of the accessibility rules, with their impact and elements.
     pub fn axe(&self) -> Vec<Value> {
         let script = "const done = arguments[arguments.length - 1]; axe.run(document, { resultTypes: ['violations'] })\
                       .then((it) => done(it.violations.map(({ id, impact, help, nodes }) => ({ id, impact, help, \
                       nodes: nodes.map((node) => node.html.slice(0, 200) + ' ' + node.failureSummary) }))), \
                       (error) => done([{ id: String(error), impact: 'serious' }]))";
         let found = self.post("/execute/async", &json!({"script": script, "args": []}));
-        found.as_array().cloned().expect("a list")
+        found.as_array().cloned().expect("value is an array")
     }
 
-    /// Errors and warnings in the console; a page without an icon is none.
-    pub fn complaints(&self) -> Vec<Value> {
+    /// Returns the errors and warnings in the console, except for the missing icon of the page.
+    pub fn console_errors(&self) -> Vec<Value> {
         let lines = self.post("/se/log", &json!({"type": "browser"}));
         let lines = lines.as_array().cloned().unwrap_or_default();
         let is_complaint = |line: &Value| {

@@ -1,4 +1,4 @@
-//! A daemon on loopback with an admin address, and clients of it.
+//! Starts a daemon with an admin address on loopback, and sends requests to it.
 
 #![allow(unreachable_pub, reason = "a module of a test")]
 
@@ -16,19 +16,20 @@ use weir_testing::free_address;
 
 static DAEMONS: AtomicU32 = AtomicU32::new(0);
 
-/// How long a response may take on a busy machine; less than the daemon waits for an incomplete header.
+/// Time limit for a response. It is shorter than the time that the daemon waits for an incomplete header.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A complete response.
 pub struct Answer(pub String);
 
 impl Answer {
+    /// Returns the status code.
     pub fn code(&self) -> u16 {
         let code = self.0.split(' ').nth(1).and_then(|code| code.parse().ok());
         code.unwrap_or_else(|| panic!("no status: {}", self.0))
     }
 
-    /// The value of a field, by its name in lower case.
+    /// Returns the value of the header field with this lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let head = self.0.split("\r\n\r\n").next().unwrap_or_default();
         let mut fields = head.lines().filter_map(|line| line.split_once(':'));
@@ -36,7 +37,7 @@ impl Answer {
         field.map(|(_, value)| value.trim())
     }
 
-    /// What follows the header.
+    /// Returns what follows the header.
     pub fn body(&self) -> &str {
         self.0.split_once("\r\n\r\n").map_or("", |(_, body)| body)
     }
@@ -48,7 +49,7 @@ pub struct AdminDaemon {
     child: Child,
 }
 
-/// A connection from 127.0.0.`last`.
+/// Connects from 127.0.0.`last`.
 pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     let started = Instant::now();
@@ -64,7 +65,7 @@ pub fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
 fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let made = socket(AddressFamily::INET, SocketType::STREAM, None)?;
-    // A small buffer, so that an unread response stays with the daemon.
+    // A small buffer, so that most of an unread response stays in the daemon.
     rustix::net::sockopt::set_socket_recv_buffer_size(&made, 4096)?;
     bind(&made, &from)?;
     connect(&made, &to)?;
@@ -72,7 +73,8 @@ fn connect(from: SocketAddr, to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 impl AdminDaemon {
-    /// `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced by the file `tokens`.
+    /// Starts a daemon. `more` contains keys of `[node.admin]`; `TOKENS` in it is replaced by the path of the file
+    /// `tokens`.
     pub fn start(more: &str) -> Self {
         Self::start_with(more, "\"127.0.0.1:1\"")
     }
@@ -81,7 +83,7 @@ impl AdminDaemon {
         let number = DAEMONS.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let directory = std::env::temp_dir().join(format!("weir-admin-{process}-{number}"));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create a directory");
         let (admin, listen) = (free_address(), free_address());
         let node = if more.is_empty() {
             format!("[node]\nadmin = \"{admin}\"\n")
@@ -94,11 +96,13 @@ impl AdminDaemon {
             "{node}\n[pool.p]\nservers = [{servers}]\n\n[service.s]\nlisten = [\"{listen}\"]\nforward = \
              \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n"
         );
-        fs::write(directory.join("weir.toml"), config).expect("written");
+        fs::write(directory.join("weir.toml"), config).expect("write the file");
         let mut tokens = fs::OpenOptions::new();
         tokens.write(true).create(true).mode(0o600);
-        tokens.open(directory.join("tokens")).expect("a file");
-        let log = fs::File::create(directory.join("log")).expect("a log");
+        tokens
+            .open(directory.join("tokens"))
+            .expect("open the file");
+        let log = fs::File::create(directory.join("log")).expect("create the log file");
         let child = program(&directory)
             .args(["run", "-c"])
             .arg(directory.join("weir.toml"))
@@ -106,7 +110,7 @@ impl AdminDaemon {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("the daemon starts");
+            .expect("start the daemon");
         let daemon = Self {
             directory,
             admin,
@@ -129,39 +133,40 @@ impl AdminDaemon {
         self.directory.join("weir.toml")
     }
 
+    /// Returns the daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 
-    /// A file of the directory.
+    /// Writes a file in the daemon's directory. Returns its path.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.join(name);
-        fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("write the file");
         path
     }
 
-    /// The token of the runtime directory.
+    /// Returns the token in the runtime directory.
     pub fn own_token(&self) -> String {
-        fs::read_to_string(self.directory.join("run/token")).expect("a token")
+        fs::read_to_string(self.directory.join("run/token")).expect("read the token")
     }
 
-    /// A new token in the file.
+    /// Creates a token in the tokens file and returns it.
     pub fn token(&self, name: &str, role: &str) -> String {
         let file = self.directory.join("tokens");
         let output = program(&self.directory)
             .args(["token", "add", name, "--role", role, "--file"])
             .arg(file)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{printed}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Whether `weir ARGUMENTS` succeeded, and its output.
+    /// Runs `weir ARGUMENTS`. Returns whether it succeeded, and its output.
     pub fn weir(&self, arguments: &[&str]) -> (bool, String) {
         let output = program(&self.directory).args(arguments).output();
-        let output = output.expect("weir runs");
+        let output = output.expect("run weir");
         let text = [output.stdout, output.stderr].concat();
         (
             output.status.success(),
@@ -172,8 +177,10 @@ impl AdminDaemon {
     /// Sends one request and returns everything up to the end of the connection.
     pub fn raw(&self, request: &str) -> String {
         let mut stream = connect_from(1, self.admin);
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a deadline");
-        stream.write_all(request.as_bytes()).expect("sent");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("set the read timeout");
+        stream.write_all(request.as_bytes()).expect("send");
         let mut answer = Vec::new();
         if let Err(error) = stream.read_to_end(&mut answer) {
             answer.extend_from_slice(format!("<{error}>").as_bytes());
@@ -181,6 +188,7 @@ impl AdminDaemon {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
+    /// Sends a request, with a token if given. Returns the response.
     pub fn fetch(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> Answer {
         let token = token.map_or_else(String::new, |token| {
             format!("Authorization: Bearer {token}\r\n")
@@ -192,10 +200,12 @@ impl AdminDaemon {
         )))
     }
 
+    /// Sends a GET request. Returns the response as text.
     pub fn get(&self, path: &str, token: Option<&str>) -> String {
         self.fetch("GET", path, token, "").0
     }
 
+    /// Sends a POST request. Returns the response as text.
     pub fn post(&self, path: &str, token: Option<&str>, body: &str) -> String {
         self.fetch("POST", path, token, body).0
     }
@@ -225,7 +235,7 @@ pub struct Authority(PathBuf);
 
 impl Authority {
     pub fn new(directory: &Path) -> Self {
-        fs::create_dir_all(directory).expect("a directory");
+        fs::create_dir_all(directory).expect("create a directory");
         let authority = Self(directory.to_owned());
         authority.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=authority \
          -keyout ca.key -out ca.pem");
@@ -238,7 +248,7 @@ impl Authority {
             .current_dir(&self.0)
             .stdin(Stdio::null())
             .output()
-            .expect("openssl runs");
+            .expect("run openssl");
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "openssl {arguments}: {printed}");
     }
@@ -247,21 +257,22 @@ impl Authority {
         self.0.join("ca.pem").display().to_string()
     }
 
-    /// `FILE.pem` with chain and key, for these names; returns its path.
+    /// Creates `FILE.pem` with certificate chain and key for these names. Returns its path.
     pub fn sign(&self, file: &str, names: &str) -> String {
         self.openssl(&format!(
             "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={file} -keyout {file}.key -out {file}.csr"
         ));
         let extensions = format!("subjectAltName={names}\n");
-        fs::write(self.0.join("extensions"), extensions).expect("written");
+        fs::write(self.0.join("extensions"), extensions).expect("write the file");
         self.openssl(&format!(
             "x509 -req -in {file}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile extensions -out \
              {file}.crt"
         ));
-        let read = |name: String| fs::read_to_string(self.0.join(name)).expect("made");
+        let read =
+            |name: String| fs::read_to_string(self.0.join(name)).expect("read a generated file");
         let path = self.0.join(format!("{file}.pem"));
         let joined = read(format!("{file}.crt")) + &read(format!("{file}.key"));
-        fs::write(&path, joined).expect("written");
+        fs::write(&path, joined).expect("write the file");
         path.display().to_string()
     }
 }

@@ -1,23 +1,23 @@
-//! The dashboard: its headers, its content by role, and that it shows the values of the status document.
+//! Tests of the dashboard without a browser: headers, access by role, and the values that its script shows.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::daemon::AdminDaemon;
 
-/// The response of the unix socket to a request with these curl arguments, followed by its status.
+/// Sends a request to the unix socket with these curl arguments. Returns the response, followed by its status.
 fn socket(daemon: &AdminDaemon, arguments: &[&str]) -> String {
     let output = Command::new("curl")
         .args(["-sS", "-w", " code=%{http_code}", "--unix-socket"])
         .arg(daemon.directory.join("run/weir.sock"))
         .args(arguments)
         .output()
-        .expect("curl runs");
+        .expect("run curl");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
-fn page_needs_no_token_and_its_data_does() {
+fn page_needs_no_token_but_its_data_does() {
     let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
     let page = daemon.get("/", None);
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
@@ -59,7 +59,7 @@ fn page_needs_no_token_and_its_data_does() {
 }
 
 #[test]
-fn pages_of_other_origins_change_nothing() {
+fn requests_from_other_origins_are_rejected() {
     let daemon = AdminDaemon::start("");
     let path = "http://localhost/v1/servers/p/127.0.0.1:1";
     let order = ["-d", "{\"state\": \"drain\"}", path];
@@ -78,7 +78,7 @@ fn pages_of_other_origins_change_nothing() {
             .1
             .contains("\"state\": \"unchecked\"")
     );
-    // The page itself, through a forwarded port.
+    // The page itself, opened through a forwarded port.
     let text = with(&["-H", "Origin: http://localhost"]);
     assert!(text.ends_with("code=200"), "{text}");
     assert!(
@@ -87,7 +87,7 @@ fn pages_of_other_origins_change_nothing() {
             .1
             .contains("\"state\": \"drain\"")
     );
-    // Over TCP the page has no token.
+    // Over TCP, the page has no token.
     let answer = daemon.raw(&format!(
         "POST /v1/servers/p/127.0.0.1:1 HTTP/1.1\r\nHost: {0}\r\nOrigin: http://{0}\r\nConnection: close\r\n\
          Content-Length: 18\r\n\r\n{{\"state\": \"ready\"}}",
@@ -96,7 +96,7 @@ fn pages_of_other_origins_change_nothing() {
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
 }
 
-/// What the page's script makes of a status document, without a browser.
+/// Runs the page's script without a browser, and returns what it shows for a status document.
 fn script_output(status: &str) -> serde_json::Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let script = root.join("../weir-control/src/dashboard/app.js");
@@ -106,21 +106,22 @@ fn script_output(status: &str) -> serde_json::Value {
         .arg(status)
         .stdin(Stdio::null())
         .output()
-        .expect("node runs");
+        .expect("run node");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_str(&text).expect("JSON")
+    serde_json::from_str(&text).expect("output is valid JSON")
 }
 
 #[test]
-fn certificates_are_listed_by_their_end() {
+fn certificates_are_sorted_by_expiry() {
     let daemon = AdminDaemon::start("");
     let (_, status) = daemon.weir(&["status", "--json"]);
-    let mut status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let mut status: serde_json::Value =
+        serde_json::from_str(&status).expect("output is valid JSON");
     let certificate = |file: &str, days: i64| {
         serde_json::json!({
             "file": file, "not_after": "2027-01-01T00:00:00Z", "not_after_s": days * 86_400, "days_left": days,
@@ -148,7 +149,7 @@ fn certificates_are_listed_by_their_end() {
 
 /// Runs the page's script without a browser, with the documents of this daemon.
 #[test]
-fn script_shows_what_the_status_says() {
+fn script_shows_the_values_of_the_status() {
     let daemon = AdminDaemon::start_with(
         "",
         "\"127.0.0.1:1\", { address = \"127.0.0.1:2\", weight = 3 }",
@@ -157,21 +158,21 @@ fn script_shows_what_the_status_says() {
     let (_, status) = daemon.weir(&["status", "--json"]);
     let shown = script_output(&status);
     assert_eq!(shown["hidden"], true, "no certificates: {shown:#}");
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("output is valid JSON");
     assert_eq!(
         shown["summary"], "revision 1, 1 service, 2 servers: 1 drain, 1 unchecked",
         "{shown:#}"
     );
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers");
-    let rows = shown["rows"].as_array().expect("rows");
+        .expect("servers is an array");
+    let rows = shown["rows"].as_array().expect("rows is an array");
     assert_eq!(rows.len(), servers.len());
     for server in servers {
         let row = rows
             .iter()
             .find(|row| row["address"] == server["address"])
-            .expect("a row");
+            .expect("find the row");
         for (field, name) in [
             ("state", "state"),
             ("reason", "reason"),
@@ -191,7 +192,7 @@ fn script_shows_what_the_status_says() {
         "{shown:#}"
     );
     assert_eq!(shown["problem"], "");
-    // Points of the director that are older than the page precede its own; later ones are the page's.
+    // The director's points from before the page was opened precede the points that the page records itself.
     assert_eq!(shown["history"], 1, "{shown:#}");
     assert!(shown["times"].as_u64() > Some(1), "{shown:#}");
 }

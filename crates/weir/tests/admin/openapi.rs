@@ -1,4 +1,5 @@
-//! `docs/manual/openapi.json` and what the daemon really answers: each operation with good, bad and forbidden requests.
+//! Compares `docs/manual/openapi.json` with the daemon's responses to valid, invalid and forbidden requests of each
+//! operation.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,20 +10,21 @@ use serde_json::{Value, json};
 
 use super::daemon::{AdminDaemon, Answer, connect_from};
 
-/// Largest bodies of the two kinds of requests, bytes.
+/// Maximum body sizes of the two kinds of requests, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 const MAX_TEXT_BODY: usize = 4 << 20;
 
 fn openapi() -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/openapi.json");
-    serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON")
+    serde_json::from_str(&fs::read_to_string(path).expect("read the file"))
+        .expect("output is valid JSON")
 }
 
 /// An operation of the document.
 struct Operation {
-    /// Upper case.
+    /// In upper case.
     method: String,
-    /// With `{name}`.
+    /// With parameters in the form `{name}`.
     template: String,
     role: String,
     has_body: bool,
@@ -31,12 +33,15 @@ struct Operation {
 
 fn operations(document: &Value) -> Vec<Operation> {
     let mut all = Vec::new();
-    for (template, methods) in document["paths"].as_object().expect("paths") {
-        for (method, operation) in methods.as_object().expect("methods") {
+    for (template, methods) in document["paths"].as_object().expect("paths is an object") {
+        for (method, operation) in methods.as_object().expect("methods is an object") {
             all.push(Operation {
                 method: method.to_uppercase(),
                 template: template.clone(),
-                role: operation["x-role"].as_str().expect("a role").to_owned(),
+                role: operation["x-role"]
+                    .as_str()
+                    .expect("role is a string")
+                    .to_owned(),
                 has_body: operation["requestBody"].is_object(),
                 responses: operation["responses"].clone(),
             });
@@ -47,7 +52,7 @@ fn operations(document: &Value) -> Vec<Operation> {
 }
 
 impl Operation {
-    /// With the server and the service of the test.
+    /// Returns the path with the test's server and service.
     fn path(&self) -> String {
         self.template
             .replace("{pool}/{address}", "p/127.0.0.1:1")
@@ -65,29 +70,35 @@ impl Operation {
         }
     }
 
-    /// Checks that the document describes the answer: its code, its type and the fields of its body.
-    fn describes(&self, document: &Value, answer: &Answer, case: &str) {
+    /// Asserts that the document describes the response: status code, content type and body fields.
+    fn assert_described(&self, document: &Value, answer: &Answer, case: &str) {
         let code = answer.code();
         let described = &self.responses[code.to_string()];
         let context = format!("{}, {case}: {}", self.name(), answer.0);
-        assert!(described.is_object(), "undescribed code: {context}");
+        assert!(
+            described.is_object(),
+            "status code is not described: {context}"
+        );
         let kind = answer.header("content-type").unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default();
         let content = &described["content"][kind];
-        assert!(content.is_object(), "undescribed type: {context}");
+        assert!(
+            content.is_object(),
+            "content type is not described: {context}"
+        );
         if kind == "application/json" {
             let body: Value = serde_json::from_str(answer.body()).expect(&context);
-            fits(document, &content["schema"], &body, &context);
+            assert_matches_schema(document, &content["schema"], &body, &context);
         }
     }
 }
 
-/// Checks a value against the parts of JSON Schema that the document uses.
-fn fits(document: &Value, schema: &Value, value: &Value, context: &str) {
+/// Asserts that a value matches a schema. Supports only the parts of JSON Schema that the document uses.
+fn assert_matches_schema(document: &Value, schema: &Value, value: &Value, context: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
-        let name = reference.rsplit('/').next().expect("a name");
+        let name = reference.rsplit('/').next().expect("text contains a name");
         let schema = &document["components"]["schemas"][name];
-        return fits(document, schema, value, context);
+        return assert_matches_schema(document, schema, value, context);
     }
     let is_right = match schema["type"].as_str() {
         Some("object") => value.is_object(),
@@ -96,19 +107,23 @@ fn fits(document: &Value, schema: &Value, value: &Value, context: &str) {
         Some("integer") => value.is_i64() || value.is_u64(),
         Some("boolean") => value.is_boolean(),
         None => true,
-        Some(other) => panic!("type {other} in the document"),
+        Some(other) => panic!("type {other} is not supported"),
     };
-    assert!(is_right, "{value} is no {}: {context}", schema["type"]);
+    assert!(
+        is_right,
+        "{value} is not of type {}: {context}",
+        schema["type"]
+    );
     if let Some(choices) = schema["enum"].as_array() {
         assert!(choices.contains(value), "{value}: {context}");
     }
     for required in schema["required"].as_array().into_iter().flatten() {
-        let key = required.as_str().expect("a name");
+        let key = required.as_str().expect("name is a string");
         assert!(value.get(key).is_some(), "{key} is missing: {context}");
     }
     for (key, field) in value.as_object().into_iter().flatten() {
         match schema["properties"].get(key) {
-            Some(schema) => fits(document, schema, field, context),
+            Some(schema) => assert_matches_schema(document, schema, field, context),
             None => assert_ne!(
                 schema["additionalProperties"], false,
                 "{key} is not described: {context}"
@@ -116,11 +131,11 @@ fn fits(document: &Value, schema: &Value, value: &Value, context: &str) {
         }
     }
     for item in value.as_array().into_iter().flatten() {
-        fits(document, &schema["items"], item, context);
+        assert_matches_schema(document, &schema["items"], item, context);
     }
 }
 
-/// A daemon that requires tokens, and a token of each role.
+/// Returns a daemon that requires tokens, and a token for each role.
 fn daemon() -> (AdminDaemon, [(&'static str, String); 3]) {
     let daemon = AdminDaemon::start("tokens = TOKENS\nread_requires_token = true\n");
     let tokens = ["read", "operate", "write"].map(|role| (role, daemon.token(role, role)));
@@ -130,18 +145,23 @@ fn daemon() -> (AdminDaemon, [(&'static str, String); 3]) {
 }
 
 #[test]
-fn refusals_are_those_of_the_openapi_document() {
+fn rejections_match_the_openapi_document() {
     let document = openapi();
     let (daemon, tokens) = daemon();
     let write = Some(tokens[2].1.as_str());
     let ranks = ["none", "read", "operate", "write", "owner"];
-    let rank = |role: &str| ranks.iter().position(|it| *it == role).expect("a role");
+    let rank = |role: &str| {
+        ranks
+            .iter()
+            .position(|it| *it == role)
+            .expect("find the role")
+    };
     for operation in operations(&document) {
         let (method, path) = (operation.method.as_str(), operation.path());
         let check = |answer: &Answer, code: u16, case: &str| {
             let name = operation.name();
             assert_eq!(answer.code(), code, "{name}, {case}: {}", answer.0);
-            operation.describes(&document, answer, case);
+            operation.assert_described(&document, answer, case);
         };
         let unknown = Some("0123456789abcdef0123456789abcdef");
         let answer = daemon.fetch(method, &path, unknown, "");
@@ -171,19 +191,19 @@ fn refusals_are_those_of_the_openapi_document() {
                 let answer = daemon.fetch(method, &path, write, body);
                 let code = answer.code();
                 assert!([400, 422].contains(&code), "{method} {path}: {}", answer.0);
-                operation.describes(&document, &answer, body);
+                operation.assert_described(&document, &answer, body);
             }
         }
     }
 }
 
-/// Replaced by a body with the configuration as text.
+/// Placeholder for a body with the configuration as text.
 const TEXT: &str = "TEXT";
 
-/// The path of a server.
+/// Path template of a server.
 const SERVER: &str = "/v1/servers/{pool}/{address}";
 
-/// Method, path of the document, path and query, body, and the status of the answer.
+/// Method, path template in the document, path and query, body, and the expected status code.
 const CASES: &[(&str, &str, &str, &str, u16)] = &[
     ("GET", "/", "/", "", 200),
     ("GET", "/v1/caller", "/v1/caller", "", 200),
@@ -300,12 +320,12 @@ const CASES: &[(&str, &str, &str, &str, u16)] = &[
 ];
 
 #[test]
-fn results_are_those_of_the_openapi_document() {
+fn responses_match_the_openapi_document() {
     let document = openapi();
     let (daemon, tokens) = daemon();
     let token = Some(tokens[2].1.as_str());
     let operations = operations(&document);
-    let text = fs::read_to_string(daemon.config()).expect("a file");
+    let text = fs::read_to_string(daemon.config()).expect("read the file");
     let text = json!({ "text": text, "color": false }).to_string();
     let mut called = Vec::new();
     for &(method, template, path, body, code) in CASES {
@@ -316,7 +336,7 @@ fn results_are_those_of_the_openapi_document() {
         let answer = daemon.fetch(method, path, token, body);
         let case = format!("{path} {body}");
         assert_eq!(answer.code(), code, "{method} {case}: {}", answer.0);
-        operation.describes(&document, &answer, &case);
+        operation.assert_described(&document, &answer, &case);
         called.push(operation.name());
     }
     for operation in &operations {
@@ -325,7 +345,7 @@ fn results_are_those_of_the_openapi_document() {
 }
 
 #[test]
-fn unknown_paths_and_methods_are_answered_as_described() {
+fn responses_to_unknown_paths_and_methods_match_the_document() {
     let document = openapi();
     let (daemon, tokens) = daemon();
     let write = tokens[2].1.as_str();
@@ -354,7 +374,7 @@ fn unknown_paths_and_methods_are_answered_as_described() {
             shown.sort_unstable();
             assert_eq!(shown, allowed, "{context}");
             let body = serde_json::from_str(answer.body()).expect(&context);
-            fits(&document, &refusal, &body, &context);
+            assert_matches_schema(&document, &refusal, &body, &context);
         }
     }
     for path in [
@@ -370,13 +390,16 @@ fn unknown_paths_and_methods_are_answered_as_described() {
         let context = format!("{path}: {}", answer.0);
         assert_eq!(answer.code(), 404, "{context}");
         let body: Value = serde_json::from_str(answer.body()).expect(&context);
-        fits(&document, &refusal, &body, &context);
+        assert_matches_schema(&document, &refusal, &body, &context);
         assert!(
-            body["error"].as_str().expect("text").contains("/v1/status"),
+            body["error"]
+                .as_str()
+                .expect("value is a string")
+                .contains("/v1/status"),
             "{context}"
         );
     }
-    // The limits of the HTTP library: no body, but the right status.
+    // The HTTP library enforces these limits: the response has no body, but the right status code.
     let field = format!("X: {}\r\n", "x".repeat(500 * 1024));
     let line = format!("GET /v1/status HTTP/1.1\r\nHost: {}\r\n", daemon.admin);
     let answer = daemon.raw(&format!("{line}{field}\r\n"));
@@ -384,14 +407,14 @@ fn unknown_paths_and_methods_are_answered_as_described() {
 }
 
 #[test]
-fn tap_has_the_type_that_was_asked_for() {
+fn tap_response_has_the_requested_type() {
     let document = openapi();
     let (daemon, tokens) = daemon();
     let operation = operations(&document);
     let operation = operation
         .iter()
         .find(|it| it.template == "/v1/tap/{service}");
-    let operation = operation.expect("the tap");
+    let operation = operation.expect("find the operation of the tap");
     for (query, expected) in [
         ("", "text/plain"),
         ("?json=false", "text/plain"),
@@ -400,22 +423,30 @@ fn tap_has_the_type_that_was_asked_for() {
     ] {
         let mut stream = connect_from(1, daemon.admin);
         let limit = Duration::from_secs(10);
-        stream.set_read_timeout(Some(limit)).expect("a time limit");
+        stream
+            .set_read_timeout(Some(limit))
+            .expect("set the read timeout");
         let request = format!(
             "GET /v1/tap/s{query} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
             daemon.admin, tokens[1].1
         );
-        stream.write_all(request.as_bytes()).expect("sent");
-        // The body has no end.
+        stream.write_all(request.as_bytes()).expect("send");
+        // The response body is endless.
         let mut head = String::new();
         let mut lines = BufReader::new(Read::by_ref(&mut stream));
         while !head.ends_with("\r\n\r\n") {
-            assert_ne!(lines.read_line(&mut head).expect("a line"), 0, "{head}");
+            assert_ne!(
+                lines.read_line(&mut head).expect("read a line"),
+                0,
+                "{head}"
+            );
         }
         let answer = Answer(head);
         assert_eq!(answer.code(), 200, "{query}: {}", answer.0);
-        operation.describes(&document, &answer, query);
-        let kind = answer.header("content-type").expect("a type");
+        operation.assert_described(&document, &answer, query);
+        let kind = answer
+            .header("content-type")
+            .expect("response has a content type");
         assert!(kind.starts_with(expected), "{query}: {kind}");
     }
 }

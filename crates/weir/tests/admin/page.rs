@@ -1,5 +1,5 @@
-//! The dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no error. Only
-//! in the long form of the tests: the browser has 300 MB.
+//! Tests of the dashboard in a browser: it shows the status document, executes actions, is accessible, and logs no
+//! error. They run only in the long form, because the browser is a package of 300 MB.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ const ROWS: &str = "return [...document.querySelectorAll('#list tbody tr[data-id
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one visit of the page")]
-fn page_shows_the_status_and_drains_a_server_at_length() {
+fn page_shows_status_and_drains_server_at_length() {
     if !is_soak() {
         return;
     }
@@ -31,16 +31,17 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
         "return document.querySelectorAll('#list tbody tr[data-id]').length === 3",
     );
     let rows = browser.run(ROWS);
-    let status: Value = serde_json::from_str(&daemon.weir(&["status", "--json"]).1).expect("JSON");
+    let status: Value =
+        serde_json::from_str(&daemon.weir(&["status", "--json"]).1).expect("output is valid JSON");
     let servers = status["services"][0]["servers"]
         .as_array()
-        .expect("servers");
+        .expect("servers is an array");
     for server in servers {
-        let row = rows.as_array().expect("rows").iter();
+        let row = rows.as_array().expect("rows is an array").iter();
         let row: Vec<&str> = row
-            .map(|row| row.as_array().expect("cells"))
+            .map(|row| row.as_array().expect("cells is an array"))
             .find(|row| row[1] == server["address"])
-            .expect("a row of each server")
+            .expect("find the server's row")
             .iter()
             .map(|cell| cell.as_str().unwrap_or_default())
             .collect();
@@ -48,11 +49,11 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
         assert_eq!(
             [row[0], row[2], row[3], row[4], row[14]],
             [
-                server["state"].as_str().expect("a state"),
-                server["pool"].as_str().expect("a pool"),
+                server["state"].as_str().expect("state is a string"),
+                server["pool"].as_str().expect("pool is a string"),
                 "s",
                 &weight,
-                server["reason"].as_str().expect("a reason")
+                server["reason"].as_str().expect("reason is a string")
             ]
         );
     }
@@ -66,10 +67,13 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
         "return document.getElementById('panel-actions').textContent",
     );
     assert!(
-        actions.as_str().expect("a text").starts_with("read-only"),
+        actions
+            .as_str()
+            .expect("value is a string")
+            .starts_with("read-only"),
         "{actions}"
     );
-    // With one, a server is drained after a question.
+    // With a token, a server is drained after a confirmation.
     let own = daemon.own_token();
     browser.run(&format!(
         "sessionStorage.setItem('weir-token', {}); location.hash = ''; location.reload()",
@@ -97,12 +101,12 @@ fn page_shows_the_status_and_drains_a_server_at_length() {
                  it.textContent === 'drain')";
     browser.until("the state on the page", shown);
     let (_, status) = daemon.weir(&["status", "--json"]);
-    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let status: Value = serde_json::from_str(&status).expect("output is valid JSON");
     assert_eq!(status["services"][0]["servers"][1]["state"], "drain");
-    assert_eq!(browser.complaints(), Vec::<Value>::new());
+    assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// Prints how long the page takes for its work, and the daemon for the metrics, with 10 000 servers.
+/// Prints how long the page takes to update, and the daemon to serve the metrics, with 10 000 servers.
 fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     for count in [1_000, 10_000] {
         let spent = browser.run(&format!(
@@ -132,9 +136,9 @@ fn print_durations(browser: &Browser, daemon: &AdminDaemon) {
     assert!(metrics.matches("\nweir_server_weight{").count() == 10_000);
 }
 
-/// What a browser measures with 10 000 servers is printed; no time is asserted. The table contains only visible rows.
+/// Prints what the browser measures with 10 000 servers; no time is asserted. The table contains only visible rows.
 #[test]
-fn page_of_10000_servers_contains_the_visible_rows_at_length() {
+fn page_of_10000_servers_contains_only_visible_rows_at_length() {
     if !is_soak() {
         return;
     }
@@ -149,7 +153,7 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
         })
         .collect();
     let daemon = AdminDaemon::start("");
-    let config = std::fs::read_to_string(daemon.config()).expect("a file");
+    let config = std::fs::read_to_string(daemon.config()).expect("read the file");
     daemon.write(
         "weir.toml",
         &config.replace("\"127.0.0.1:1\"", &servers.join(",\n")),
@@ -164,7 +168,7 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
     );
     let rows = browser.run("return document.querySelectorAll('#list tbody tr[data-id]').length");
     assert!(
-        (1..200).contains(&rows.as_u64().expect("a number")),
+        (1..200).contains(&rows.as_u64().expect("value is a number")),
         "{rows}"
     );
     let count = browser.run("return document.getElementById('count').textContent");
@@ -187,5 +191,5 @@ fn page_of_10000_servers_contains_the_visible_rows_at_length() {
         "the search",
         "return document.getElementById('count').textContent === '1 of 10000'",
     );
-    assert_eq!(browser.complaints(), Vec::<Value>::new());
+    assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }

@@ -1,5 +1,6 @@
-//! The dashboard of a director with services of both planes, checks, a route, traffic and reloads: every part of the
-//! page against the status document, keyboard and mouse, accessibility, and the pictures of the manual.
+//! Tests of the dashboard of a director with traffic, with services of both planes, checks and a route: every part of
+//! the page is compared with the status document; keyboard, links and accessibility are tested. Also takes the
+//! manual's screenshots.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +16,7 @@ use super::browser::Browser;
 use super::page::is_soak;
 use super::world::{Family, World, privileged, wait_for};
 
-/// Where `make screenshots` wants the pictures of the manual.
+/// Environment variable with the directory for the manual's pictures; `make screenshots` sets it.
 const PICTURES: &str = "WEIR_SCREENSHOTS";
 
 const CONFIG: &str = r#"
@@ -55,10 +56,10 @@ fn config() -> String {
         .replace("DIRECTOR", &family.director().to_string())
 }
 
-/// Forwards connections to the control socket, as `ssh -L` does. Ends with the test program.
+/// Forwards TCP connections to the control socket, as `ssh -L` does, until the test program ends.
 fn forward(socket: PathBuf) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a listener");
+    let address = listener.local_addr().expect("read the local address");
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
             let Ok(server) = UnixStream::connect(&socket) else {
@@ -81,7 +82,7 @@ fn splice(client: &TcpStream, server: &UnixStream) {
     });
 }
 
-/// A world with traffic, and its dashboard in a browser.
+/// A network with traffic, and its director's dashboard in a browser.
 struct Scene {
     world: World,
     browser: Browser,
@@ -97,7 +98,7 @@ impl Scene {
         world.start_director(&config());
         world.reload(&config().replace("interval = \"1s\"", "interval = \"500ms\""));
         let family = Family::V4;
-        // More and less load in turn, some requests for what does not exist.
+        // The load varies, and some requests are for paths that do not exist.
         let script = format!(
             "n=0; while :; do n=$((n + 1)); curl -s -o /dev/null -m 2 http://{vip}/name; curl -s -o /dev/null -m 2 \
              http://{director}:8080/name http://{director}:8080/big http://{director}:8080/none$((n % 5)) \
@@ -111,7 +112,7 @@ impl Scene {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .expect("the clients start");
+            .expect("start the clients");
         wait_for("the check and the traffic", Duration::from_secs(30), || {
             let status = world.status();
             status["services"][0]["servers"][2]["state"] == "down"
@@ -133,7 +134,7 @@ impl Scene {
         }
     }
 
-    /// Ends the traffic, so that the page and the document can be compared.
+    /// Stops the traffic, so that the page and the document can be compared.
     fn end_load(&mut self) {
         if let Some(mut load) = self.load.take() {
             let _ = load.kill();
@@ -141,7 +142,7 @@ impl Scene {
         }
     }
 
-    /// The rows of a table by the titles of its columns.
+    /// Returns the rows of a table: cells by column title.
     fn table(&self, id: &str) -> Vec<BTreeMap<String, String>> {
         let script = format!(
             "const table = document.getElementById('{id}'); const clean = (cell) => cell.textContent.replace(/ [↑↓]$/, \
@@ -149,14 +150,14 @@ impl Scene {
              [...table.tBodies[0].rows].filter((row) => !row.ariaHidden).map((row) => \
              Object.fromEntries([...row.cells].map((cell, at) => [heads[at], cell.textContent])))"
         );
-        serde_json::from_value(self.browser.run(&script)).expect("rows")
+        serde_json::from_value(self.browser.run(&script)).expect("parse the rows")
     }
 
     fn press(&self, text: &str) {
         self.browser.keys(text);
     }
 
-    /// The state of a server of a service in the document.
+    /// Returns a server of a service from the status document.
     fn server(&self, service: usize, server: usize) -> Value {
         self.world.status()["services"][service]["servers"][server].clone()
     }
@@ -175,12 +176,12 @@ fn text(value: &Value) -> String {
 }
 
 #[test]
-fn every_part_of_the_page_equals_the_status_at_length() {
+fn every_part_of_page_matches_status_at_length() {
     if !is_soak() || !privileged() {
         return;
     }
     let mut scene = Scene::new();
-    // The director has recorded points before the page was opened.
+    // The director recorded points before the page was opened.
     scene.browser.until(
         "the history",
         "const points = series.get('all') || []; return points.length > 1 && points[0].time < performance.timeOrigin",
@@ -197,12 +198,18 @@ fn every_part_of_the_page_equals_the_status_at_length() {
         "return rows.some((it) => it.rate > 0)",
     );
     scene.end_load();
-    // Counters rest when the last request has ended.
+    // Counters stop when the last request has ended.
     let revision = scene.world.status()["revision"].clone();
     let settled = || {
         let mut status = scene.world.status();
-        for service in status["services"].as_array_mut().expect("services") {
-            for server in service["servers"].as_array_mut().expect("servers") {
+        for service in status["services"]
+            .as_array_mut()
+            .expect("services is an array")
+        {
+            for server in service["servers"]
+                .as_array_mut()
+                .expect("servers is an array")
+            {
                 server["checks"] = Value::Null;
                 server["since"] = Value::Null;
                 server["reason"] = Value::Null;
@@ -210,7 +217,7 @@ fn every_part_of_the_page_equals_the_status_at_length() {
                 server["unused_ms"] = Value::Null;
             }
         }
-        // Probes are packets and flows, too.
+        // Probes are also counted as packets and flows.
         status["services"].clone()
     };
     let mut before = settled();
@@ -230,12 +237,12 @@ fn every_part_of_the_page_equals_the_status_at_length() {
     services(&scene, &status);
     servers(&scene, &status);
     others(&scene, &status);
-    assert_eq!(scene.browser.complaints(), Vec::<Value>::new());
+    assert_eq!(scene.browser.console_errors(), Vec::<Value>::new());
 }
 
 fn services(scene: &Scene, status: &Value) {
     let rows = scene.table("services");
-    for service in status["services"].as_array().expect("services") {
+    for service in status["services"].as_array().expect("services is an array") {
         let name = text(&service["name"]);
         let row = rows.iter().find(|row| row["Service"] == name);
         let row = row.unwrap_or_else(|| panic!("{name}: {rows:#?}"));
@@ -244,36 +251,42 @@ fn services(scene: &Scene, status: &Value) {
         assert_eq!(row["VIP"], text(&service["vip"]));
         assert_eq!(row["Pool"], text(&service["pool"]));
         assert_eq!(row["Connections"], service["connections"].to_string());
-        let servers = service["servers"].as_array().expect("servers");
+        let servers = service["servers"].as_array().expect("servers is an array");
         let up = servers.iter().filter(|it| it["state"] == "up").count();
         assert_eq!(row["Servers"], format!("{up}/{}", servers.len()));
         if service["protocol"] == "http" {
-            let classes = service["responses"].as_array().expect("classes").iter();
+            let classes = service["responses"]
+                .as_array()
+                .expect("classes is an array")
+                .iter();
             let classes: Vec<String> = classes.map(ToString::to_string).collect();
             assert_eq!(row["1xx–5xx"], classes.join(" "));
             assert!(row["p50"].ends_with("ms"), "{row:?}");
         }
     }
-    // Pools and routes of the proxy service follow it.
+    // The proxy service is followed by its pools and routes.
     for name in ["↳ web", "↳ images"] {
         assert!(rows.iter().any(|row| row["Service"] == name), "{rows:#?}");
     }
     let route = rows.iter().find(|row| row["Service"].contains("/big"));
     let ended = &status["services"][1]["routes"][0]["exchanges"]["ended"];
-    assert_eq!(route.expect("the route")["Connections"], ended.to_string());
+    assert_eq!(
+        route.expect("find the route")["Connections"],
+        ended.to_string()
+    );
 }
 
 fn servers(scene: &Scene, status: &Value) {
     let rows = scene.table("list");
     assert_eq!(rows[0]["State"], "down", "the worst is first");
     let mut compared = 0;
-    for service in status["services"].as_array().expect("services") {
-        for server in service["servers"].as_array().expect("servers") {
+    for service in status["services"].as_array().expect("services is an array") {
+        for server in service["servers"].as_array().expect("servers is an array") {
             let pool = server["pool"].as_str().unwrap_or("web");
             let row = rows.iter().find(|row| {
-                row["Server"] == server["address"].as_str().expect("an address")
+                row["Server"] == server["address"].as_str().expect("address is a string")
                     && row["Pool"] == pool
-                    && row["Service"] == service["name"].as_str().expect("a name")
+                    && row["Service"] == service["name"].as_str().expect("name is a string")
             });
             let row = row.unwrap_or_else(|| panic!("{server}: {rows:#?}"));
             assert_eq!(row["State"], text(&server["state"]));
@@ -295,13 +308,15 @@ fn servers(scene: &Scene, status: &Value) {
                 assert_eq!(row["Errors"], errors.to_string());
                 assert_eq!(row["p99"].ends_with("ms"), server["latency"].is_object());
             }
-            // A probe may have ended between the two documents: all marks are the same for such a server.
-            let marks = server["checks"][0]["results"].as_str().expect("results");
-            let mark = marks.chars().last().expect("a probe");
+            // A probe may have ended between the two documents: then all marks of the server must be the same.
+            let marks = server["checks"][0]["results"]
+                .as_str()
+                .expect("results is a string");
+            let mark = marks.chars().last().expect("server has a probe result");
             let same = row["Probes"].chars().all(|it| it == mark);
             assert!(!row["Probes"].is_empty() && same, "{row:?} {marks}");
             let words = |text: &str| text.split(" in ").next().map(str::to_owned);
-            let reason = server["reason"].as_str().expect("a reason");
+            let reason = server["reason"].as_str().expect("reason is a string");
             assert_eq!(words(&row["Reason"]), words(reason));
             compared += 1;
         }
@@ -324,7 +339,7 @@ fn others(scene: &Scene, status: &Value) {
         .run("return document.getElementById('ways').textContent");
     assert!(text(&ways).starts_with("fast path: "), "{ways}");
     let packets = scene.table("packets");
-    let reasons = status["reasons"].as_array().expect("reasons");
+    let reasons = status["reasons"].as_array().expect("reasons is an array");
     assert_eq!(packets.len(), reasons.len());
     for (row, reason) in packets.iter().zip(reasons) {
         assert_eq!(row["Outcome"], text(&reason["reason"]));
@@ -356,7 +371,7 @@ fn keyboard_filters_and_actions_work_at_length() {
     let scene = Scene::new();
     let browser = &scene.browser;
     assert_eq!(browser.run("return role"), "write");
-    // Filter, search and order.
+    // Filter, search and sort.
     browser.run(
         "const state = document.getElementById('state'); state.value = 'down'; state.dispatchEvent(new \
          Event('change'))",
@@ -370,7 +385,7 @@ fn keyboard_filters_and_actions_work_at_length() {
         "the search",
         "return shown.length === 2 && shown.every((it) => it.pool === 'images')",
     );
-    // Escape leaves the field, which keeps its text; without it the letters below would be part of the search.
+    // Escape leaves the search field, which keeps its text. Otherwise the keys below would be added to the search.
     scene.press("\u{e00c}");
     browser.run(
         "const search = document.getElementById('search'); search.value = 'shop'; search.dispatchEvent(new \
@@ -385,7 +400,7 @@ fn keyboard_filters_and_actions_work_at_length() {
     );
     assert_eq!(browser.run(order), json!([3, 1, 0]));
     browser.run("document.activeElement.blur()");
-    // The first row is selected, opened, closed and drained by keys.
+    // The keyboard selects, opens, closes and drains the first row.
     scene.press("j");
     browser.until("the selection", "return selected === shown[0].id");
     scene.press("\u{e007}");
@@ -413,18 +428,18 @@ fn keyboard_filters_and_actions_work_at_length() {
         });
         browser.until(state, &row);
     }
-    link_opens_a_server(&scene);
-    assert_eq!(browser.complaints(), Vec::<Value>::new());
+    open_server_by_link(&scene);
+    assert_eq!(browser.console_errors(), Vec::<Value>::new());
 }
 
-/// A link opens the server, and its weight is set there.
-fn link_opens_a_server(scene: &Scene) {
+/// Opens a server by a link, and sets its weight there.
+fn open_server_by_link(scene: &Scene) {
     let browser = &scene.browser;
     browser.open("about:blank");
     let id = format!("shop web {}:80", Family::V4.server(0));
     browser.open(&format!("{}#{}", scene.page, id.replace(' ', "%20")));
     browser.until("the server", "return document.getElementById('panel').open");
-    // So does the address of an open page, and the browser's back closes the server.
+    // A change of an open page's address also opens the server, and the browser's back button closes it.
     browser.open("about:blank");
     browser.open(&scene.page);
     browser.until("the rows", "return rows.length === 8");
@@ -452,7 +467,7 @@ fn link_opens_a_server(scene: &Scene) {
     browser.until("the list", "return !document.getElementById('panel').open");
 }
 
-/// What axe reports as serious or critical, on every view in light and dark, on wide and narrow screens.
+/// axe reports nothing serious or critical, on every view in light and dark, on wide and narrow screens.
 #[test]
 fn page_is_accessible_at_length() {
     if !is_soak() || !privileged() {
@@ -464,7 +479,10 @@ fn page_is_accessible_at_length() {
     browser.run("document.body.append(document.createElement('img'))");
     let control = browser.axe();
     let is_found = control.iter().any(|it| it["id"] == "image-alt");
-    assert!(is_found, "axe finds an image without text: {control:#?}");
+    assert!(
+        is_found,
+        "axe must report an image without text: {control:#?}"
+    );
     browser.run("document.body.lastChild.remove()");
     let mut views = 0;
     let mut found = Vec::new();
@@ -500,7 +518,7 @@ fn page_is_accessible_at_length() {
     println!("axe: nothing serious in {views} views");
 }
 
-/// Writes the pictures of the manual; without a directory for them their sizes are printed.
+/// Writes the pictures of the manual if a directory is set, and prints their sizes.
 #[test]
 fn pictures_of_the_manual_are_small_at_length() {
     if !is_soak() || !privileged() {
@@ -509,16 +527,18 @@ fn pictures_of_the_manual_are_small_at_length() {
     let directory = std::env::var_os(PICTURES).map(PathBuf::from);
     let scene = Scene::new();
     let browser = &scene.browser;
-    // The charts have something to show.
+    // Wait until the charts have points.
     let minutes = if directory.is_some() { 6 } else { 0 };
     wait_for(
         "the history",
         Duration::from_secs(60 * minutes + 30),
         || {
             let history = scene.world.api("/v1/history");
-            let history: Value = serde_json::from_str(&history).expect("JSON");
-            let first = history["points"][0]["at_ms"].as_u64().expect("a point");
-            let now = history["now_ms"].as_u64().expect("a time");
+            let history: Value = serde_json::from_str(&history).expect("output is valid JSON");
+            let first = history["points"][0]["at_ms"]
+                .as_u64()
+                .expect("point is a number");
+            let now = history["now_ms"].as_u64().expect("time is a number");
             now - first >= 60_000 * minutes
         },
     );
@@ -549,16 +569,17 @@ fn pictures_of_the_manual_are_small_at_length() {
 }
 
 fn write(directory: &Path, name: &str, picture: &str) {
-    std::fs::create_dir_all(directory).expect("a directory");
-    let file = std::fs::File::create(directory.join(format!("{name}.png"))).expect("a file");
+    std::fs::create_dir_all(directory).expect("create a directory");
+    let file =
+        std::fs::File::create(directory.join(format!("{name}.png"))).expect("create the file");
     let mut decoder = Command::new("base64")
         .arg("-d")
         .stdin(Stdio::piped())
         .stdout(file)
         .spawn()
-        .expect("base64 runs");
-    let mut pipe = decoder.stdin.take().expect("a pipe");
-    io::Write::write_all(&mut pipe, picture.as_bytes()).expect("written");
+        .expect("run base64");
+    let mut pipe = decoder.stdin.take().expect("stream is piped");
+    io::Write::write_all(&mut pipe, picture.as_bytes()).expect("write");
     drop(pipe);
-    assert!(decoder.wait().expect("it ends").success());
+    assert!(decoder.wait().expect("wait for the process").success());
 }

@@ -1,4 +1,4 @@
-//! Directors of a group forward packets: all of them choose the same server for a flow.
+//! Tests of layer 4 services in a group: all directors choose the same server for a flow.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,10 +11,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::*;
 
-/// Outside the segment: the client's routes decide which director gets its packets.
+/// An address outside the segment: the client's route selects the director.
 pub(super) const VIP: &str = "192.0.2.10";
 const FLOWS: u16 = 32;
 
+/// Returns a configuration to publish, with a service on port 80 and one under `nat` on port 8080.
 pub(super) fn published(forward: &str, servers: &[&str]) -> String {
     let servers: Vec<String> = servers.iter().map(|it| format!("\"{it}\"")).collect();
     let service = |name: &str, forward: &str, port: u16| {
@@ -32,6 +33,7 @@ pub(super) fn published(forward: &str, servers: &[&str]) -> String {
 }
 
 impl Group {
+    /// Starts a group whose directors have no local services.
     pub(super) fn layer4(etcd: usize, directors: usize, servers: usize) -> Self {
         let mut group = Self::with(etcd, directors, servers, false);
         group.is_bare = true;
@@ -44,7 +46,7 @@ impl Group {
         Api::connect(&directory.join("weir.sock"))
     }
 
-    /// The server that a director would choose for each of the flows.
+    /// Returns the server that a director would choose for each of the flows.
     fn choices(&self, n: usize, port: u16) -> Vec<String> {
         self.choices_of(n, port, 0..FLOWS)
     }
@@ -61,15 +63,15 @@ impl Group {
             .collect()
     }
 
-    /// Waits until all directors choose the same servers, which fulfil a condition.
+    /// Waits until all directors choose the same servers and these satisfy a condition.
     fn wait_for_agreement(&self, what: &str, port: u16, is_due: impl Fn(&[String]) -> bool) {
-        wait_for(what, PATIENCE, || {
+        wait_for(what, TIMEOUT, || {
             let first = self.choices(0, port);
             is_due(&first) && (1..self.directors.len()).all(|n| self.choices(n, port) == first)
         });
     }
 
-    /// Sends the client's packets for the VIP to a director.
+    /// Routes the client's packets for the VIP to a director.
     fn route_to(&self, n: usize) {
         self.world.ip(
             "client",
@@ -77,14 +79,16 @@ impl Group {
         );
     }
 
-    /// The server that answers a request from a port of the client.
+    /// Sends a request from a client port. Returns the name of the server that responds.
     fn answered_by(&self, from: u16, port: u16) -> String {
         let work = move || {
             let mut stream = connect(from, port)?;
             ask(&mut stream)
         };
         let answer = self.world.inside("client", work).join();
-        answer.expect("no panic").expect("an answer")
+        answer
+            .expect("client thread panicked")
+            .expect("receive an answer")
     }
 }
 
@@ -93,14 +97,16 @@ pub(super) struct Api(BufReader<UnixStream>);
 
 impl Api {
     fn connect(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).expect("the API");
-        // A daemon that applies thousands of services replies afterwards.
-        let limit = Some(4 * PATIENCE);
-        stream.set_read_timeout(limit).expect("a limit");
+        let stream = UnixStream::connect(path).expect("connect to the API");
+        // A daemon that is applying thousands of services replies only afterwards.
+        let limit = Some(4 * TIMEOUT);
+        stream
+            .set_read_timeout(limit)
+            .expect("set the read timeout");
         Self(BufReader::new(stream))
     }
 
-    /// Sends a request; several may be under way.
+    /// Sends a request. Several requests may be outstanding.
     pub(super) fn post(&mut self, path: &str, body: &Value) {
         self.send("POST", path, &body.to_string());
     }
@@ -117,45 +123,45 @@ impl Api {
         let stream = self.0.get_mut();
         stream
             .write_all((head + body).as_bytes())
-            .expect("a request");
+            .expect("send the request");
     }
 
     pub(super) fn receive(&mut self) -> Value {
         let mut length = 0;
         loop {
             let mut line = String::new();
-            self.0.read_line(&mut line).expect("a response");
+            self.0.read_line(&mut line).expect("read the response");
             let line = line.trim().to_ascii_lowercase();
             if line.is_empty() {
                 break;
             }
             if let Some(value) = line.strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
+                length = value.trim().parse().expect("parse the length");
             }
         }
         let mut body = vec![0; length];
-        self.0.read_exact(&mut body).expect("a body");
-        serde_json::from_slice(&body).expect("JSON")
+        self.0.read_exact(&mut body).expect("read the body");
+        serde_json::from_slice(&body).expect("output is valid JSON")
     }
 }
 
-/// A connection to the VIP from a certain port.
+/// Connects to the VIP from this local port.
 fn connect(from: u16, port: u16) -> std::io::Result<TcpStream> {
-    // A program that another test starts at the same time must not inherit it: the connection would stay.
+    // Programs that other tests start at the same time must not inherit the socket, or it would stay open.
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    // The end leaves no TIME_WAIT, in which the next connection from the same port could not begin.
+    // Closing the connection must not leave TIME_WAIT, which would block the next connection from the same port.
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, from)))?;
-    let vip: Ipv4Addr = VIP.parse().expect("an address");
+    let vip: Ipv4Addr = VIP.parse().expect("parse the address");
     rustix::net::connect(&socket, &SocketAddr::from((vip, port)))?;
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     Ok(stream)
 }
 
-/// The name of the server on a connection that stays open.
+/// Requests the server's name on a connection that stays open.
 fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
     stream.write_all(b"GET /name HTTP/1.1\r\nhost: a\r\n\r\n")?;
     let mut answer = Vec::new();
@@ -173,14 +179,14 @@ fn ask(stream: &mut TcpStream) -> std::io::Result<String> {
     Ok(text.lines().last().unwrap_or_default().to_owned())
 }
 
-/// The name of the server in the pool, as nginx returns it.
+/// Returns the name that nginx returns on the server with this address.
 fn name(address: &str) -> String {
     let last: u16 = address
         .rsplit('.')
         .next()
-        .expect("an address")
+        .expect("text contains an address")
         .parse()
-        .expect("a number");
+        .expect("parse a number");
     format!("server{}", last - 20)
 }
 
@@ -188,7 +194,7 @@ pub(super) const POOL: [&str; 3] = ["10.71.0.20", "10.71.0.21", "10.71.0.22"];
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
-fn all_directors_choose_the_same_server() {
+fn all_directors_choose_same_server() {
     if !privileged() {
         return;
     }
@@ -201,7 +207,7 @@ fn all_directors_choose_the_same_server() {
         has(it, POOL[0]) && has(it, POOL[1]) && !has(it, "none")
     });
 
-    // A publication adds a server. Under nat the choice is the same.
+    // A publication adds a server. The choice under nat is the same.
     let answer = group.publish(1, &published("direct", &POOL), "0s");
     assert!(answer.status.success(), "{answer:?}");
     group.wait_for_agreement("the third server", 80, |it| {
@@ -211,7 +217,7 @@ fn all_directors_choose_the_same_server() {
         POOL.iter().all(|one| has(it, one))
     });
 
-    // The packets take the same way, whichever director gets them.
+    // A flow's packets reach the same server, whichever director receives them.
     let chosen = group.choices(0, 80);
     for n in 0..3 {
         group.route_to(n);
@@ -236,15 +242,15 @@ fn all_directors_choose_the_same_server() {
     group.succeed(1, &["server", "web/10.71.0.20", "ready"]);
     group.wait_for_agreement("the end of the override", 8080, |it| of_first(it) > 0);
 
-    // A server that one director does not reach is skipped there alone: its other choices stay the same.
+    // Only the director that cannot reach a server skips it. Its choices for other flows do not change.
     let before = group.choices(0, 8080);
     group
         .world
         .ip("second", "route add blackhole 10.71.0.21/32");
-    wait_for("the failed check", PATIENCE, || {
+    wait_for("the failed check", TIMEOUT, || {
         group.state(1, POOL[1]) == "down"
     });
-    wait_for("the skip", PATIENCE, || {
+    wait_for("the skip", TIMEOUT, || {
         !has(&group.choices(1, 8080), POOL[1])
     });
     assert_eq!(
@@ -269,7 +275,7 @@ fn all_directors_choose_the_same_server() {
         .ip("second", "route del blackhole 10.71.0.21/32");
     group.wait_for_agreement("its return", 8080, |it| *it == before);
 
-    // All directors see it down, and skip it in the same way.
+    // The server is down for all directors, and all of them skip it in the same way.
     group.world.kill_nginx(1);
     group.wait_for_agreement("the loss of a server", 8080, |it| !has(it, POOL[1]));
 }
@@ -285,30 +291,36 @@ fn tunnelled(servers: &[&str]) -> String {
 }
 
 impl Group {
-    /// Opens a connection from each port of the flows. Returns them with the names of their servers.
+    /// Opens a connection from the port of each flow. Returns the connections with the names of their servers.
     fn open(&self) -> Vec<(TcpStream, String)> {
         let work = || {
             let open = |flow: u16| {
-                let mut stream = connect(50_000 + flow, 80).expect("a connection");
-                let server = ask(&mut stream).expect("an answer");
+                let mut stream = connect(50_000 + flow, 80).expect("connect");
+                let server = ask(&mut stream).expect("receive an answer");
                 (stream, server)
             };
             (0..FLOWS).map(open).collect()
         };
-        self.world.inside("client", work).join().expect("no panic")
+        self.world
+            .inside("client", work)
+            .join()
+            .expect("thread panicked")
     }
 
-    /// Number of packets that a server has sent to the second hop.
+    /// Returns the number of packets that a server has sent to the second hop.
     fn second_hops(&self, server: usize) -> u64 {
         let mut command = self.world.weir(&format!("server{server}"));
         let output = command.args(["real-server", "show", "--json"]).output();
-        let shown: Value = serde_json::from_slice(&output.expect("it runs").stdout).expect("JSON");
-        shown["counts"]["second-hop"].as_u64().expect("a count")
+        let shown: Value = serde_json::from_slice(&output.expect("run the command").stdout)
+            .expect("output is valid JSON");
+        shown["counts"]["second-hop"]
+            .as_u64()
+            .expect("count is a number")
     }
 }
 
 #[test]
-fn connections_survive_a_new_server_and_the_loss_of_a_director() {
+fn connections_survive_new_server_and_director_failure() {
     if !privileged() {
         return;
     }
@@ -325,10 +337,10 @@ fn connections_survive_a_new_server_and_the_loss_of_a_director() {
     group.route_to(0);
     let mut connections = group.open();
 
-    // Every connection is known to the first director alone, which is lost right after a change of the servers.
+    // Only the first director knows the connections. It fails right after a change of the servers.
     let answer = group.publish(1, &tunnelled(&pool), "0s");
     assert!(answer.status.success(), "{answer:?}");
-    wait_for("the new server", PATIENCE, || {
+    wait_for("the new server", TIMEOUT, || {
         has(&group.choices(1, 80), pool[3])
     });
     group.route_to(1);
@@ -359,9 +371,12 @@ fn connections_survive_a_new_server_and_the_loss_of_a_director() {
         "{forwarded} packets took the second hop"
     );
 
-    // New connections go to the server of the new table.
+    // New connections use the new table.
     let chosen = group.choices_of(1, 80, FLOWS..2 * FLOWS);
-    let flow = chosen.iter().position(|it| it == pool[3]).expect("a flow");
-    let flow = FLOWS + u16::try_from(flow).expect("few");
+    let flow = chosen
+        .iter()
+        .position(|it| it == pool[3])
+        .expect("find a flow");
+    let flow = FLOWS + u16::try_from(flow).expect("number fits in 16 bits");
     assert_eq!(group.answered_by(50_000 + flow, 80), "server3");
 }

@@ -1,5 +1,5 @@
-//! Live connections through all directors of a group while etcd fails: each member is killed, then the majority is
-//! away, then all data is lost.
+//! Tests that connections through all directors of a group survive etcd failures: each member is killed once, then
+//! the majority is down, then all data is lost.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -12,18 +12,18 @@ use super::layer4::{POOL, VIP};
 use super::*;
 
 const PORT: u16 = 7000;
-/// Flows of datagrams: each director gets some of them.
+/// Number of UDP flows; each director receives some of them.
 const DATAGRAM_FLOWS: usize = 64;
-/// One flow sends a datagram per round.
+/// Duration of a round. One UDP flow sends a datagram per round.
 const ROUND: Duration = Duration::from_millis(5);
 /// Each connection sends a byte once in this number of rounds: every 10 s.
 const ROUNDS: usize = 2000;
 /// A new connection is opened, used and closed once in this number of rounds.
 const ROUNDS_PER_NEW: usize = 40;
-/// How long an answer may take at the end.
-const LAST_ANSWERS: Duration = Duration::from_secs(20);
+/// Time limit for the last answers.
+const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What happens to etcd, and to how much.
+/// Size of the test.
 #[derive(Clone, Copy)]
 struct Scale {
     directors: usize,
@@ -32,10 +32,10 @@ struct Scale {
     away: Duration,
 }
 
-/// What the client counted.
+/// The client's counters.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Connections that were open all the time, and those of them that broke.
+    /// Connections that were open during the whole test, and those of them that broke.
     connections: usize,
     broken: usize,
     /// Bytes on them.
@@ -43,17 +43,22 @@ struct Counts {
     unanswered: u64,
     datagrams: u64,
     lost: u64,
-    /// Connections that began meanwhile.
+    /// Connections that were opened during the faults.
     new: u64,
     failed: u64,
 }
 
+/// Returns the address of the published service.
 fn to() -> SocketAddr {
-    SocketAddr::new(VIP.parse::<Ipv4Addr>().expect("an address").into(), PORT)
+    SocketAddr::new(
+        VIP.parse::<Ipv4Addr>().expect("parse the address").into(),
+        PORT,
+    )
 }
 
-/// Each connection needs a descriptor. Returns how many connections are possible.
-fn most_connections(wanted: usize) -> usize {
+/// Raises the limit of open files, because each connection needs a descriptor. Returns the possible number of
+/// connections.
+fn raise_connection_limit(wanted: usize) -> usize {
     let needed = wanted as u64 + 1000;
     let limit = getrlimit(Resource::Nofile);
     let maximum = limit.maximum.unwrap_or(u64::MAX);
@@ -61,7 +66,7 @@ fn most_connections(wanted: usize) -> usize {
         current: Some(needed.max(limit.current.unwrap_or(needed))),
         maximum: Some(needed.max(maximum)),
     };
-    // Without the right to raise the maximum there are fewer connections.
+    // Without the privilege to raise the maximum, there are fewer connections.
     if setrlimit(Resource::Nofile, raised).is_ok() {
         return wanted;
     }
@@ -74,7 +79,7 @@ fn most_connections(wanted: usize) -> usize {
     possible.min(wanted)
 }
 
-/// Returns what it receives on each connection. Programs of their own: this process holds the client's descriptors.
+/// Program of an echo server. It runs in a separate process, because this one holds the client's descriptors.
 const ECHO: &str = "
 import asyncio, sys
 
@@ -99,15 +104,15 @@ fn start_servers(group: &mut Group) {
         let mut command = group.world.command(&format!("server{n}"), "python3");
         command.args(["-c", ECHO, &PORT.to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut child = child.expect("python3 runs");
+        let mut child = child.expect("start python3");
         let mut line = String::new();
-        let output = BufReader::new(child.stdout.take().expect("its output"));
-        // It ends without a line if it fails.
-        output.take(100).read_line(&mut line).expect("a line");
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        // If the program fails, it ends without printing a line.
+        output.take(100).read_line(&mut line).expect("read a line");
         assert_eq!(line, "listening\n");
         group.world.adopt(child);
     }
-    let vip: IpAddr = VIP.parse().expect("an address");
+    let vip: IpAddr = VIP.parse().expect("parse the address");
     group.world.start_udp_echo(PORT, |_| vip);
 }
 
@@ -119,7 +124,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// With one answer.
+    /// Opens a connection and receives a first answer.
     fn open() -> std::io::Result<Self> {
         let limit = Duration::from_secs(10);
         let mut stream = TcpStream::connect_timeout(&to(), limit)?;
@@ -189,10 +194,11 @@ impl Generator {
         }
     }
 
+    /// Sends the messages of one round.
     fn round(&mut self, number: usize) {
         let flow = number % DATAGRAM_FLOWS;
         let (socket, sent, _) = &mut self.datagrams[flow];
-        // One that the kernel does not send is lost as well.
+        // A datagram that the kernel does not send is also counted as lost.
         let _ = socket.send(b"a");
         *sent += 1;
         self.receive_datagrams();
@@ -215,17 +221,17 @@ impl Generator {
         while !stop.load(Ordering::Relaxed) {
             self.round(number);
             number += 1;
-            // A late thread does not send the missed ones at once.
+            // A late thread must not send the missed messages in a burst.
             next = (next + ROUND).max(Instant::now());
             std::thread::sleep(next - Instant::now());
         }
         self.finish()
     }
 
-    /// Each connection sends a last byte; all answers must arrive.
+    /// Sends a last byte on each connection and waits for the answers. Returns the counters.
     fn finish(mut self) -> Counts {
         self.connections.iter_mut().for_each(Connection::send);
-        let end = Instant::now() + LAST_ANSWERS;
+        let end = Instant::now() + LAST_ANSWERS_TIMEOUT;
         let mut is_complete = false;
         while !is_complete && Instant::now() < end {
             self.connections.iter_mut().for_each(Connection::receive);
@@ -260,7 +266,7 @@ fn configuration() -> String {
 }
 
 impl Group {
-    /// The client's packets for the VIP go to all directors, by a hash of addresses and ports.
+    /// Distributes the client's packets for the VIP to all directors, by a hash of addresses and ports.
     fn route_to_all(&self) {
         let sysctl = "sysctl -qw net.ipv4.fib_multipath_hash_policy=1";
         assert!(self.world.output("client", sysctl).status.success());
@@ -270,27 +276,27 @@ impl Group {
         self.world.ip("client", &route);
     }
 
-    /// The status that a daemon returns. `weir status` shows what the kernel has if the daemon is not fast enough.
+    /// Returns the daemon's status. Repeats `weir status`, which shows the kernel's state if the daemon is too slow.
     fn answer(&self, n: usize) -> Value {
         let mut status = Value::Null;
-        wait_for("the status", PATIENCE, || {
+        wait_for("the status", TIMEOUT, || {
             status = self.status(n);
             status["cluster"].is_object()
         });
         status
     }
 
-    /// Connections and flows that began on each director.
+    /// Returns the number of connections and flows that each director has created.
     fn begun(&self) -> Vec<u64> {
         let of = |n: usize| {
             let status = self.answer(n);
             status["services"][0]["connections"].as_u64()
         };
         let all = (0..self.directors.len()).map(of);
-        all.map(|it| it.expect("the status")).collect()
+        all.map(|it| it.expect("status has the count")).collect()
     }
 
-    /// Segments that the client's kernel sent again.
+    /// Returns the number of segments that the client's kernel retransmitted.
     fn retransmitted(&self) -> u64 {
         let output = self
             .world
@@ -303,7 +309,9 @@ impl Group {
             .flat_map(str::split_whitespace)
             .zip(values.into_iter().flat_map(str::split_whitespace));
         let found = pairs.find(|(name, _)| *name == "RetransSegs");
-        found.and_then(|(_, it)| it.parse().ok()).expect("a count")
+        found
+            .and_then(|(_, it)| it.parse().ok())
+            .expect("parse the counter")
     }
 
     fn assert_no_server_is_removed(&self) {
@@ -315,8 +323,8 @@ impl Group {
     }
 }
 
-/// The faults, one after the other.
-fn let_etcd_fail(group: &mut Group, away: Duration) {
+/// Causes the faults one after the other.
+fn cause_etcd_failures(group: &mut Group, away: Duration) {
     for n in 0..3 {
         group.kill_etcd(n);
         std::thread::sleep(Duration::from_millis(500));
@@ -327,7 +335,7 @@ fn let_etcd_fail(group: &mut Group, away: Duration) {
     group.kill_etcd(0);
     group.kill_etcd(1);
     let end = Instant::now() + away;
-    // Looking at the directors costs more than the load.
+    // Querying the directors takes more CPU time than the load itself.
     let pause = (away / 60).max(Duration::from_secs(1));
     while Instant::now() < end {
         group.assert_no_server_is_removed();
@@ -335,7 +343,7 @@ fn let_etcd_fail(group: &mut Group, away: Duration) {
     }
     let count = group.directors.len();
     for n in 0..count {
-        wait_for("the loss of etcd", PATIENCE, || {
+        wait_for("the loss of etcd", TIMEOUT, || {
             group.group(n)["etcd"] == "away"
         });
         let status = group.answer(n);
@@ -344,21 +352,21 @@ fn let_etcd_fail(group: &mut Group, away: Duration) {
     }
     group.kill_etcd(2);
     for n in 0..3 {
-        fs::remove_dir_all(group.data(n)).expect("the data");
+        fs::remove_dir_all(group.data(n)).expect("remove the data");
         group.start_etcd(n);
     }
     group.wait_for_etcd();
     for n in 0..count {
-        wait_for("the members", PATIENCE, || group.present(n) == count);
-        wait_for("the configuration", PATIENCE, || {
+        wait_for("the members", TIMEOUT, || group.present(n) == count);
+        wait_for("the configuration", TIMEOUT, || {
             group.group(n)["rollout"] == "complete"
         });
     }
     group.assert_no_server_is_removed();
 }
 
-fn flows_survive_the_loss_of_etcd(scale: Scale) {
-    let connections = most_connections(scale.connections);
+fn assert_flows_survive(scale: Scale) {
+    let connections = raise_connection_limit(scale.connections);
     let mut group = Group::layer4(3, scale.directors, POOL.len());
     let arguments = ["--forward", "direct", "--vip", VIP];
     group.world.prepare_servers(&arguments);
@@ -366,7 +374,7 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
     let answer = group.publish(0, &configuration(), "0s");
     assert!(answer.status.success(), "{answer:?}");
     for n in 0..scale.directors {
-        wait_for("the servers", PATIENCE, || {
+        wait_for("the servers", TIMEOUT, || {
             POOL.iter().all(|it| group.state(n, it) == "up")
         });
     }
@@ -377,7 +385,7 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
         let stop = Arc::clone(&stop);
         group.world.inside("client", move || {
             let generator = Generator::open(connections).expect("all connections open");
-            ready.send(()).expect("the test waits");
+            ready.send(()).expect("test receives the result");
             generator.run(&stop)
         })
     };
@@ -388,9 +396,9 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
     assert!(begun.iter().all(|it| *it > share / 3), "{begun:?}");
     let before = group.retransmitted();
     let begin = Instant::now();
-    let_etcd_fail(&mut group, scale.away);
+    cause_etcd_failures(&mut group, scale.away);
     stop.store(true, Ordering::Relaxed);
-    let counts = running.join().expect("the load ends");
+    let counts = running.join().expect("load thread panicked");
     println!(
         "{} directors, connections per director {begun:?}, etcd without a majority for {:?}, all faults in {:?}: \
          {counts:?}; {} segments sent again",
@@ -407,9 +415,9 @@ fn flows_survive_the_loss_of_etcd(scale: Scale) {
 }
 
 #[test]
-fn flows_survive_the_loss_of_etcd_and_of_its_data() {
+fn flows_survive_loss_of_etcd_and_its_data() {
     if privileged() {
-        flows_survive_the_loss_of_etcd(Scale {
+        assert_flows_survive(Scale {
             directors: 2,
             connections: 300,
             away: Duration::from_secs(2),
@@ -420,7 +428,7 @@ fn flows_survive_the_loss_of_etcd_and_of_its_data() {
 #[test]
 fn ten_thousand_flows_survive_ten_minutes_without_etcd_at_length() {
     if privileged() && std::env::var_os("WEIR_SOAK").is_some() {
-        flows_survive_the_loss_of_etcd(Scale {
+        assert_flows_survive(Scale {
             directors: 4,
             connections: 10_000,
             away: Duration::from_secs(600),

@@ -1,4 +1,4 @@
-//! Figures of a large group, and publications of many services: the long forms.
+//! Long tests of a large group: durations and CPU time of changes, and publications of many services.
 
 use std::fmt::Write as _;
 use std::time::{Instant, SystemTime};
@@ -10,7 +10,7 @@ fn is_soak() -> bool {
     std::env::var_os("WEIR_SOAK").is_some()
 }
 
-/// Processor time of a daemon and its processes, in clock ticks of 10 ms (proc(5)).
+/// Returns the CPU time of a daemon and its child processes, in clock ticks of 10 ms (proc(5)).
 fn ticks(daemon: u32) -> u64 {
     let of = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -26,7 +26,7 @@ fn ticks(daemon: u32) -> u64 {
 }
 
 impl Group {
-    /// When a director had applied a weight, by its log.
+    /// Returns the time at which a director applied a weight, from its log.
     fn applied_at(&self, n: usize, weight: u32) -> Option<String> {
         let log = fs::read_to_string(self.world.path(&format!("{}.log", DIRECTORS[n])));
         let log = log.ok()?;
@@ -44,8 +44,8 @@ impl Group {
         daemons.map(|it| ticks(it.id())).sum()
     }
 
-    /// Changes a weight some times. Prints how long it takes until the last director has applied it, and how much
-    /// processor time that costs. The logs are read, because a query of the status would cost more than the change.
+    /// Changes a weight `rounds` times. Prints the time until the last director has applied it, and the CPU time. Reads
+    /// the logs, because a status query would take more CPU time than the change.
     fn measure_weights(&self, what: &str, rounds: u32, first: u32) {
         let mut api = self.api(0);
         let count = self.directors.len();
@@ -59,13 +59,13 @@ impl Group {
             api.post(&path, &serde_json::json!({ "weight": weight }));
             api.receive();
             let mut applied = Vec::new();
-            wait_for("the weight", PATIENCE, || {
+            wait_for("the weight", TIMEOUT, || {
                 applied = (0..count)
                     .filter_map(|n| self.applied_at(n, weight))
                     .collect();
                 applied.len() == count
             });
-            let last = applied.iter().max().expect("directors");
+            let last = applied.iter().max().expect("group has directors");
             times.push(since(ordered, last));
         }
         let used = (self.ticks() - before) as f64 - idle * begin.elapsed().as_secs_f64();
@@ -80,17 +80,17 @@ impl Group {
 }
 
 impl Group {
-    /// Publishes a configuration. Prints how long it takes until etcd has it, and until all directors have applied it.
+    /// Publishes a configuration. Prints the time until etcd has stored it, and until all directors have applied it.
     fn measure_publication(&self, what: &str, text: &str) {
         let path = self.world.path("measured.toml");
-        fs::write(&path, text).expect("written");
-        let path = path.to_str().expect("a path").to_owned();
+        fs::write(&path, text).expect("write the file");
+        let path = path.to_str().expect("path is valid UTF-8").to_owned();
         let (before, begin) = (self.ticks(), Instant::now());
         let words = ["cluster", "publish", &path, "--guard", "0s", "--no-wait"];
         self.succeed(3, &words);
         let in_etcd = begin.elapsed();
         let mut api = self.api(3);
-        wait_for("the rollout", 10 * PATIENCE, || {
+        wait_for("the rollout", 10 * TIMEOUT, || {
             api.get("/v1/cluster");
             let group = api.receive();
             assert_ne!(group["rollout"], "stopped", "{group}");
@@ -105,27 +105,27 @@ impl Group {
     }
 }
 
-/// The time up to a moment of today in a log, as `2026-11-26T23:19:02.123456Z`.
+/// Returns the time from `begin` to a log's timestamp of the form `2026-11-26T23:19:02.123456Z`.
 fn since(begin: SystemTime, moment: &str) -> Duration {
     const DAY: u64 = 86_400;
     let clock = moment
         .split('T')
         .nth(1)
-        .expect("a time")
+        .expect("timestamp has a time")
         .trim_end_matches('Z');
     let mut parts = clock.split(':');
     let mut number = || {
         parts
             .next()
             .and_then(|it| it.parse::<f64>().ok())
-            .expect("a number")
+            .expect("parse the timestamp")
     };
     let seconds = number() * 3600.0 + number() * 60.0 + number();
     let epoch = begin
         .duration_since(SystemTime::UNIX_EPOCH)
-        .expect("a time");
+        .expect("time is after the epoch");
     let of_day = (epoch.as_secs() % DAY) as f64 + f64::from(epoch.subsec_micros()) / 1e6;
-    // Over midnight.
+    // The interval includes midnight.
     let passed = seconds - of_day;
     let passed = if passed < -1.0 {
         passed + DAY as f64
@@ -135,13 +135,13 @@ fn since(begin: SystemTime, moment: &str) -> Duration {
     Duration::from_secs_f64(passed.max(0.0))
 }
 
-/// The effective weight of a server in the data plane of each director.
+/// Returns the effective weight of a server in the data plane of each director.
 fn weights(group: &Group) -> Vec<Value> {
     let weight = |n: usize| group.servers(n)[0]["effective_weight"].clone();
     (0..group.directors.len()).map(weight).collect()
 }
 
-/// A configuration with this number of services.
+/// Returns a configuration with `count` services.
 fn many_services(count: usize) -> String {
     let mut text = published("direct", &POOL[..2]);
     for n in 2..count {
@@ -155,7 +155,7 @@ fn many_services(count: usize) -> String {
 }
 
 #[test]
-fn changes_reach_eight_directors_at_length() {
+fn eight_directors_apply_changes_at_length() {
     if !privileged() || !is_soak() {
         return;
     }
@@ -180,7 +180,8 @@ fn changes_reach_eight_directors_at_length() {
     assert_eq!(api.receive()["cluster"]["version"], 3);
 }
 
-/// Whether a director has each of some services of the new configuration. Cheaper than the status of thousands.
+/// Returns whether a director has each of a sample of the new configuration's services. This is faster than the
+/// status of thousands of services.
 fn new_services(group: &Group, n: usize) -> Vec<bool> {
     let mut api = group.api(n);
     let vips = [
@@ -198,14 +199,15 @@ fn new_services(group: &Group, n: usize) -> Vec<bool> {
     answers.iter().map(|it| it["service"].is_string()).collect()
 }
 
-/// Each director has the old or the new services: a new one is never followed by one that is missing.
-fn assert_whole(group: &Group) {
+/// Asserts that each director has either the old or the new services: a new service never precedes a missing one.
+fn assert_atomic(group: &Group) {
     for n in 0..group.directors.len() {
         let found = new_services(group, n);
         assert!(found.is_sorted(), "director {n}: {found:?}");
     }
 }
 
+/// Returns the number of configuration chunks in etcd.
 fn chunk_count(group: &Group) -> usize {
     let prefix = "/weir/edge/config/chunk/";
     let keys = group.etcdctl(&["get", "--prefix", "--keys-only", prefix]);
@@ -214,7 +216,7 @@ fn chunk_count(group: &Group) -> usize {
 }
 
 #[test]
-fn many_services_are_published_whole_while_etcd_is_killed_at_length() {
+fn large_publication_is_atomic_while_etcd_is_killed_at_length() {
     if !privileged() || !is_soak() {
         return;
     }
@@ -224,47 +226,47 @@ fn many_services_are_published_whole_while_etcd_is_killed_at_length() {
     let answer = group.publish(0, &published("direct", &POOL[..2]), "0s");
     assert!(answer.status.success(), "{answer:?}");
     let file = group.world.path("many.toml");
-    fs::write(&file, many_services(SERVICES)).expect("written");
-    let log = fs::File::create(group.world.path("publish.log")).expect("a log");
+    fs::write(&file, many_services(SERVICES)).expect("write the file");
+    let log = fs::File::create(group.world.path("publish.log")).expect("create the log file");
     let begin = Instant::now();
     let mut command = group.world.weir(DIRECTORS[0]);
     command
         .args(["cluster", "publish", "--guard", "0s"])
         .arg(&file);
     command.stdout(Stdio::null()).stderr(log);
-    let mut publishing = command.spawn().expect("weir runs");
-    // The first chunks have arrived; then etcd has no majority, and later it is gone.
+    let mut publishing = command.spawn().expect("start weir");
+    // After the first chunks have arrived, etcd loses its majority, and later all its members are down.
     wait_for("a chunk", limit, || {
-        let ended = publishing.try_wait().expect("a process");
-        let log = fs::read_to_string(group.world.path("publish.log")).expect("the log");
-        assert!(ended.is_none(), "it ended too early: {log}");
+        let ended = publishing.try_wait().expect("query the process state");
+        let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");
+        assert!(ended.is_none(), "publication ended too early: {log}");
         chunk_count(&group) > 1
     });
     group.kill_etcd(0);
     group.kill_etcd(1);
-    assert_whole(&group);
+    assert_atomic(&group);
     std::thread::sleep(Duration::from_secs(1));
     group.kill_etcd(2);
-    println!("etcd is gone after {:?}", begin.elapsed());
-    assert_whole(&group);
+    println!("etcd is down after {:?}", begin.elapsed());
+    assert_atomic(&group);
     for n in 0..3 {
         group.start_etcd(n);
     }
     group.wait_for_etcd();
 
-    // Another member is killed while the directors apply it.
+    // Another member is killed while the directors apply the configuration.
     let has_new = |n: usize| new_services(&group, n).contains(&true);
     wait_for("the first director", limit, || (0..3).any(has_new));
     group.kill_etcd(1);
-    assert_whole(&group);
+    assert_atomic(&group);
     group.start_etcd(1);
     let mut ended = None;
     wait_for("the end of the publication", limit, || {
-        assert_whole(&group);
-        ended = publishing.try_wait().expect("a process");
+        assert_atomic(&group);
+        ended = publishing.try_wait().expect("query the process state");
         ended.is_some()
     });
-    let log = fs::read_to_string(group.world.path("publish.log")).expect("the log");
+    let log = fs::read_to_string(group.world.path("publish.log")).expect("read the log");
     assert!(ended.is_some_and(|it| it.success()), "{log}");
     println!(
         "{SERVICES} services: published on 3 directors in {:?}",

@@ -1,16 +1,17 @@
-//! An etcd with TLS in both directions and users.
+//! Tests of an etcd with mutual TLS and users.
 
 use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Group, PATIENCE, SERVERS, config, privileged, wait_for};
+use super::{Group, SERVERS, TIMEOUT, config, privileged, wait_for};
 
 const CURRENT: &str = "/weir/edge/config/current";
 const PASSWORD: &str = "password of weir";
 
 impl Group {
+    /// Returns the URL scheme of etcd.
     pub(super) fn scheme(&self) -> &'static str {
         match self.is_secured {
             true => "https://",
@@ -20,21 +21,21 @@ impl Group {
 
     fn file(&self, name: &str) -> String {
         let path = self.world.path(name);
-        path.to_str().expect("a path").to_owned()
+        path.to_str().expect("path is valid UTF-8").to_owned()
     }
 
-    /// An authority, a certificate of etcd's first member, and one of the directors.
+    /// Creates a CA, a certificate for etcd's first member, and one for the directors.
     pub(super) fn make_certificates(&self) {
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30";
         self.openssl(&format!(
             "req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"
         ));
-        // With users, etcd's gateway refuses clients whose certificates have a common name.
+        // With users enabled, etcd's gateway rejects clients whose certificates have a common name.
         for (name, subject, extension) in [
             ("etcd", "CN", "subjectAltName=IP:10.71.0.40"),
             ("weir", "O", "extendedKeyUsage=clientAuth"),
         ] {
-            fs::write(self.world.path("extension"), extension).expect("written");
+            fs::write(self.world.path("extension"), extension).expect("write the file");
             self.openssl(&format!(
                 "req {key} -subj /{subject}={name} -keyout {name}.key -out {name}.csr"
             ));
@@ -43,7 +44,7 @@ impl Group {
                  {name}.pem"
             ));
         }
-        fs::write(self.world.path("password"), PASSWORD).expect("written");
+        fs::write(self.world.path("password"), PASSWORD).expect("write the file");
     }
 
     fn openssl(&self, arguments: &str) {
@@ -51,12 +52,12 @@ impl Group {
             .current_dir(self.world.path("."))
             .args(arguments.split_whitespace())
             .output()
-            .expect("openssl runs");
+            .expect("run openssl");
         let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "openssl {arguments}: {printed}");
     }
 
-    /// Arguments of etcd.
+    /// Returns the TLS arguments of etcd.
     pub(super) fn etcd_security(&self) -> Vec<String> {
         if !self.is_secured {
             return Vec::new();
@@ -69,7 +70,7 @@ impl Group {
         ]
     }
 
-    /// Arguments of etcdctl, as etcd's root.
+    /// Returns the TLS and user arguments of etcdctl, for etcd's root user.
     pub(super) fn etcdctl_security(&self) -> Vec<String> {
         if !self.is_secured {
             return Vec::new();
@@ -81,8 +82,8 @@ impl Group {
         ]
     }
 
-    /// Keys of `[cluster]`.
-    pub(super) fn own_security(&self) -> String {
+    /// Returns the keys of `[cluster]` for TLS and the user.
+    pub(super) fn cluster_security(&self) -> String {
         if !self.is_secured {
             return String::new();
         }
@@ -96,6 +97,7 @@ impl Group {
         )
     }
 
+    /// Runs etcdctl as etcd's root user and asserts that it succeeds. Returns its output.
     fn as_root(&self, arguments: &[&str]) -> String {
         let output = self.etcdctl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -120,6 +122,7 @@ impl Group {
         }
     }
 
+    /// Returns the error of the group's connection to etcd, as reported by a director.
     fn error(&self, n: usize) -> String {
         let group = self.group(n);
         group["error"].as_str().unwrap_or_default().to_owned()
@@ -127,19 +130,20 @@ impl Group {
 }
 
 #[test]
-fn etcd_with_tls_and_users() {
+#[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
+fn group_works_with_tls_and_users_in_etcd() {
     if !privileged() {
         return;
     }
     let mut group = Group::with(1, 2, 2, true);
     group.enable_users();
-    fs::write(group.world.path("password"), "wrong").expect("written");
+    fs::write(group.world.path("password"), "wrong").expect("write the file");
     group.start(0);
-    wait_for("the refusal of the password", PATIENCE, || {
+    wait_for("the refusal of the password", TIMEOUT, || {
         group.error(0).contains("authentication failed")
     });
     group.stop(0);
-    fs::write(group.world.path("password"), PASSWORD).expect("written");
+    fs::write(group.world.path("password"), PASSWORD).expect("write the file");
     group.start_all();
     let published = group.publish(0, &config(8080, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
@@ -151,33 +155,36 @@ fn etcd_with_tls_and_users() {
     };
     let stored = as_root(&["get", "--prefix", "/weir/"]);
     assert!(stored.contains("/weir/edge/config/chunk/"), "{stored}");
-    assert!(!stored.contains("10.71.0.20"), "it is sealed: {stored}");
+    assert!(
+        !stored.contains("10.71.0.20"),
+        "configuration must be encrypted: {stored}"
+    );
 
     let former = as_root(&["get", "--print-value-only", CURRENT]);
 
-    // Who can write to etcd, but does not have the group key, configures nothing.
+    // A client that can write to etcd but does not have the group key cannot change the configuration.
     let text = config(8081, &SERVERS);
     let path = group.file("unsealed.toml");
-    fs::write(&path, &text).expect("written");
+    fs::write(&path, &text).expect("write the file");
     let sum = Command::new("sha256sum").arg(&path).output();
-    let sum = String::from_utf8(sum.expect("sha256sum runs").stdout).expect("text");
-    let digest = sum.split(' ').next().expect("a digest");
+    let sum = String::from_utf8(sum.expect("run sha256sum").stdout).expect("text is valid UTF-8");
+    let digest = sum.split(' ').next().expect("output contains a digest");
     let pointer = serde_json::json!({
         "version": 2, "digest": digest, "bytes": text.len(), "chunks": [digest], "sealed": false, "by": "lb9",
     });
     as_root(&["put", &format!("/weir/edge/config/chunk/{digest}"), &text]);
     as_root(&["put", CURRENT, &pointer.to_string()]);
-    wait_for("the refusal", PATIENCE, || {
+    wait_for("the refusal", TIMEOUT, || {
         group.group(0)["rollout"] == "stopped"
     });
     let reason = group.group(0)["rollout_reason"].to_string();
     assert!(reason.contains("not encrypted"), "{reason}");
     assert!(group.get(0, 8080) && !group.get(0, 8081));
 
-    // Nor does who uses a former configuration with a new version, or adds a server.
+    // Nor can it replay a previous configuration with a new version, or add a server.
     let published = group.publish(0, &config(8083, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");
-    let mut former: Value = serde_json::from_str(&former).expect("a pointer");
+    let mut former: Value = serde_json::from_str(&former).expect("output is valid JSON");
     former["version"] = u64::MAX.into();
     as_root(&["put", CURRENT, &former.to_string()]);
     as_root(&["put", "/weir/edge/config/complete", &former.to_string()]);
@@ -192,14 +199,14 @@ fn etcd_with_tls_and_users() {
         "{\"state\":\"maint\"}",
     ]);
     for n in 0..2 {
-        wait_for("the refusal", PATIENCE, || {
+        wait_for("the refusal", TIMEOUT, || {
             let reason = group.group(n)["rollout_reason"].to_string();
             reason.contains("changed in etcd")
         });
     }
     group.succeed(0, &["server", &format!("web/{}", SERVERS[1]), "drain"]);
     for n in 0..2 {
-        wait_for("the order", PATIENCE, || {
+        wait_for("the drain", TIMEOUT, || {
             group.state(n, SERVERS[1]) == "drain"
         });
         assert!(group.get(n, 8083) && !group.get(n, 8080), "{n}");
@@ -208,16 +215,16 @@ fn etcd_with_tls_and_users() {
         assert_ne!(group.state(n, SERVERS[0]), "maint");
     }
 
-    // A token of etcd ends with its process.
+    // Etcd's tokens are lost when its process ends.
     group.kill_etcd(0);
     for n in 0..2 {
-        wait_for("the loss of etcd", PATIENCE, || {
+        wait_for("the loss of etcd", TIMEOUT, || {
             group.group(n)["etcd"] == "away"
         });
     }
     group.start_etcd(0);
     for n in 0..2 {
-        wait_for("etcd", PATIENCE, || group.group(n)["etcd"] == "connected");
+        wait_for("etcd", TIMEOUT, || group.group(n)["etcd"] == "connected");
     }
     let published = group.publish(1, &config(8082, &SERVERS), "0s");
     assert!(published.status.success(), "{published:?}");

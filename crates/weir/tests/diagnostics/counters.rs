@@ -1,10 +1,10 @@
-//! The counters for unexpected packets do not count Weir's own connections.
+//! Tests that the counters for unexpected packets do not count Weir's own connections.
 
 use super::TIMEOUT;
 use super::world::{Family, World, bracketed, privileged, wait_for};
 
-/// Probes to the server and through the forwards, from the VIP and from an address of `snat`; a proxy service on the
-/// same VIP.
+/// Returns a configuration with probes to the server and through the forwarding methods, from the VIP and from an
+/// address of `snat`, and with a proxy service on the same VIP.
 fn config(family: Family) -> String {
     let (server, vip) = (family.server(0), bracketed(family.vip()));
     let check =
@@ -34,7 +34,7 @@ fn config(family: Family) -> String {
     .concat()
 }
 
-fn quiet(family: Family) {
+fn assert_own_packets_not_counted(family: Family) {
     if !privileged() {
         return;
     }
@@ -47,7 +47,7 @@ fn quiet(family: Family) {
     });
     let url = format!("http://{}:83/name", bracketed(vip));
     assert_eq!(world.get(&url).as_deref(), Ok(&b"server0\n"[..]));
-    // An answer that arrives after its probe has timed out has no socket any more.
+    // An answer that arrives after its probe has timed out belongs to no socket.
     let late = world.packets("pass_no_service");
     assert!(late <= 3, "{:#}", world.status()["reasons"]);
     assert!(
@@ -65,11 +65,11 @@ fn quiet(family: Family) {
 }
 
 #[test]
-fn own_probes_and_proxy_clients_are_not_packets_without_a_service() {
-    quiet(Family::V4);
+fn own_connections_are_not_counted_as_no_service() {
+    assert_own_packets_not_counted(Family::V4);
 }
 
 #[test]
-fn own_probes_and_proxy_clients_are_not_packets_without_a_service_v6() {
-    quiet(Family::V6);
+fn own_connections_are_not_counted_as_no_service_v6() {
+    assert_own_packets_not_counted(Family::V6);
 }

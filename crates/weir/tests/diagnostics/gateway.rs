@@ -1,4 +1,5 @@
-//! Under `nat` without `snat`, a server whose gateway is not the director causes a warning, and nothing else.
+//! Tests that under `nat` without `snat`, a server whose gateway is not the director causes a warning, and no other
+//! fault.
 
 use serde_json::Value;
 
@@ -8,7 +9,8 @@ use super::world::{Family, World, bracketed, full_prefix, privileged, sh, wait_f
 /// The VIP of a `direct` service with the same pool.
 const SECOND: &str = "10.71.0.11";
 
-/// A small flow table: the daemon reads all of it to distinguish clients, less often if that takes longer.
+/// Returns a configuration with a small flow table: the daemon reads the whole table to distinguish clients, and does
+/// so less often if it takes longer.
 fn config(family: Family) -> String {
     format!(
         "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 16384\n\n\
@@ -23,7 +25,7 @@ fn config(family: Family) -> String {
 
 const CHECK: &str = "[pool.web.check]\nkind = \"http\"\npath = \"/name\"\ninterval = \"200ms\"\ntimeout = \"500ms\"\n";
 
-/// A pool that a `nat` and a `direct` service share, with these checks.
+/// Returns a configuration in which a `nat` and a `direct` service share a pool with this check.
 fn shared(check: &str) -> String {
     let text = config(Family::V4).replace(CHECK, check);
     assert_eq!(text.contains(CHECK), check == CHECK);
@@ -32,7 +34,7 @@ fn shared(check: &str) -> String {
     )
 }
 
-/// A network with that pool, in which only server 0 sends the replies of the `nat` service to the director.
+/// Returns a network with the shared pool, in which only server 0 sends replies of the `nat` service to the director.
 fn shared_world(check: &str) -> World {
     let mut world = World::new(2);
     world.start_nginx(64);
@@ -46,7 +48,7 @@ fn shared_world(check: &str) -> World {
     world
 }
 
-/// Replies from a server's own address go to the director; those from a VIP do not.
+/// Routes replies from a server's own address to the director, but not those from a VIP.
 fn return_through_director(world: &World, n: usize, change: &str) {
     let (host, director) = (format!("server{n}"), Family::V4.director());
     let server = Family::V4.server(n);
@@ -61,25 +63,31 @@ fn return_through_director(world: &World, n: usize, change: &str) {
 
 fn server_of(world: &World, service: &str, n: usize) -> Value {
     let status = world.status();
-    let mut services = status["services"].as_array().expect("services").iter();
+    let mut services = status["services"]
+        .as_array()
+        .expect("services is an array")
+        .iter();
     let service = services
         .find(|it| it["name"] == service)
-        .expect("the service");
-    let mut servers = service["servers"].as_array().expect("servers").iter();
+        .expect("find the service");
+    let mut servers = service["servers"]
+        .as_array()
+        .expect("servers is an array")
+        .iter();
     let address = Family::V4.server(n).to_string();
     servers
         .find(|it| it["address"] == address)
-        .expect("the server")
+        .expect("find the server")
         .clone()
 }
 
-/// Weight 1 and not ejected.
+/// Returns whether a server has weight 1 and is not ejected.
 fn is_used(world: &World, service: &str, n: usize) -> bool {
     let server = server_of(world, service, n);
     server["ejected"].is_null() && server["effective_weight"] == 1
 }
 
-/// Three additional addresses of the client; each counts as a client.
+/// Returns three additional addresses of the client host; each counts as a client.
 fn clients(family: Family) -> Vec<String> {
     (40..43).map(|n| family.host(n).to_string()).collect()
 }
@@ -95,7 +103,7 @@ fn add_clients(world: &World, family: Family) {
     }
 }
 
-/// Each client sends `times` requests; returns the number of responses.
+/// Sends `times` requests from each client. Returns the number of responses.
 fn fetch(world: &World, family: Family, times: usize) -> usize {
     let url = format!("http://{}/name", bracketed(family.vip()));
     let handles: Vec<_> = clients(family)
@@ -116,12 +124,12 @@ fn fetch(world: &World, family: Family, times: usize) -> usize {
                     &url,
                 ])
                 .spawn()
-                .expect("curl starts")
+                .expect("start curl")
         })
         .collect();
     let ended = handles
         .into_iter()
-        .map(|mut child| child.wait().expect("curl ends"));
+        .map(|mut child| child.wait().expect("wait for curl"));
     ended.filter(std::process::ExitStatus::success).count()
 }
 
@@ -129,7 +137,7 @@ fn warning(world: &World, family: Family, n: usize) -> Value {
     world.server_status(family.server(n))["warning"].clone()
 }
 
-/// Routes of a server to the clients through the director.
+/// Changes a server's routes to the clients through the director.
 fn route(world: &World, family: Family, n: usize, change: &str) {
     let flag = if family == Family::V6 { "-6 " } else { "" };
     for address in clients(family) {
@@ -141,7 +149,7 @@ fn route(world: &World, family: Family, n: usize, change: &str) {
     }
 }
 
-fn found(family: Family) {
+fn assert_warned_until_reply(family: Family) {
     if !privileged() {
         return;
     }
@@ -152,7 +160,11 @@ fn found(family: Family) {
     wait_for("both servers", TIMEOUT, || {
         (0..2).all(|n| world.server_status(family.server(n))["state"] == "up")
     });
-    assert_eq!(fetch(&world, family, 3), 0, "replies go past the director");
+    assert_eq!(
+        fetch(&world, family, 3),
+        0,
+        "replies must bypass the director"
+    );
     wait_for("warnings", TIMEOUT, || {
         fetch(&world, family, 1);
         (0..2).all(|n| warning(&world, family, n)["reason"].is_string())
@@ -163,7 +175,9 @@ fn found(family: Family) {
             (&server["state"], &server["effective_weight"]),
             (&"up".into(), &1.into())
         );
-        let reason = server["warning"]["reason"].as_str().expect("a reason");
+        let reason = server["warning"]["reason"]
+            .as_str()
+            .expect("reason is a string");
         assert!(
             reason.contains("got no reply through the director"),
             "{reason}"
@@ -187,7 +201,7 @@ fn found(family: Family) {
         assert_eq!(logged.count(), 1, "{log}");
     }
 
-    // One server gets its route: its warning ends with the first replies, and the other server's stays.
+    // One server gets its route: its warning ends with the first replies, and the other server's warning stays.
     route(&world, family, 0, "add");
     wait_for("the end of one warning", TIMEOUT, || {
         fetch(&world, family, 1);
@@ -198,13 +212,13 @@ fn found(family: Family) {
 }
 
 #[test]
-fn servers_with_wrong_gateway_are_warned_about_until_they_reply() {
-    found(Family::V4);
+fn wrong_gateway_is_warned_about_until_server_replies() {
+    assert_warned_until_reply(Family::V4);
 }
 
 #[test]
-fn servers_with_wrong_gateway_are_warned_about_until_they_reply_v6() {
-    found(Family::V6);
+fn wrong_gateway_is_warned_about_until_server_replies_v6() {
+    assert_warned_until_reply(Family::V6);
 }
 
 #[test]
@@ -234,7 +248,7 @@ fn dead_server_is_down_without_warning() {
     assert!(!world.log().contains("get no reply"));
 }
 
-/// The other server answers clients, so this one would be an outlier, but its check shows that it is alive.
+/// The other server answers clients, so this one would be an outlier. But its check shows that it is alive.
 #[test]
 fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     if !privileged() {
@@ -265,7 +279,7 @@ fn server_with_wrong_gateway_is_not_ejected_while_its_check_passes() {
     assert!(!doctor.contains("is ejected"), "{doctor}");
 }
 
-/// The gateway of a server changes while it serves. Until a later probe has passed, the server may be considered dead.
+/// The gateway of a server changes while it serves. The server may be considered dead until a later probe has passed.
 #[test]
 fn server_with_changed_gateway_returns_with_a_warning() {
     if !privileged() {
@@ -294,7 +308,8 @@ fn server_with_changed_gateway_returns_with_a_warning() {
     });
 }
 
-/// Without a check it may be dead. It is then ejected from the service whose clients get no reply, and from no other.
+/// Without a check, a server that does not reply may be dead. It is ejected only from the service whose clients get no
+/// reply.
 #[test]
 fn ejection_affects_only_the_unanswered_service() {
     if !privileged() {

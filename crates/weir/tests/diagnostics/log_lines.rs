@@ -1,10 +1,11 @@
-//! The director's log contains each change once, as plain text.
+//! Tests that the director's log contains each change once, as plain text.
 
 use super::TIMEOUT;
 use super::log_line::first_with_debug_output;
 use super::world::{Family, World, privileged, wait_for};
 
-/// A pool of a layer 4 service, one of a proxy, one of both, one of no service; all with one server.
+/// Returns a configuration with four pools with the same server: used by a layer 4 service, by a proxy service, by
+/// both, and by no service.
 fn config() -> String {
     let (server, vip) = (Family::V4.server(0), Family::V4.vip());
     let pools: String = ["packets", "requests", "both", "unused"]
@@ -28,10 +29,10 @@ fn config() -> String {
 
 fn all_are(world: &World, state: &str) -> bool {
     let status = world.status();
-    let services = status["services"].as_array().expect("services");
+    let services = status["services"].as_array().expect("services is an array");
     services.len() == 4
         && services.iter().all(|service| {
-            let servers = service["servers"].as_array().expect("servers");
+            let servers = service["servers"].as_array().expect("servers is an array");
             servers.iter().all(|server| server["state"] == state)
         })
 }
@@ -44,11 +45,15 @@ fn pool_change_is_logged_once() {
     let mut world = World::new(1);
     world.start_nginx(64);
     world.start_director(&config());
-    wait_for("a good start", TIMEOUT, || all_are(&world, "up"));
+    wait_for("all servers to be up", TIMEOUT, || all_are(&world, "up"));
     world.kill_nginx(0);
-    wait_for("a bad server", TIMEOUT, || all_are(&world, "down"));
+    wait_for("all servers to be down", TIMEOUT, || {
+        all_are(&world, "down")
+    });
     world.start_nginx_on("server0", 0, "");
-    wait_for("a good server", TIMEOUT, || all_are(&world, "up"));
+    wait_for("all servers to be up again", TIMEOUT, || {
+        all_are(&world, "up")
+    });
     let log = world.log();
     for pool in ["packets", "requests", "both"] {
         for (from, to) in [("up", "down"), ("down", "up")] {

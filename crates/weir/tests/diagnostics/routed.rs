@@ -1,12 +1,12 @@
-//! Pools that are used only by routes of a proxy service are checked and shown like all others.
+//! Tests that pools that are used only by routes of a proxy service are checked and shown like all others.
 
 use serde_json::Value;
 
 use super::world::{Family, World, privileged, wait_for};
 use super::{TIMEOUT, service};
 
-/// Three pools: the service's own, one of the same server with another check, and one with a port where nothing
-/// listens.
+/// Returns a configuration with three pools: the service's own, one with the same server and another check, and one
+/// with a port on which nothing listens.
 fn config() -> String {
     let (server, dead, vip) = (
         format!("{}:80", Family::V4.server(0)),
@@ -26,13 +26,13 @@ fn config() -> String {
 
 fn server<'a>(status: &'a Value, pool: &str) -> &'a Value {
     let servers = service(status, "www")["servers"].as_array();
-    let mut servers = servers.expect("servers").iter();
+    let mut servers = servers.expect("servers is an array").iter();
     servers
         .find(|server| server["pool"] == pool)
         .unwrap_or_else(|| panic!("{pool} is not in {status:#}"))
 }
 
-fn is(status: &Value, pool: &str, state: &str, probe: &str) -> bool {
+fn has_state_and_probe(status: &Value, pool: &str, state: &str, probe: &str) -> bool {
     let server = server(status, pool);
     let results = server["checks"][0]["results"].as_str();
     server["state"] == state && results.is_some_and(|it| it.ends_with(probe))
@@ -48,9 +48,9 @@ fn routed_pools_show_their_probes_and_reasons() {
     world.start_director(&config());
     wait_for("probes of every pool", TIMEOUT, || {
         let status = world.status();
-        is(&status, "green", "up", "++")
-            && is(&status, "blue", "down", "--")
-            && is(&status, "dead", "down", "--")
+        has_state_and_probe(&status, "green", "up", "++")
+            && has_state_and_probe(&status, "blue", "down", "--")
+            && has_state_and_probe(&status, "dead", "down", "--")
     });
     let dead = format!("{}:8009: connection refused", Family::V4.server(0));
     let status = world.status();
@@ -67,7 +67,7 @@ fn routed_pools_show_their_probes_and_reasons() {
         .find(|line| line.contains("connection refused"));
     assert!(line.is_some_and(|line| line.contains("--")), "{text}");
 
-    // The next daemon shows them at once, before and after its first probes.
+    // The next daemon shows the same reasons, both before and after its first probes.
     world.run_weir(&["upgrade"]);
     let status = world.status();
     assert_eq!(
@@ -84,7 +84,7 @@ fn routed_pools_show_their_probes_and_reasons() {
 #[test]
 fn routed_pool_without_check_is_a_warning() {
     let directory = std::env::temp_dir().join(format!("weir-routed-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::create_dir_all(&directory).expect("create a directory");
     let file = directory.join("weir.toml");
     let text = "[pool.green]\nservers = [\"10.0.0.5:80\"]\n[pool.green.check]\nkind = \"tcp\"\n\
                 [pool.blue]\nservers = [\"10.0.0.6:80\"]\n[pool.red]\nservers = [\"10.0.0.7:80\"]\n\
@@ -92,13 +92,13 @@ fn routed_pool_without_check_is_a_warning() {
                 \"green\"\n\
                 [[route]]\nservice = \"www\"\npath = \"/blue/*\"\npool = \"blue\"\n\
                 [[route]]\nservice = \"www\"\npath = \"/red/*\"\nsplit = [\"green:9\", \"red:1\"]\n";
-    std::fs::write(&file, text).expect("the file is written");
+    std::fs::write(&file, text).expect("write the file");
     let output = std::process::Command::new(super::world::program::present())
         .args(["check", "-c"])
         .arg(&file)
         .env("NO_COLOR", "1")
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let _ = std::fs::remove_dir_all(&directory);
     let text = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);

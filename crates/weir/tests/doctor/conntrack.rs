@@ -1,4 +1,4 @@
-//! The effect of conntrack on a server's clients if rules enable it.
+//! Tests that the doctor reports effects of conntrack on a server's clients, if rules enable conntrack.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use super::server::{DOCTOR, prepared};
 use super::*;
 
-/// A connection that is older than the rules: conntrack has not seen its handshake.
+/// A connection is older than the rules, so conntrack has not seen its handshake.
 #[test]
 fn untracked_connections_are_reported() {
     if !privileged() {
@@ -17,38 +17,40 @@ fn untracked_connections_are_reported() {
     let (telling, answers) = std::sync::mpsc::channel();
     let at = SocketAddr::new(Family::V4.vip(), 80);
     let client = world.inside("client", move || {
-        let mut stream = TcpStream::connect(at).expect("the director serves");
-        telling.send(0).expect("the test waits");
-        questions.recv().expect("the test asks");
+        let mut stream = TcpStream::connect(at).expect("connect through the director");
+        telling.send(0).expect("test receives the result");
+        questions.recv().expect("receive the test's request");
         let request = "GET /name HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).expect("it is sent");
+        stream
+            .write_all(request.as_bytes())
+            .expect("send the request");
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
         let _ = telling.send(text.len());
     });
     assert_eq!(answers.recv_timeout(TIMEOUT), Ok(0));
-    does(
+    run_shell(
         &world,
         "server0",
         "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0; nft 'add table inet filter; \
          add chain inet filter input { type filter hook input priority 0; }; add rule inet filter input ct state \
          invalid drop'",
     );
-    asking.send(()).expect("the client waits");
+    asking.send(()).expect("client thread is waiting");
     assert!(
         answers.recv_timeout(Duration::from_secs(2)).is_err(),
         "its packets are dropped"
     );
-    fixes(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
+    assert_fixed_by_command(&world, "server0", &DOCTOR, "nf_conntrack_tcp_loose is 0");
     let length = answers
         .recv_timeout(TIMEOUT)
-        .expect("the request is sent again");
+        .expect("request was not sent again");
     assert!(length > 0);
-    client.join().expect("the client ends");
+    client.join().expect("client thread panicked");
 }
 
-/// The limit belongs to the machine, not to the namespace. So the test fills the table instead of reducing the limit,
-/// and empties it instead of raising the limit.
+/// The limit is global, not per namespace. So the test fills the table instead of reducing the limit, and empties the
+/// table instead of raising the limit.
 #[test]
 fn nearly_full_conntrack_table_is_reported() {
     if !privileged() {
@@ -62,7 +64,7 @@ fn nearly_full_conntrack_table_is_reported() {
             .parse()
             .unwrap_or_else(|_| panic!("{name}: {output:?}"))
     };
-    does(
+    run_shell(
         &world,
         "server0",
         "sysctl -qw net.netfilter.nf_conntrack_udp_timeout=12; nft 'add table inet filter; \
@@ -78,13 +80,13 @@ fn nearly_full_conntrack_table_is_reported() {
     );
     let wanted = most / 100 * 93;
     let flood = world.inside("server0", move || {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a UDP socket");
         for n in 0..wanted {
             let [_, a, b, c] = (n + 0x0100).to_be_bytes();
             let _ = socket.send_to(b"", (Ipv4Addr::new(127, 1 + a, b, c), 9));
         }
     });
-    flood.join().expect("the flood ends");
+    flood.join().expect("flood thread panicked");
     let seen = "the conntrack table contains";
     let command = fix_of(&world, "server0", &DOCTOR, seen);
     let command = command.unwrap_or_else(|| panic!("{} of {most}", number("nf_conntrack_count")));
@@ -92,7 +94,7 @@ fn nearly_full_conntrack_table_is_reported() {
         command,
         format!("sysctl -w net.netfilter.nf_conntrack_max={}", most * 2)
     );
-    wait_for("entries that end", Duration::from_secs(120), || {
+    wait_for("entries to expire", Duration::from_secs(120), || {
         fix_of(&world, "server0", &DOCTOR, seen).is_none()
     });
 }

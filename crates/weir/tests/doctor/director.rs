@@ -1,15 +1,15 @@
-//! Packets that the director's own stack drops, and other hosts on the segment that have a VIP.
+//! Tests that the doctor reports packets that the director's own stack drops, and other hosts that have a VIP.
 
 use super::*;
 
 fn doctor_with(path: &std::path::Path) -> [&str; 3] {
-    ["doctor", "-c", path.to_str().expect("a plain path")]
+    ["doctor", "-c", path.to_str().expect("path is valid UTF-8")]
 }
 
-fn rules(world: &World, text: &str) {
+fn load_rules(world: &World, text: &str) {
     let path = world.path("rules.nft");
-    std::fs::write(&path, text).expect("written");
-    does(world, "director", &format!("nft -f {}", path.display()));
+    std::fs::write(&path, text).expect("write the file");
+    run_shell(world, "director", &format!("nft -f {}", path.display()));
 }
 
 fn serves(world: &World) -> bool {
@@ -20,8 +20,8 @@ fn serves(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-fn sound(world: &World, doctor: &[&str]) {
-    wait_for("all is well", TIMEOUT, || {
+fn wait_for_no_findings(world: &World, doctor: &[&str]) {
+    wait_for("a report without findings", TIMEOUT, || {
         run_on(world, "director", doctor).0 == 0
     });
 }
@@ -43,54 +43,54 @@ fn director_firewall_rules_are_reported() {
     let doctor = doctor_with(&path);
     world.start_director(&text);
     wait_for("an answer", TIMEOUT, || serves(&world));
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
     let input = "chain input {\n type filter hook input priority 0; policy drop;\n";
     let states = "ct state established,related accept\n";
-    rules(
+    load_rules(
         &world,
         &format!("table inet filter {{\n{input} {states} }}\n}}"),
     );
     assert!(!serves(&world));
-    fixes(
+    assert_fixed_by_command(
         &world,
         "director",
         &doctor,
         "drops clients' packets for 10.71.0.10:80, by its policy",
     );
     assert!(serves(&world));
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
-    does(&world, "director", "nft flush ruleset");
-    rules(
+    run_shell(&world, "director", "nft flush ruleset");
+    load_rules(
         &world,
         &format!("table inet filter {{\n{input} tcp dport 80 accept\n }}\n}}"),
     );
     let down = || fix_of(&world, "director", &doctor, "is down").is_some();
     wait_for("a server that its check calls down", TIMEOUT, down);
-    fixes(
+    assert_fixed_by_command(
         &world,
         "director",
         &doctor,
         "drops replies from 10.71.0.20, by its policy",
     );
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
-    does(&world, "director", "nft flush ruleset");
+    run_shell(&world, "director", "nft flush ruleset");
     let output = "chain out {\n type filter hook output priority 0; policy accept;\n ip daddr 10.71.0.20 drop\n }";
-    rules(&world, &format!("table inet filter {{\n{output}\n}}"));
+    load_rules(&world, &format!("table inet filter {{\n{output}\n}}"));
     wait_for("a server that its check calls down", TIMEOUT, down);
-    fixes(
+    assert_fixed_by_command(
         &world,
         "director",
         &doctor,
         "drops packets to 10.71.0.20, by its rule `ip daddr 10.71.0.20 drop`",
     );
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
     assert!(serves(&world));
 }
 
-/// XDP runs before the rules that would drop everything.
+/// XDP runs before firewall rules that would drop all packets.
 #[test]
 fn layer_4_traffic_bypasses_the_firewall() {
     if !privileged() {
@@ -108,8 +108,8 @@ fn layer_4_traffic_bypasses_the_firewall() {
     let all = ["prerouting", "input", "forward", "output"]
         .map(chain)
         .concat();
-    sound(&world, &doctor);
-    rules(&world, &format!("table ip filter {{\n{all}}}"));
+    wait_for_no_findings(&world, &doctor);
+    load_rules(&world, &format!("table ip filter {{\n{all}}}"));
     assert!(serves(&world));
     let (code, text) = run_on(&world, "director", &doctor);
     assert_eq!(code, 0, "{text}");
@@ -124,26 +124,26 @@ fn marked_packets_pass_forward_chains() {
     world.start_nginx(64);
     let vip = Family::V4.vip();
     world.prepare_direct_servers(&vip);
-    does(&world, "director", "sysctl -qw net.ipv4.ip_forward=1");
+    run_shell(&world, "director", "sysctl -qw net.ipv4.ip_forward=1");
     let marking = format!(
         "table ip steer {{\n chain in {{\n type filter hook prerouting priority mangle;\n\
          ip daddr {vip} tcp dport 80 meta mark set 7\n }}\n}}\n"
     );
-    rules(&world, &marking);
+    load_rules(&world, &marking);
     let text = config("direct").replace(&format!("{vip}:80"), "fwmark/7");
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
     wait_for("an answer", TIMEOUT, || serves(&world));
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
     let forward = "chain passing {\n type filter hook forward priority 0; policy";
-    rules(
+    load_rules(
         &world,
         &format!("table ip filter {{\n {forward} drop;\n }}\n}}\n"),
     );
     assert!(!serves(&world));
-    fixes(
+    assert_fixed_by_command(
         &world,
         "director",
         &doctor,
@@ -151,15 +151,15 @@ fn marked_packets_pass_forward_chains() {
     );
     assert!(serves(&world));
 
-    // Replies go directly to the client, so conntrack sees packets of unknown connections, and the rules drop them.
-    does(&world, "director", "nft delete table ip filter");
-    rules(
+    // Replies go directly to the client, so packets are invalid for conntrack, and the rules drop them.
+    run_shell(&world, "director", "nft delete table ip filter");
+    load_rules(
         &world,
         &format!("table ip filter {{\n {forward} accept;\n ct state invalid drop\n }}\n}}\n"),
     );
     assert!(!serves(&world));
     let seen = "drops packets of fwmark/7 after the first packet of a connection, by its rule `ct state invalid drop`";
-    fixes(&world, "director", &doctor, seen);
+    assert_fixed_by_command(&world, "director", &doctor, seen);
     assert!(serves(&world));
 }
 
@@ -181,10 +181,10 @@ fn duplicate_ipv6_vip_is_reported() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
     world.ip("server1", &format!("addr add {vip}/128 dev eth0 nodad"));
-    does(
+    run_shell(
         &world,
         "director",
         "sysctl -qw net.ipv6.conf.eth0.accept_dad=1",
@@ -196,7 +196,7 @@ fn duplicate_ipv6_vip_is_reported() {
         fix_of(&world, "director", &doctor, failed).is_some()
     });
     let claims = "answers neighbour solicitations for the VIP";
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -204,11 +204,11 @@ fn duplicate_ipv6_vip_is_reported() {
     );
     world.ip("server1", &format!("addr del {vip}/128 dev eth0"));
     assert_eq!(fix_of(&world, "director", &doctor, claims), None);
-    fixes(&world, "director", &doctor, failed);
-    sound(&world, &doctor);
+    assert_fixed_by_command(&world, "director", &doctor, failed);
+    wait_for_no_findings(&world, &doctor);
 }
 
-/// A server without the VIP, and a server without a listener.
+/// One server lacks the VIP, and then its listener.
 #[test]
 fn server_that_does_not_answer_is_reported() {
     if !privileged() {
@@ -221,10 +221,10 @@ fn server_that_does_not_answer_is_reported() {
     let path = world.write_config(&config("direct"));
     let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
     world.ip("server1", &format!("addr del {vip}/32 dev lo"));
     let silent = "server 10.71.0.21 of web does not answer a SYN for 10.71.0.10:80";
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -242,7 +242,7 @@ fn server_that_does_not_answer_is_reported() {
     assert_eq!(fix_of(&world, "director", &doctor, refuses), None);
 }
 
-/// A server that has the VIP on its network interface: the ARP sysctls have no effect there.
+/// A server has the VIP on its network interface, where the ARP sysctls have no effect.
 #[test]
 fn server_answering_arp_for_vip_is_reported() {
     if !privileged() {
@@ -252,7 +252,7 @@ fn server_answering_arp_for_vip_is_reported() {
     world.start_nginx(64);
     let vip = Family::V4.vip();
     world.prepare_direct_servers(&vip);
-    does(
+    run_shell(
         &world,
         "server1",
         &format!("{} real-server down", env!("CARGO_BIN_EXE_weir")),
@@ -262,7 +262,7 @@ fn server_answering_arp_for_vip_is_reported() {
     let doctor = doctor_with(&path);
     world.start_director(&config("direct"));
     let claims = "server 10.71.0.21 (";
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -305,10 +305,10 @@ fn server_answering_arp_for_vip_is_reported() {
         ],
     );
     assert_eq!(code, 0, "{text}");
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 }
 
-/// Services made by ipvsadm are in no file and are checked nevertheless, with and without a daemon.
+/// Services created with ipvsadm are not in a file, but are also checked, with and without a daemon.
 #[test]
 fn ipvsadm_services_are_examined() {
     if !privileged() {
@@ -325,22 +325,22 @@ fn ipvsadm_services_are_examined() {
     for server in ["10.71.0.20", "10.71.0.21"] {
         world.run_weir(&["ipvsadm", "-a", "-t", "10.71.0.10:80", "-r", server, "-g"]);
     }
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
     world.ip("server1", "addr del 10.71.0.10/32 dev lo");
     let silent =
         "server 10.71.0.21 of ipvsadm:tcp/10.71.0.10:80 does not answer a SYN for 10.71.0.10:80";
-    finds(&world, "director", &doctor, &[silent]);
-    // Without -c, the active file is checked.
-    finds(&world, "director", &["doctor"], &[silent]);
+    assert_finds(&world, "director", &doctor, &[silent]);
+    // Without `-c`, the active configuration is checked.
+    assert_finds(&world, "director", &["doctor"], &[silent]);
     world.run_weir(&["ipvsadm", "-A", "-u", "10.71.0.12:53", "-s", "rr"]);
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
         &["the VIP 10.71.0.12 is on no interface"],
     );
     world.kill_director(daemon);
-    finds(
+    assert_finds(
         &world,
         "director",
         &doctor,
@@ -348,9 +348,9 @@ fn ipvsadm_services_are_examined() {
     );
 }
 
-/// The VIP of a standby is on the active director, which answers for it. This is not a fault.
+/// The active director has the standby's VIP and answers ARP requests for it. This is not a fault.
 #[test]
-fn standby_lacks_the_vip_that_keepalived_moves() {
+fn missing_vip_on_keepalived_standby_is_not_reported() {
     if !privileged() {
         return;
     }
@@ -362,32 +362,32 @@ fn standby_lacks_the_vip_that_keepalived_moves() {
     let path = world.write_config(&text);
     let doctor = doctor_with(&path);
     world.start_director(&text);
-    sound(&world, &doctor);
+    wait_for_no_findings(&world, &doctor);
 
-    does(&world, "director", &format!("ip addr del {vip} dev eth0"));
+    run_shell(&world, "director", &format!("ip addr del {vip} dev eth0"));
     world.add_router("other", 77);
     world.ip("other", &format!("addr add {vip}/32 dev eth0"));
     let claims = format!("answers ARP for the VIP {vip}");
     let absent = format!("the VIP {vip} is on no interface");
-    finds(&world, "director", &doctor, &[&claims, &absent]);
+    assert_finds(&world, "director", &doctor, &[&claims, &absent]);
     let keepalived = format!("vrrp_instance a {{\n virtual_ipaddress {{\n  {vip}/32\n }}\n}}\n");
-    std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("written");
-    sound(&world, &doctor);
-    let check = ["check", "-c", path.to_str().expect("a plain path")];
+    std::fs::write(world.path("keepalived/keepalived.conf"), keepalived).expect("write the file");
+    wait_for_no_findings(&world, &doctor);
+    let check = ["check", "-c", path.to_str().expect("path is valid UTF-8")];
     let (code, text) = run_on(&world, "director", &check);
     assert!(code == 0 && !text.contains("on no interface"), "{text}");
 
-    does(
+    run_shell(
         &world,
         "director",
         &format!("ip addr add {vip}/32 dev eth0"),
     );
-    finds(&world, "director", &doctor, &["two directors are active"]);
+    assert_finds(&world, "director", &doctor, &["two directors are active"]);
 }
 
-/// The kernel removes neighbours that were unused for a while. This is not a fault.
+/// The kernel removes neighbour entries that were unused for a while. This is not a fault.
 #[test]
-fn unresolved_neighbours_are_resolved_first() {
+fn neighbours_are_resolved_before_they_are_reported() {
     if !privileged() {
         return;
     }

@@ -1,10 +1,10 @@
-//! A network manager that removes VIPs; here systemd-networkd with a separate message bus.
+//! Tests that the doctor reports a network manager that removes VIPs: systemd-networkd with a separate message bus.
 
 use std::process::{Child, Stdio};
 
 use super::*;
 
-/// Separate files and a separate bus in the director's network namespace, with networkd.
+/// networkd in the director's network namespace, with separate files and a separate bus.
 struct Managed<'w> {
     world: &'w World,
     process: Child,
@@ -33,11 +33,11 @@ impl<'w> Managed<'w> {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("unshare starts");
+            .expect("start unshare");
         Self { world, process }
     }
 
-    /// A shell command with these files.
+    /// Runs a shell command with these files.
     fn shell(&self, line: &str) -> std::process::Output {
         let weir = self.world.weir("director");
         let mut command = Command::new("nsenter");
@@ -50,10 +50,10 @@ impl<'w> Managed<'w> {
         command
             .args(["sh", "-ec", line])
             .output()
-            .expect("nsenter runs")
+            .expect("run nsenter")
     }
 
-    fn does(&self, line: &str) {
+    fn run_shell(&self, line: &str) {
         let output = self.shell(line);
         assert!(output.status.success(), "{line}: {output:?}");
     }
@@ -63,12 +63,12 @@ impl<'w> Managed<'w> {
         let output = self.shell(&line);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {output:?}"));
-        let mut found = found.as_array().expect("a list").iter();
+        let mut found = found.as_array().expect("value is an array").iter();
         let one = found.find(|one| one["seen"].as_str().is_some_and(|it| it.contains(seen)))?;
         Some(one["mend"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn configured(&self) {
+    fn wait_until_configured(&self) {
         wait_for("networkd has configured eth0", TIMEOUT, || {
             let output = self.shell("networkctl list --no-legend eth0");
             String::from_utf8_lossy(&output.stdout).contains("configured")
@@ -78,7 +78,7 @@ impl<'w> Managed<'w> {
 
 impl Drop for Managed<'_> {
     fn drop(&mut self) {
-        // End of input ends it and its children.
+        // networkd and its children exit at the end of their input.
         drop(self.process.stdin.take());
         let _ = self.process.wait();
     }
@@ -95,27 +95,31 @@ fn networkd_removing_foreign_addresses_is_reported() {
     world.prepare_direct_servers(&vip);
     let text = config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), "");
     let path = world.write_config(&text);
-    let doctor = ["doctor", "-c", path.to_str().expect("a plain path")];
+    let doctor = ["doctor", "-c", path.to_str().expect("path is valid UTF-8")];
     world.start_director(&text);
-    wait_for("all is well", TIMEOUT, || {
+    wait_for("a report without findings", TIMEOUT, || {
         run_on(&world, "director", &doctor).0 == 0
     });
     let managed = Managed::new(&world);
-    managed.configured();
+    managed.wait_until_configured();
     let seen = format!("systemd-networkd manages eth0, which has the VIP {vip}");
     let there = || {
         let output = world.output("director", "ip -br addr show dev eth0");
         String::from_utf8_lossy(&output.stdout).contains(&format!("{vip}/32"))
     };
     assert!(there() && managed.fix(&doctor, &seen).is_some());
-    managed.does("networkctl reconfigure eth0");
-    wait_for("the VIP is taken off", TIMEOUT, || !there());
+    managed.run_shell("networkctl reconfigure eth0");
+    wait_for("the removal of the VIP", TIMEOUT, || !there());
 
     world.ip("director", &format!("addr add {vip}/32 dev eth0"));
-    managed.does(&managed.fix(&doctor, &seen).expect("it is still so"));
+    managed.run_shell(
+        &managed
+            .fix(&doctor, &seen)
+            .expect("finding is reported again"),
+    );
     assert_eq!(managed.fix(&doctor, &seen), None);
-    managed.configured();
-    managed.does("networkctl reconfigure eth0");
-    managed.configured();
-    assert!(there(), "it stays");
+    managed.wait_until_configured();
+    managed.run_shell("networkctl reconfigure eth0");
+    managed.wait_until_configured();
+    assert!(there(), "networkd must keep the VIP");
 }

@@ -1,24 +1,25 @@
-//! Faults that keep a server from serving its VIP, and settings that are lost at its next boot.
+//! Tests that the doctor reports faults that prevent a server from serving its VIP, and settings that are lost at its
+//! next boot.
 
 use super::*;
 
 pub(super) const DOCTOR: [&str; 2] = ["real-server", "doctor"];
 
-/// One server behind a director, prepared for the VIP's port 80, without a fault.
+/// Returns a network with one server behind a director, prepared for the VIP's port 80, without a fault.
 pub(super) fn prepared() -> World {
     let mut world = World::new(1);
     world.start_nginx(64);
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&format!("{vip}:80"));
     world.start_director(&config("direct").replace(&format!(", \"{}\"", Family::V4.server(1)), ""));
-    fixes(&world, "server0", &DOCTOR, "only until the next boot");
-    wait_for("all is well", TIMEOUT, || serves(&world));
+    assert_fixed_by_command(&world, "server0", &DOCTOR, "only until the next boot");
+    wait_for("a response of the server", TIMEOUT, || serves(&world));
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
     world
 }
 
-/// Whether a client gets a response through the director.
+/// Returns whether a client gets a response through the director.
 fn serves(world: &World) -> bool {
     let line = format!(
         "curl -s -f -o /dev/null -m 2 http://{}/name",
@@ -27,19 +28,23 @@ fn serves(world: &World) -> bool {
     world.output("client", &line).status.success()
 }
 
-/// Rules that block clients are found, and the printed fix repairs them.
-fn cut_off(world: &World, rules: &str, seen: &str) {
-    std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}")).expect("written");
+/// Asserts that rules that block clients are reported, and that the printed fix repairs them.
+fn assert_blocking_rules_reported(world: &World, rules: &str, seen: &str) {
+    std::fs::write(world.path("rules.nft"), format!("flush ruleset\n{rules}"))
+        .expect("write the file");
     let line = format!("nft -f {}", world.path("rules.nft").display());
-    cut_off_by(world, &line, seen);
-    does(world, "server0", "nft flush ruleset");
+    assert_blocking_command_reported(world, &line, seen);
+    run_shell(world, "server0", "nft flush ruleset");
 }
 
-fn cut_off_by(world: &World, line: &str, seen: &str) {
-    does(world, "server0", line);
-    assert!(!serves(world), "it cuts clients off: {line}");
-    fixes(world, "server0", &DOCTOR, seen);
-    assert!(serves(world), "repaired: {line}");
+fn assert_blocking_command_reported(world: &World, line: &str, seen: &str) {
+    run_shell(world, "server0", line);
+    assert!(!serves(world), "clients must be blocked: {line}");
+    assert_fixed_by_command(world, "server0", &DOCTOR, seen);
+    assert!(
+        serves(world),
+        "clients must be served after the fix: {line}"
+    );
 }
 
 #[test]
@@ -48,26 +53,26 @@ fn server_firewall_rules_are_reported() {
         return;
     }
     let world = prepared();
-    cut_off(
+    assert_blocking_rules_reported(
         &world,
         "table inet filter {\n chain input {\n type filter hook input priority 0; policy drop;\n\
          ct state established,related accept\n iifname lo accept\n tcp dport 22 accept\n }\n}",
         "drops clients' packets for 10.71.0.10:80 direct, by its policy",
     );
-    // In the form that iptables writes: the chain of the address family jumps to another chain.
-    cut_off(
+    // The rules have the form that iptables writes: the base chain jumps to another chain.
+    assert_blocking_rules_reported(
         &world,
         "table ip filter {\n chain web {\n tcp dport { 80, 443 } counter drop\n }\n chain INPUT {\n\
          type filter hook input priority filter; policy accept;\n ip daddr 10.71.0.0/24 counter jump web\n }\n}",
         "by its rule",
     );
-    cut_off(
+    assert_blocking_rules_reported(
         &world,
         "table inet raw {\n chain first {\n type filter hook prerouting priority raw; policy accept;\n\
          ip daddr 10.71.0.10 drop\n }\n}",
         "inet raw first",
     );
-    cut_off(
+    assert_blocking_rules_reported(
         &world,
         "table inet filter {\n chain out {\n type filter hook output priority 0; policy drop;\n\
          ip saddr 10.71.0.20 accept\n }\n}",
@@ -80,8 +85,8 @@ fn server_firewall_rules_are_reported() {
          ip saddr 203.0.113.0/24 drop\n ct state invalid drop\n ct state established accept\n\
          tcp dport { 22, 80 } accept\n }\n}",
     )
-    .expect("written");
-    does(
+    .expect("write the file");
+    run_shell(
         &world,
         "server0",
         &format!("nft -f {}", world.path("rules.nft").display()),
@@ -91,27 +96,27 @@ fn server_firewall_rules_are_reported() {
     assert_eq!(code, 0, "{text}");
 }
 
-/// The kernel's other firewall, whose rules nft does not list.
+/// nft does not list the rules of iptables-legacy.
 #[test]
 fn iptables_legacy_rules_are_reported() {
     if !privileged() {
         return;
     }
     let world = prepared();
-    cut_off_by(
+    assert_blocking_command_reported(
         &world,
         "iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-legacy -P INPUT DROP",
         "the chain `filter INPUT` of iptables-legacy drops clients' packets for 10.71.0.10:80 direct, by its policy",
     );
-    does(&world, "server0", "iptables-legacy -P INPUT ACCEPT");
-    cut_off_by(
+    run_shell(&world, "server0", "iptables-legacy -P INPUT ACCEPT");
+    assert_blocking_command_reported(
         &world,
         "iptables-legacy -t mangle -N web && iptables-legacy -t mangle -A POSTROUTING -s 10.71.0.0/24 -g web && \
          iptables-legacy -t mangle -A web -p tcp -m multiport --sports 80,443 -j DROP",
         "the chain `mangle POSTROUTING` of iptables-legacy drops replies from 10.71.0.10:80 direct, by its rule",
     );
     // Rules that let these clients pass, or that cannot be evaluated, are not findings.
-    does(
+    run_shell(
         &world,
         "server0",
         "iptables-legacy -A INPUT -s 203.0.113.0/24 -j DROP && iptables-legacy -A INPUT -m recent --rcheck -j DROP && \
@@ -125,14 +130,14 @@ fn iptables_legacy_rules_are_reported() {
         .args(["PATH=/nowhere", env!("CARGO_BIN_EXE_weir")])
         .args(DOCTOR)
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     let text = String::from_utf8_lossy(&output.stdout);
     for words in [
         "tables of iptables-legacy are in use (",
         "mangle",
         "tables of ip6tables-legacy are in use (filter)",
     ] {
-        assert!(text.contains(words), "{words} in {text}");
+        assert!(text.contains(words), "{words:?} is not in {text}");
     }
 }
 
@@ -145,27 +150,27 @@ fn settings_lost_at_reboot_are_reported() {
     let vip = Family::V4.vip().to_string();
     world.prepare_direct_servers(&vip);
     let seen = "only until the next boot: net/ipv4/conf/all/arp_announce is 2, net/ipv4/conf/all/arp_ignore is 1";
-    fixes(&world, "server0", &DOCTOR, seen);
-    does(
+    assert_fixed_by_command(&world, "server0", &DOCTOR, seen);
+    run_shell(
         &world,
         "server0",
         "echo 'net.ipv4.conf.all.arp_ignore = 0' > /etc/sysctl.d/90-other.conf",
     );
-    fixes(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
-    // The reported settings are those after a boot.
-    does(
+    assert_fixed_by_command(&world, "server0", &DOCTOR, "90-other.conf sets it to 0");
+    // The findings are about the settings after the next boot.
+    run_shell(
         &world,
         "server0",
         "sysctl -qw net.ipv4.conf.all.arp_ignore=0 && cat /etc/sysctl.d/*.conf | sysctl -q -p -",
     );
     let (code, text) = run_on(&world, "server0", &DOCTOR);
     assert_eq!(code, 0, "{text}");
-    // Nothing is reported about settings that Weir does not make.
+    // Settings that Weir does not change are not reported.
     world
         .weir("server0")
         .args(["real-server", "down"])
         .output()
-        .expect("weir runs");
+        .expect("run weir");
     assert_eq!(fix_of(&world, "server0", &DOCTOR, "next boot"), None);
 }
 
@@ -183,7 +188,7 @@ fn tentative_ipv6_vip_is_reported() {
     );
     world.ip("server0", &format!("addr del {vip}/128 dev lo"));
     world.ip("server0", "link add vips type veth peer name svip");
-    does(
+    run_shell(
         &world,
         "server0",
         "sysctl -qw net.ipv6.conf.vips.accept_dad=1 net.ipv6.conf.vips.dad_transmits=250",
@@ -191,7 +196,7 @@ fn tentative_ipv6_vip_is_reported() {
     world.ip("server0", "link set vips up");
     world.ip("server0", "link set svip up");
     world.ip("server0", &format!("addr add {vip}/128 dev vips"));
-    fixes(&world, "server0", &DOCTOR, "on vips is tentative");
+    assert_fixed_by_command(&world, "server0", &DOCTOR, "on vips is tentative");
 }
 
 #[test]
@@ -207,14 +212,14 @@ fn vip_used_as_source_address_is_reported() {
     assert_eq!(fix_of(&world, "server0", &DOCTOR, "not deprecated"), None);
     assert_eq!(fix_of(&world, "server0", &DOCTOR, source), None);
 
-    // The state that a boot script without preferred_lft leaves.
+    // The state after a boot script that does not set preferred_lft.
     world.ip(
         "server0",
         &format!("addr replace {v6}/128 dev lo preferred_lft forever"),
     );
-    fixes(&world, "server0", &DOCTOR, "not deprecated");
+    assert_fixed_by_command(&world, "server0", &DOCTOR, "not deprecated");
 
-    // The interface has other addresses, and a route does not require them.
+    // The interface has other addresses, and no route requires them as source.
     world.ip(
         "server0",
         &format!("route add 198.51.100.0/24 dev eth0 src {v4}"),

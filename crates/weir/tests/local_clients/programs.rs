@@ -1,13 +1,13 @@
-//! Real programs, unchanged, as local clients: each is started in the cgroup and knows only the VIP.
+//! Tests of unmodified real programs as local clients. Each is started in the cgroup and connects to the VIP.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
 
 use super::world::{Family, privileged, sh, wait_for};
-use super::{LIMIT, Rig, VIP, VIP6};
+use super::{Fixture, TIMEOUT, VIP, VIP6};
 
-/// A Go program: its runtime calls connect() itself, and tries the addresses of both families (RFC 8305).
+/// A Go program. Its runtime calls connect() without libc, and tries the addresses of both families (RFC 8305).
 const GO: &str = r#"package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 }
 "#;
 
-/// A Java program, run from its source: its sockets are of IPv6 and connect to mapped addresses for IPv4.
+/// A Java program, run from its source. It uses IPv6 sockets, and connects to IPv4-mapped addresses.
 const JAVA: &str = r#"import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
@@ -55,7 +55,7 @@ public class Client {
 }
 "#;
 
-impl Rig {
+impl Fixture {
     fn spawn(&mut self, host: &str, line: &str) {
         let mut command = self.world.command(host, "sh");
         command
@@ -63,18 +63,18 @@ impl Rig {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child: Child = command.spawn().expect("sh runs");
+        let child: Child = command.spawn().expect("start sh");
         self.world.adopt(child);
     }
 
-    /// Runs a line of shell in the cgroup.
+    /// Runs a shell command in the cgroup.
     fn joined(&self, line: &str) -> Output {
         let line = format!("echo $$ >{}/cgroup.procs; {line}", self.cgroup.display());
         let mut command = self.world.command("director", "sh");
-        command.args(["-c", &line]).output().expect("sh runs")
+        command.args(["-c", &line]).output().expect("run sh")
     }
 
-    /// The output of a line that succeeds.
+    /// Runs a shell command in the cgroup and asserts that it succeeds. Returns its output.
     fn output_of(&self, line: &str) -> String {
         let output = self.joined(line);
         assert!(output.status.success(), "{line}: {output:?}");
@@ -83,7 +83,7 @@ impl Rig {
 
     fn wait_for_output(&self, line: &str, expected: &str) {
         let mut last = None;
-        wait_for(line, LIMIT, || {
+        wait_for(line, TIMEOUT, || {
             let output = self.joined(line);
             let found = String::from_utf8_lossy(&output.stdout).trim() == expected;
             last = Some(output);
@@ -91,7 +91,7 @@ impl Rig {
         });
     }
 
-    /// A service whose servers are all hosts, with this port.
+    /// Returns the configuration of a service with this port on all servers.
     fn service(&self, name: &str, listen: &str, port: u16, family: Family) -> String {
         let server = |n| match family {
             Family::V4 => format!("\"{}:{port}\"", family.server(n)),
@@ -119,15 +119,15 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     for host in ["server0", "server1"] {
-        rig.spawn(
+        fixture.spawn(
             host,
             "redis-server --port 6379 --save '' --protected-mode no --dir /tmp",
         );
         let name = format!("--address=/web.example/{VIP} --address=/web.example/{VIP6}");
         let text = format!("--txt-record=who.example,{host}");
-        rig.spawn(
+        fixture.spawn(
             host,
             &format!(
                 "dnsmasq -k -p 5353 --no-resolv --no-hosts --user=root --pid-file= {name} {text}"
@@ -135,19 +135,19 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
         );
     }
     let text = [
-        rig.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
-        rig.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
-        rig.service("redis", &format!("\"{VIP}:6379\""), 6379, Family::V4),
-        rig.service(
+        fixture.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
+        fixture.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
+        fixture.service("redis", &format!("\"{VIP}:6379\""), 6379, Family::V4),
+        fixture.service(
             "dns",
             &format!("\"udp/{VIP}:53\", \"{VIP}:53\""),
             5353,
             Family::V4,
         ),
     ];
-    rig.world.start_director(&text.concat());
+    fixture.world.start_director(&text.concat());
 
-    let curl = |to: &str| rig.output_of(&format!("curl -sS -m 5 http://{to}:8090/"));
+    let curl = |to: &str| fixture.output_of(&format!("curl -sS -m 5 http://{to}:8090/"));
     assert_eq!(
         sorted(&format!("{}\n{}", curl(VIP), curl(VIP))),
         ["server0", "server1"]
@@ -157,22 +157,22 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
         sorted(&format!("{}\n{}", curl(&six), curl(&six))),
         ["server0", "server1"]
     );
-    // A name with addresses of both families.
+    // The name has addresses of both families.
     let both = format!(
         "curl -sS -m 5 --resolve 'web.example:8090:[{VIP6}],{VIP}' http://web.example:8090/"
     );
-    assert!(rig.output_of(&both).starts_with("server"));
+    assert!(fixture.output_of(&both).starts_with("server"));
 
-    rig.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
-    rig.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
-    // rr: the other server does not have the key.
-    let keys = [(); 2].map(|()| rig.output_of(&format!("redis-cli -h {VIP} dbsize")));
+    fixture.wait_for_output(&format!("redis-cli -h {VIP} ping"), "PONG");
+    fixture.wait_for_output(&format!("redis-cli -h {VIP} set key value"), "OK");
+    // With round robin, the next request reaches the other server, which does not have the key.
+    let keys = [(); 2].map(|()| fixture.output_of(&format!("redis-cli -h {VIP} dbsize")));
     assert_eq!(sorted(&keys.join("\n")), ["0", "1"]);
 
     for transport in ["+notcp", "+tcp"] {
         let dig = format!("dig +short +tries=1 {transport} @{VIP} who.example TXT");
-        rig.wait_for_output(&format!("{dig} | tr -d '\"01'"), "server");
-        let names = [(); 2].map(|()| rig.output_of(&dig));
+        fixture.wait_for_output(&format!("{dig} | tr -d '\"01'"), "server");
+        let names = [(); 2].map(|()| fixture.output_of(&dig));
         assert_eq!(
             sorted(&names.join("\n")),
             ["\"server0\"", "\"server1\""],
@@ -180,39 +180,39 @@ fn curl_redis_dig_go_and_nginx_are_balanced() {
         );
     }
 
-    let source: PathBuf = rig.world.path("main.go");
-    fs::write(&source, GO).expect("written");
-    let program = rig.world.path("client");
+    let source: PathBuf = fixture.world.path("main.go");
+    fs::write(&source, GO).expect("write the file");
+    let program = fixture.world.path("client");
     sh(&format!(
         "PATH=$PATH:/usr/local/go/bin GOFLAGS=-mod=mod GOCACHE=/var/tmp/weir-test-go-cache go build -o {} {}",
         program.display(),
         source.display()
     ));
-    let names = rig.output_of(&format!("{} {VIP}:53", program.display()));
+    let names = fixture.output_of(&format!("{} {VIP}:53", program.display()));
     assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
 
-    nginx_is_balanced(&mut rig);
-    wait_for("no socket is counted", LIMIT, || {
+    nginx_is_balanced(&mut fixture);
+    wait_for("no counted socket", TIMEOUT, || {
         ["six", "redis", "dns"]
             .iter()
-            .all(|service| rig.sum(service) == 0)
+            .all(|service| fixture.sum(service) == 0)
     });
 }
 
-/// Needs a JDK (default-jdk-headless), which is too large for the usual tests.
+/// Needs a JDK (default-jdk-headless), which is too large for the normal tests.
 #[test]
 fn java_is_balanced_at_length() {
     if !privileged() || std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
-    let mut rig = Rig::new(2);
+    let mut fixture = Fixture::new(2);
     let text = [
-        rig.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
-        rig.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
+        fixture.service("web", &format!("\"{VIP}:8090\""), 8090, Family::V4),
+        fixture.service("six", &format!("\"[{VIP6}]:8090\""), 8090, Family::V6),
     ];
-    rig.world.start_director(&text.concat());
-    let source = rig.world.path("Client.java");
-    fs::write(&source, JAVA).expect("written");
+    fixture.world.start_director(&text.concat());
+    let source = fixture.world.path("Client.java");
+    fs::write(&source, JAVA).expect("write the file");
     for address in [
         format!("http://{VIP}:8090/"),
         format!("http://[{VIP6}]:8090/"),
@@ -221,15 +221,15 @@ fn java_is_balanced_at_length() {
             "java -XX:TieredStopAtLevel=1 {} '{address}' '{address}' '{address}' '{address}'",
             source.display()
         );
-        let names = rig.output_of(&program);
+        let names = fixture.output_of(&program);
         assert_eq!(sorted(&names), ["server0", "server0", "server1", "server1"]);
     }
 }
 
-/// nginx in the cgroup, as a proxy for the VIP.
-fn nginx_is_balanced(rig: &mut Rig) {
-    let directory = rig.world.path("nginx-client");
-    fs::create_dir(&directory).expect("a directory");
+/// Asserts that nginx is balanced when it runs in the cgroup as a proxy to the VIP.
+fn nginx_is_balanced(fixture: &mut Fixture) {
+    let directory = fixture.world.path("nginx-client");
+    fs::create_dir(&directory).expect("create a directory");
     let file = directory.join("nginx.conf");
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .iter()
@@ -244,17 +244,17 @@ fn nginx_is_balanced(rig: &mut Rig) {
             directory.display()
         ),
     )
-    .expect("written");
+    .expect("write the file");
     let line = format!(
         "sh -c 'echo $$ >{}/cgroup.procs; exec nginx -p {} -c {}'",
-        rig.cgroup.display(),
+        fixture.cgroup.display(),
         directory.display(),
         file.display()
     );
-    rig.spawn("director", &line);
+    fixture.spawn("director", &line);
     let fetch = "curl -sS -m 5 http://127.0.0.1:9000/";
-    wait_for("nginx", LIMIT, || rig.joined(fetch).status.success());
-    let names = [(); 4].map(|()| rig.output_of(fetch));
+    wait_for("nginx", TIMEOUT, || fixture.joined(fetch).status.success());
+    let names = [(); 4].map(|()| fixture.output_of(fetch));
     assert_eq!(
         sorted(&names.join("\n")),
         ["server0", "server0", "server1", "server1"]
@@ -266,37 +266,41 @@ fn psql_is_balanced() {
     if !privileged() {
         return;
     }
-    let mut rig = Rig::new(2);
-    let found = fs::read_dir("/usr/lib/postgresql").expect("tools/install-deps.sh installs it");
+    let mut fixture = Fixture::new(2);
+    let found = fs::read_dir("/usr/lib/postgresql")
+        .expect("read the installed versions (tools/install-deps.sh installs them)");
     let mut versions: Vec<_> = found.flatten().map(|entry| entry.path()).collect();
     versions.sort();
-    let programs = versions.last().expect("a version").join("bin");
+    let programs = versions
+        .last()
+        .expect("find an installed version")
+        .join("bin");
     let programs = programs.display();
     let as_postgres = "setpriv --reuid postgres --regid postgres --clear-groups --";
-    // One data directory that both hosts copy.
-    let first = rig.world.path("data-0");
+    // Both hosts copy the same data directory.
+    let first = fixture.world.path("data-0");
     let (first, second) = (
         first.display().to_string(),
-        rig.world.path("data-1").display().to_string(),
+        fixture.world.path("data-1").display().to_string(),
     );
     sh(&format!(
         "chmod 711 {0}; install -d -o postgres -m 700 {first}; {as_postgres} {programs}/initdb -D {first} -A trust \
          --no-sync --locale=C >/dev/null; echo 'host all all 10.71.0.0/24 trust' >>{first}/pg_hba.conf; \
          cp -a {first} {second}",
-        rig.world.path(".").display()
+        fixture.world.path(".").display()
     ));
     for (host, data) in [("server0", &first), ("server1", &second)] {
         let options = format!("-h 0.0.0.0 -k {data} -c fsync=off -c cluster_name={host}");
-        rig.spawn(
+        fixture.spawn(
             host,
             &format!("{as_postgres} {programs}/postgres -D {data} {options}"),
         );
     }
-    let text = rig.service("db", &format!("\"{VIP}:5432\""), 5432, Family::V4);
-    rig.world.start_director(&text);
+    let text = fixture.service("db", &format!("\"{VIP}:5432\""), 5432, Family::V4);
+    fixture.world.start_director(&text);
     let psql = format!("psql -h {VIP} -U postgres -Atc 'show cluster_name'");
-    wait_for("both servers", LIMIT * 3, || {
-        let names = [(); 2].map(|()| rig.joined(&psql).stdout);
+    wait_for("both servers", TIMEOUT * 3, || {
+        let names = [(); 2].map(|()| fixture.joined(&psql).stdout);
         let names = names.map(|name| String::from_utf8_lossy(&name).trim().to_owned());
         sorted(&names.join("\n")) == ["server0", "server1"]
     });

@@ -1,4 +1,4 @@
-//! Streams through a VIP: bulk in both directions, or a little at a time.
+//! TCP connections through a VIP: bulk transfers in both directions, and a slow echo connection.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -8,35 +8,35 @@ use std::time::{Duration, Instant};
 
 use crate::world::{Family, World, wait_for};
 
-/// A stall that TCP does not recover from.
+/// A transfer that stalls for this long has failed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const CHUNK: usize = 1 << 16;
 
-/// Rates of a transfer.
+/// Size of a transfer, and its duration in each direction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bulk {
+pub(crate) struct Transfer {
     bytes: usize,
     up: Duration,
     down: Duration,
 }
 
-impl Bulk {
-    /// MB/s to the server and back.
+impl Transfer {
+    /// Returns the throughput in MB/s, to the server and back.
     fn rates(&self) -> (f64, f64) {
         let rate = |time: Duration| self.bytes as f64 / 1e6 / time.as_secs_f64();
         (rate(self.up), rate(self.down))
     }
 }
 
-impl Bulk {
-    /// Its rates relative to those of another transfer.
+impl Transfer {
+    /// Returns the throughput relative to that of another transfer.
     pub(crate) fn ratio_to(&self, other: &Self) -> String {
         let ((up, down), (other_up, other_down)) = (self.rates(), other.rates());
         format!("{:.2} × up, {:.2} × down", up / other_up, down / other_down)
     }
 }
 
-impl fmt::Display for Bulk {
+impl fmt::Display for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (up, down) = self.rates();
         write!(
@@ -47,14 +47,15 @@ impl fmt::Display for Bulk {
     }
 }
 
-fn any(family: Family) -> IpAddr {
+fn unspecified_address(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
-/// The byte at an offset of the stream: every byte is predictable, so a wrong one is detected.
+/// Returns the byte at an offset in the stream. The pattern repeats every `CHUNK` bytes, so that wrong bytes are
+/// detected.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
@@ -92,12 +93,18 @@ fn block() -> Vec<u8> {
 }
 
 fn prepare(stream: &TcpStream) {
-    stream.set_nonblocking(false).expect("a blocking socket");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream
+        .set_nonblocking(false)
+        .expect("set the socket to blocking mode");
+    stream
+        .set_read_timeout(Some(TIMEOUT))
+        .expect("set the read timeout");
+    stream
+        .set_write_timeout(Some(TIMEOUT))
+        .expect("set the write timeout");
 }
 
-/// On the first server: takes one connection and hands it to `work`.
+/// Accepts one connection on the first server and passes it to `work`. Returns when the server listens.
 fn serve(
     world: &World,
     family: Family,
@@ -105,14 +112,16 @@ fn serve(
     work: impl FnOnce(TcpStream) + Send + 'static,
 ) -> JoinHandle<()> {
     let serving = world.inside("server0", move || {
-        let listener =
-            TcpListener::bind(SocketAddr::new(any(family), port)).expect("the port is free");
-        listener.set_nonblocking(true).expect("a listener");
+        let listener = TcpListener::bind(SocketAddr::new(unspecified_address(family), port))
+            .expect("bind a listener");
+        listener
+            .set_nonblocking(true)
+            .expect("set the listener to non-blocking mode");
         let deadline = Instant::now() + TIMEOUT;
         let stream = loop {
             match listener.accept() {
                 Ok((stream, _)) => break stream,
-                Err(error) => assert!(Instant::now() < deadline, "no connection came: {error}"),
+                Err(error) => assert!(Instant::now() < deadline, "no connection arrived: {error}"),
             }
             std::thread::sleep(Duration::from_millis(5));
         };
@@ -128,41 +137,46 @@ fn serve(
 
 fn connect(world: &World, from: &str, address: SocketAddr) -> TcpStream {
     let connecting = world.inside(from, move || TcpStream::connect_timeout(&address, TIMEOUT));
-    let stream = connecting.join().expect("no panic").expect("a connection");
+    let stream = connecting
+        .join()
+        .expect("thread panicked")
+        .expect("connect");
     prepare(&stream);
     stream
 }
 
-/// Sends `bytes` from a host to the server by this address, then the same number back.
-pub(crate) fn move_through(
+/// Sends `bytes` from a host to the server at this address, then the same number back.
+pub(crate) fn transfer(
     world: &World,
     family: Family,
     from: &str,
     to: SocketAddr,
     bytes: usize,
-) -> Bulk {
+) -> Transfer {
     let serving = serve(world, family, to.port(), move |mut stream| {
         let block = block();
         receive(&mut stream, &block, bytes);
-        stream.write_all(&[1]).expect("the client is there");
+        stream.write_all(&[1]).expect("write the acknowledgement");
         send(&mut stream, &block, bytes);
     });
     let mut stream = connect(world, from, to);
     let (block, started) = (block(), Instant::now());
     send(&mut stream, &block, bytes);
-    stream.read_exact(&mut [0]).expect("the server has it all");
+    stream
+        .read_exact(&mut [0])
+        .expect("read the server's acknowledgement");
     let up = started.elapsed();
     receive(&mut stream, &block, bytes);
     let down = started.elapsed() - up;
-    serving.join().expect("the server has no complaint");
-    Bulk { bytes, up, down }
+    serving.join().expect("server thread panicked");
+    Transfer { bytes, up, down }
 }
 
-/// One connection that sends a little from time to time.
-pub(crate) struct Slow(TcpStream);
+/// A connection that exchanges small messages with an echo server.
+pub(crate) struct EchoConnection(TcpStream);
 
-impl Slow {
-    /// Connects to an echo on the first server.
+impl EchoConnection {
+    /// Connects to an echo server on the first server host.
     pub(crate) fn connect(world: &World, family: Family, port: u16) -> Self {
         serve(world, family, port, |mut stream| {
             let mut buffer = [0; CHUNK];
@@ -180,18 +194,23 @@ impl Slow {
     }
 
     /// Sends a message and waits for the echo.
-    pub(crate) fn exchanges(&mut self, limit: Duration) {
+    pub(crate) fn exchange(&mut self, limit: Duration) {
         let text = vec![7; 10_000];
-        self.0.set_read_timeout(Some(limit)).expect("a timeout");
-        self.0.write_all(&text).expect("the connection goes on");
+        self.0
+            .set_read_timeout(Some(limit))
+            .expect("set the read timeout");
+        self.0.write_all(&text).expect("send the message");
         let mut received = vec![0; text.len()];
-        self.0.read_exact(&mut received).expect("an answer");
+        self.0.read_exact(&mut received).expect("read an answer");
         assert_eq!(text, received);
     }
 
-    /// Continues until the connection ends, for at most this time, and returns how it ended.
-    pub(crate) fn ends(&mut self, limit: Duration) -> Option<ErrorKind> {
-        self.0.set_read_timeout(Some(limit)).expect("a timeout");
+    /// Exchanges messages until the connection ends. Returns `None` for a normal end of stream, or the error. `limit`
+    /// applies to each read.
+    pub(crate) fn wait_until_closed(&mut self, limit: Duration) -> Option<ErrorKind> {
+        self.0
+            .set_read_timeout(Some(limit))
+            .expect("set the read timeout");
         let mut received = [0; CHUNK];
         loop {
             if let Err(error) = self.0.write_all(&[7]) {

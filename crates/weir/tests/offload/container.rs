@@ -1,13 +1,13 @@
-//! Clients in a container: behind a host that routes, and behind one that also translates their addresses. The host
-//! passes on whole segments with checksums that no device has finished.
+//! Tests with clients in a container, behind a host that routes or also translates their addresses. The host forwards
+//! unsegmented packets with partial checksums.
 
 use super::world::{Family, World, privileged, sh};
-use super::{Offloads, config, extent, is_soak, moves, set_mtu, set_offloads};
+use super::{Offloads, assert_transfer, config, is_soak, set_mtu, set_offloads, size_and_mtus};
 
 const CONTAINER: &str = "container";
 
-/// A namespace behind the client's host, which routes for it or translates its addresses.
-fn add_container(world: &mut World, mtu: usize, translates: bool) {
+/// Adds a namespace behind the client's host, which routes for it or also translates its addresses.
+fn add_container(world: &mut World, mtu: usize, masquerades: bool) {
     let (inside, host) = (world.namespace(CONTAINER), world.namespace("client"));
     sh(&format!(
         "ip netns add {inside}; ip -n {inside} link set lo up
@@ -19,7 +19,7 @@ fn add_container(world: &mut World, mtu: usize, translates: bool) {
          ip netns exec {host} sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
     ));
     world.own_namespace(CONTAINER);
-    if translates {
+    if masquerades {
         sh(&format!(
             "ip netns exec {host} nft 'table inet container {{ chain out {{ type nat hook postrouting priority srcnat; \
              oifname eth0 masquerade; }}; }}'"
@@ -35,11 +35,11 @@ fn add_container(world: &mut World, mtu: usize, translates: bool) {
     }
 }
 
-fn bulk_moves_from_a_container(translates: bool) {
+fn transfer_from_container(masquerades: bool) {
     if !privileged() {
         return;
     }
-    let (_, mtus) = extent();
+    let (_, mtus) = size_and_mtus();
     let forwards = if is_soak() { 4 } else { 2 };
     for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
         for (family, mtu) in [Family::V4, Family::V6]
@@ -49,22 +49,22 @@ fn bulk_moves_from_a_container(translates: bool) {
             let mut world = World::new(1);
             set_offloads(&world, 1, Offloads::Defaults);
             set_mtu(&world, 1, mtu);
-            add_container(&mut world, mtu, translates);
+            add_container(&mut world, mtu, masquerades);
             if *forward != "nat" {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
             world.start_director(&config(family, "", forward));
-            moves(&world, family, forward, CONTAINER, None);
+            assert_transfer(&world, family, forward, CONTAINER, None);
         }
     }
 }
 
 #[test]
-fn bulk_moves_from_a_container_behind_a_router_at_length() {
-    bulk_moves_from_a_container(false);
+fn bulk_transfer_works_from_container_behind_router_at_length() {
+    transfer_from_container(false);
 }
 
 #[test]
-fn bulk_moves_from_a_container_behind_nat_at_length() {
-    bulk_moves_from_a_container(true);
+fn bulk_transfer_works_from_container_behind_nat_at_length() {
+    transfer_from_container(true);
 }

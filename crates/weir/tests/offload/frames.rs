@@ -1,5 +1,6 @@
-//! Frames of the director as an adjacent host receives them: every checksum in them is correct, also inside a tunnel.
-//! This detects checksums that the director leaves to missing hardware and that a receiver's stack would accept.
+//! Captures the director's frames on an adjacent host and verifies every checksum in them, including those inside a
+//! tunnel. This detects partial checksums, which the director leaves to missing hardware and a receiver's stack
+//! accepts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +16,21 @@ const TCP: u8 = 6;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// The received frames.
+/// Counts of the received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct FrameCounts {
     pub(crate) frames: u64,
     pub(crate) wrong: u64,
 }
 
-/// A capture that runs until it is ended.
+/// A running capture.
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
-    work: JoinHandle<Seen>,
+    work: JoinHandle<FrameCounts>,
 }
 
 impl Capture {
-    /// Starts to capture the frames that a host receives from the director.
+    /// Starts capturing the frames that a host receives from the director.
     pub(crate) fn start(world: &World, host: &str, family: Family) -> Self {
         let (ifindex, _) = link(world, host);
         // Its device may be one of several and have an address; the other ones have one.
@@ -39,18 +40,19 @@ impl Capture {
             Family::V6 => 0x86dd,
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let work = world.inside(host, move || {
-            let socket = FrameSocket::listening(ifindex, ethertype).expect("root may capture");
-            let (mut seen, mut frame) = (Seen::default(), vec![0; 1 << 16]);
-            while !ends.load(Ordering::Relaxed) {
+            let socket =
+                FrameSocket::listening(ifindex, ethertype).expect("open a packet socket as root");
+            let (mut seen, mut frame) = (FrameCounts::default(), vec![0; 1 << 16]);
+            while !stopped.load(Ordering::Relaxed) {
                 let received = socket.receive_within(&mut frame, Duration::from_millis(50));
                 let Ok(Some(length @ 1..)) = received else {
                     continue;
                 };
                 if others.iter().all(|other| frame[6..12] != *other) {
                     seen.frames += 1;
-                    seen.wrong += u64::from(!is_right(&frame[ETHERNET..length]));
+                    seen.wrong += u64::from(!has_correct_checksums(&frame[ETHERNET..length]));
                 }
             }
             seen
@@ -58,26 +60,31 @@ impl Capture {
         Self { stop, work }
     }
 
-    pub(crate) fn end(self) -> Seen {
+    pub(crate) fn end(self) -> FrameCounts {
         self.stop.store(true, Ordering::Relaxed);
-        self.work.join().expect("the capture's thread")
+        self.work.join().expect("capture thread panicked")
     }
 }
 
-/// Number and address of a host's interface.
+/// Returns the index and the MAC address of a host's interface.
 fn link(world: &World, host: &str) -> (u32, [u8; 6]) {
     let output = world.output(host, "ip -j link show eth0");
-    let links: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    let index = links[0]["ifindex"].as_u64().expect("a number");
-    let address = links[0]["address"].as_str().expect("an address");
+    let links: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("output is valid JSON");
+    let index = links[0]["ifindex"].as_u64().expect("value is a number");
+    let address = links[0]["address"].as_str().expect("address is a string");
     let mut bytes = address
         .split(':')
-        .map(|byte| u8::from_str_radix(byte, 16).expect("a byte"));
-    let address = std::array::from_fn(|_| bytes.next().expect("six bytes"));
-    (u32::try_from(index).expect("a small number"), address)
+        .map(|byte| u8::from_str_radix(byte, 16).expect("parse a hexadecimal byte"));
+    let address = std::array::from_fn(|_| bytes.next().expect("address has six bytes"));
+    (
+        u32::try_from(index).expect("number fits in 32 bits"),
+        address,
+    )
 }
 
-/// The sum of RFC 1071 over parts of even length, except for the last one; all ones if it includes a correct checksum.
+/// Returns the sum of RFC 1071 over the parts, of which only the last may have odd length. The sum is all ones if the
+/// parts include a correct checksum.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |pair: &[u8]| u64::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u64::from(*low));
@@ -88,8 +95,8 @@ fn sum(parts: &[&[u8]]) -> u16 {
     total as u16
 }
 
-/// Whether the checksums of an IP packet are correct, as far as it has any of a known kind.
-fn is_right(packet: &[u8]) -> bool {
+/// Returns whether all checksums of known kinds in an IP packet are correct.
+fn has_correct_checksums(packet: &[u8]) -> bool {
     let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
     let (addresses, protocol, payload) = if packet[0] >> 4 == 4 {
         let header = usize::from(packet[0] & 15) * 4;
@@ -108,7 +115,7 @@ fn is_right(packet: &[u8]) -> bool {
             let length = (payload.len() as u32).to_be_bytes();
             sum(&[addresses, &length, &[0, protocol], payload]) == 0xffff
         }
-        IP_IN_IP | IPV6_IN_IP => is_right(payload),
+        IP_IN_IP | IPV6_IN_IP => has_correct_checksums(payload),
         _ => true,
     }
 }
@@ -125,9 +132,12 @@ fn partial_checksum_is_not_valid() {
     packet[10..12].copy_from_slice(&header.to_be_bytes());
     let pseudo = sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP]]);
     packet[36..38].copy_from_slice(&pseudo.to_be_bytes());
-    assert!(!is_right(&packet), "the sum of the pseudo header alone");
+    assert!(
+        !has_correct_checksums(&packet),
+        "a checksum field with only the pseudo header's sum must be invalid"
+    );
     packet[36..38].fill(0);
     let whole = !sum(&[&packet[12..20], &[0, 0, 0, 20], &[0, TCP], &packet[20..]]);
     packet[36..38].copy_from_slice(&whole.to_be_bytes());
-    assert!(is_right(&packet));
+    assert!(has_correct_checksums(&packet));
 }

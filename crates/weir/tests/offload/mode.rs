@@ -1,10 +1,9 @@
-//! The attach mode follows the configuration at a reload and at a start, in both directions, without breaking
-//! connections.
+//! Tests that a reload and a restart change the attach mode in both directions without breaking connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::bulk::Slow;
+use super::bulk::EchoConnection;
 use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
 use super::{Offloads, PORT, config, set_offloads, tcp_counter};
@@ -27,30 +26,29 @@ fn assert_mode(world: &World, mode: &str) {
 }
 
 #[test]
-fn attach_mode_change_keeps_connections() {
+fn attach_mode_change_breaks_no_connection() {
     if !privileged() {
         return;
     }
     let mut world = World::new(1);
     set_offloads(&world, 1, Offloads::Defaults);
     world.start_director(&text("auto", PORT));
-    let mut slow = Slow::connect(&world, Family::V4, PORT);
+    let mut slow = EchoConnection::connect(&world, Family::V4, PORT);
     for (attach, mode) in [
         ("tc", "tc"),
         ("xdp", "native"),
         ("auto", "tc"),
         ("xdp", "native"),
     ] {
-        slow.exchanges(TIMEOUT);
+        slow.exchange(TIMEOUT);
         world.reload(&text(attach, PORT));
         assert_mode(&world, mode);
-        slow.exchanges(TIMEOUT);
+        slow.exchange(TIMEOUT);
     }
 }
 
-/// Clients that send continuously, with ethtool's defaults: a program that receives packets before its settings are
-/// correct would send wrong checksums. A daemon that starts after one with native XDP moves the path to tc in the same
-/// way.
+/// Clients send continuously, with ethtool's defaults. A BPF program that received packets before its settings are
+/// correct would send wrong checksums. A daemon that starts after one with native XDP also moves the path to tc.
 #[test]
 fn attach_mode_change_under_load_loses_no_packet() {
     if !privileged() {

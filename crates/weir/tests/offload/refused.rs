@@ -1,11 +1,11 @@
-//! Clients that Weir refuses at tc while their packets' checksums are unfinished: they are notified at once, and
-//! dropped packets do not reach the director's stack.
+//! Tests that clients whose packets have partial checksums are rejected at tc without delay, and that dropped packets
+//! do not reach the director's stack.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::bulk::Slow;
+use super::bulk::EchoConnection;
 use super::world::{Family, World, privileged, wait_for};
 use super::{Offloads, PORT, config, set_offloads, tcp_counter};
 
@@ -18,18 +18,18 @@ fn without_servers(text: &str, family: Family) -> String {
     text.replace(&servers, "servers = []")
 }
 
-/// How a connection to the VIP ends if no server accepts it.
+/// Returns the error of a connection to the VIP if no server accepts it.
 fn refusal(world: &World, family: Family, limit: Duration) -> ErrorKind {
     let address = SocketAddr::new(family.vip(), PORT);
     let connecting = world.inside("client", move || {
         TcpStream::connect_timeout(&address, limit)
     });
-    let connected = connecting.join().expect("no panic");
+    let connected = connecting.join().expect("thread panicked");
     connected.expect_err("there is no server").kind()
 }
 
 #[test]
-fn service_without_servers_rejects_at_once() {
+fn service_without_servers_rejects_immediately() {
     if !privileged() {
         return;
     }
@@ -46,7 +46,7 @@ fn service_without_servers_rejects_at_once() {
 }
 
 #[test]
-fn removed_server_resets_its_clients() {
+fn removal_of_server_resets_its_clients() {
     if !privileged() {
         return;
     }
@@ -56,15 +56,15 @@ fn removed_server_resets_its_clients() {
         let text = config(Family::V4, node, "nat");
         let text = text.replace("[pool.bulk]\n", "[pool.bulk]\non_remove = \"reset\"\n");
         world.start_director(&text);
-        let mut slow = Slow::connect(&world, Family::V4, PORT);
-        slow.exchanges(TIMEOUT);
+        let mut slow = EchoConnection::connect(&world, Family::V4, PORT);
+        slow.exchange(TIMEOUT);
         world.reload(&without_servers(&text, Family::V4));
-        let kind = slow.ends(TIMEOUT);
+        let kind = slow.wait_until_closed(TIMEOUT);
         assert_eq!(kind, Some(ErrorKind::ConnectionReset), "{node}");
     }
 }
 
-/// Above the limit of replies: a dropped packet does not reach the stack, which would answer with a reset.
+/// Above the rate limit of replies, packets are dropped. They must not reach the stack, which would send a reset.
 #[test]
 fn dropped_packets_do_not_reach_the_local_stack() {
     if !privileged() {
@@ -76,13 +76,13 @@ fn dropped_packets_do_not_reach_the_local_stack() {
         let text = config(Family::V4, node, "nat");
         world.start_director(&without_servers(&text, Family::V4));
         let address = SocketAddr::new(Family::V4.vip(), PORT);
-        wait_for("packets are dropped", TIMEOUT, || {
+        wait_for("dropped packets", TIMEOUT, || {
             let many = world.inside("client", move || {
                 for _ in 0..1500 {
                     let _ = TcpStream::connect_timeout(&address, Duration::from_millis(1));
                 }
             });
-            many.join().expect("no panic");
+            many.join().expect("thread panicked");
             world.packets("drop_no_server") > 0
         });
         assert_eq!(tcp_counter(&world, "director", "OutRsts"), 0, "{node}");

@@ -1,23 +1,26 @@
-//! The director's address on a device without native XDP, over a device with default offloads: by default the path runs
-//! at tc there.
+//! Tests with the director's address on a device without native XDP, over a device with default offloads. The default
+//! mode there is tc.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::world::load::{Load, assert_nothing_lost};
 use super::world::{Family, World, privileged};
-use super::{Offloads, PORT, config, extent, is_soak, moves, set_mtu, set_offloads, without_weir};
+use super::{
+    Offloads, PORT, assert_transfer, config, is_soak, set_mtu, set_offloads, size_and_mtus,
+    without_weir,
+};
 
 fn config_on(device: &str, family: Family, node: &str, forward: &str) -> String {
     config(family, node, forward).replace("\"eth0\"", &format!("\"{device}\""))
 }
 
-/// Bulk through forwards of both families, without `attach`; through all of them in `make soak`.
-fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
+/// Tests bulk transfers without `attach`, with some forwarding methods of both families, or with all in `make soak`.
+fn transfer_on(device: &str, kind: &str, over: fn(&World)) {
     if !privileged() {
         return;
     }
-    let (bytes, mtus) = extent();
+    let (bytes, mtus) = size_and_mtus();
     let forwards = if is_soak() { 4 } else { 2 };
     for forward in ["nat", "direct", "tunnel", "l3dsr"].iter().take(forwards) {
         for (family, mtu) in [Family::V4, Family::V6]
@@ -33,7 +36,7 @@ fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
                 world.prepare_servers(&["--forward", forward, "--vip", &family.vip().to_string()]);
             }
             world.start_director(&config_on(device, family, "", forward));
-            moves(&world, family, forward, "client", plain);
+            assert_transfer(&world, family, forward, "client", plain);
             let status = world.status();
             assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
             let reason = format!("{kind}: packets may carry partial checksums");
@@ -43,20 +46,20 @@ fn bulk_moves_on(device: &str, kind: &str, over: fn(&World)) {
 }
 
 #[test]
-fn bulk_moves_through_a_director_on_a_bridge_at_length() {
-    bulk_moves_on("br0", "bridge", World::bridge_in_director);
+fn bulk_transfer_works_with_director_on_bridge_at_length() {
+    transfer_on("br0", "bridge", World::bridge_in_director);
 }
 
 #[test]
-fn bulk_moves_through_a_director_on_a_macvlan_at_length() {
-    bulk_moves_on("mv0", "macvlan", World::macvlan_in_director);
+fn bulk_transfer_works_with_director_on_macvlan_at_length() {
+    transfer_on("mv0", "macvlan", World::macvlan_in_director);
 }
 
 fn output(world: &World, line: &str) -> String {
     String::from_utf8_lossy(&world.output("director", line).stdout).into_owned()
 }
 
-/// Pins of attachments to devices.
+/// Returns the pins of attachments to devices.
 fn pinned(world: &World) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![world.pin_dir("director")];
@@ -74,14 +77,14 @@ fn pinned(world: &World) -> Vec<PathBuf> {
     found
 }
 
-fn merging(world: &World) -> bool {
+fn has_gro(world: &World) -> bool {
     output(world, "ethtool -k eth0").contains("generic-receive-offload: on")
 }
 
-/// Generic XDP on a bridge, the default of earlier versions, is replaced by tc at a restart under continuous load, and
-/// nothing of it remains.
+/// A restart under load replaces generic XDP on a bridge, the default of earlier versions, by tc, and leaves nothing of
+/// it behind.
 #[test]
-fn generic_xdp_changes_to_tc_without_losing_connections() {
+fn change_from_generic_xdp_to_tc_breaks_no_connection() {
     if !privileged() {
         return;
     }
@@ -95,7 +98,7 @@ fn generic_xdp_changes_to_tc_without_losing_connections() {
     };
     let pid = world.start_director(&text("xdp"));
     assert_eq!(world.status()["xdp"][0]["mode"], "generic");
-    assert!(!merging(&world) && output(&world, "ip link show br0").contains("xdpgeneric"));
+    assert!(!has_gro(&world) && output(&world, "ip link show br0").contains("xdpgeneric"));
     assert!(!pinned(&world).is_empty());
     let load = Load::start(&world, SocketAddr::new(Family::V4.vip(), 80));
     load.wait_for_more(150);
@@ -105,7 +108,10 @@ fn generic_xdp_changes_to_tc_without_losing_connections() {
         assert_eq!(status["xdp"][0]["mode"], "tc", "{status:#}");
         assert_eq!(status["xdp"].as_array().map(Vec::len), Some(1));
         assert!(!output(world, "ip link show br0").contains("xdp"));
-        assert!(merging(world), "given back with the generic program");
+        assert!(
+            has_gro(world),
+            "GRO must be enabled again when the generic program is removed"
+        );
     };
     world.kill_director(pid);
     let pid = world.start_director(&text("auto"));

@@ -1,4 +1,4 @@
-//! gRPC's health checking protocol, answered by gRPC's own library.
+//! Tests the check with gRPC's health checking protocol against gRPC's own library.
 
 use super::*;
 
@@ -10,10 +10,10 @@ fn grpc_check_reads_service_status() {
     let mut world = World::new(1);
     let at = |name: &str| world.path(name).display().to_string();
     let (certificate, key, statuses) = (at("grpc.crt"), at("grpc.key"), at("statuses"));
-    std::fs::create_dir_all(&statuses).expect("a directory");
+    std::fs::create_dir_all(&statuses).expect("create a directory");
     let status = |service: &str, status: u8| {
         let path = Path::new(&statuses).join(service);
-        std::fs::write(path, status.to_string()).expect("written");
+        std::fs::write(path, status.to_string()).expect("write the file");
     };
     status("server", 1);
     status("shop", 1);
@@ -45,7 +45,7 @@ fn grpc_check_reads_service_status() {
             format!("{secure}\nverify = false\nservice = \"shop\""),
         ),
         ("untrusted", secure.to_owned()),
-        // TLS to a server without TLS.
+        // The check uses TLS, but the server does not.
         ("deaf", format!("{plain}\ntls = true\nverify = false")),
     ];
     world.start_director(&config(&checks));

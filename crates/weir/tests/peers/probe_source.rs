@@ -1,4 +1,4 @@
-//! Source address, interface and PROXY header of probes, observed at the peers.
+//! Tests source address, interface and PROXY header of probes, as the peers receive them.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -11,13 +11,13 @@ const OTHER: &str = "10.71.0.33";
 /// The director's address on its second link to the server.
 const SIDE: &str = "10.72.0.3";
 
-/// Records the source and the first bytes of every connection to a port of server 0.
+/// Starts recording the source and the first bytes of every connection to a port of server 0.
 fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
     let (sender, receiver) = channel();
     let listening = world.inside("server0", move || {
-        let listener = TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
+        let listener = TcpListener::bind(("0.0.0.0", port)).expect("bind a listener");
         std::thread::spawn(move || {
-            // A client that resets immediately leaves nothing but its address.
+            // If a client resets immediately, only its address is recorded.
             while let Ok((mut client, from)) = listener.accept() {
                 let from = from.ip().to_string();
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
@@ -30,12 +30,12 @@ fn recorder(world: &World, port: u16) -> Receiver<(String, Vec<u8>)> {
             }
         });
     });
-    listening.join().expect("the listener starts");
+    listening.join().expect("listener thread panicked");
     receiver
 }
 
 fn received(from: &Receiver<(String, Vec<u8>)>) -> (String, Vec<u8>) {
-    from.recv_timeout(TIMEOUT).expect("a probe arrives")
+    from.recv_timeout(TIMEOUT).expect("receive a probe")
 }
 
 /// Adds a second address, and a second link over which the same server can be reached.
@@ -68,7 +68,7 @@ fn probes_use_configured_source_and_target() {
     add_second_link(&world);
     let ports = 7001..=7003;
     let recorders: Vec<_> = ports.map(|port| recorder(&world, port)).collect();
-    // Datagrams and echo requests are counted by rules on the server.
+    // nft rules on the server count datagrams and echo requests.
     let rules = format!(
         "table inet seen {{\n chain in {{\n type filter hook input priority 0;\n\
          ip saddr {OTHER} icmp type echo-request counter name echo_from_source\n\
@@ -88,7 +88,7 @@ fn probes_use_configured_source_and_target() {
         .map(|name| format!(" counter {name} {{ }}\n"))
         .concat();
     let rules = rules.replacen("{\n", &format!("{{\n{counters}"), 1) + "}\n";
-    std::fs::write(world.path("seen.nft"), rules).expect("written");
+    std::fs::write(world.path("seen.nft"), rules).expect("write the file");
     let output = world.output(
         "server0",
         &format!("nft -f {}", world.path("seen.nft").display()),
@@ -161,16 +161,16 @@ fn proxy_header_precedes_the_probe() {
     world.ip("director", &format!("addr add {OTHER}/24 dev eth0"));
     let (director, at) = (Family::V4.director(), Family::V4.server(0));
     let recorders: Vec<_> = (7001..=7004).map(|port| recorder(&world, port)).collect();
-    // nginx trusts the header, and refuses clients that send none.
+    // nginx trusts the header, and rejects clients that send none.
     let root = world.path("proxied").display().to_string();
-    std::fs::create_dir_all(&root).expect("a directory");
+    std::fs::create_dir_all(&root).expect("create a directory");
     let text = format!(
         "daemon off; master_process off; user root; pid {root}/pid; error_log {root}/error.log;\n\
          events {{ }}\nhttp {{ access_log off; client_body_temp_path {root}/b; proxy_temp_path {root}/p;\n\
          fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
          server {{ listen 8080 proxy_protocol; return 200 \"from <$proxy_protocol_addr>\"; }} }}\n"
     );
-    std::fs::write(world.path("proxied/nginx.conf"), text).expect("written");
+    std::fs::write(world.path("proxied/nginx.conf"), text).expect("write the file");
     start(&mut world, "nginx", &["-c", &format!("{root}/nginx.conf")]);
     wait_for_port(&world, 8080);
 
@@ -206,7 +206,7 @@ fn proxy_header_precedes_the_probe() {
     let (_, tcp) = received(&recorders[0]);
     assert!(begins(&tcp, header(&director).as_bytes()), "{tcp:?}");
     assert!(tcp.ends_with(b" 7001\r\n"), "{tcp:?}");
-    // LOCAL of version 2: a connection of the director itself.
+    // Version 2 with command LOCAL: a connection from the director itself.
     let (_, agent) = received(&recorders[1]);
     let local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
     assert!(begins(&agent, local), "{agent:?}");
@@ -214,7 +214,7 @@ fn proxy_header_precedes_the_probe() {
     let end = tls
         .windows(2)
         .position(|pair| pair == b"\r\n")
-        .expect("a line")
+        .expect("find the line")
         + 2;
     assert!(begins(&tls, header(&director).as_bytes()), "{tls:?}");
     assert!(

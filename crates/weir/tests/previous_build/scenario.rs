@@ -1,5 +1,5 @@
-//! A director under load, and the state that must survive every change of its program: flows, a persistent client's
-//! server, an override, services of ipvsadm, totals.
+//! A director under load, and checks of the state that must survive every replacement of its program: flows, a
+//! persistent client's server, an override, ipvsadm services, totals.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,24 +12,24 @@ use super::world::{Family, World};
 
 const SERVERS: usize = 3;
 
-/// The build that runs first.
+/// Returns the path of the older build's program.
 pub(crate) fn older() -> PathBuf {
     std::env::var_os("WEIR_OLDER").map_or_else(|| present().to_owned(), PathBuf::from)
 }
 
-/// Each forward on a separate port, and one service with persistence.
+/// Forwarding methods, each on a separate port, and one service with persistence.
 pub(crate) struct Scene {
     forwards: &'static [(u16, &'static str)],
     sticky: u16,
 }
 
-/// Replies directly from the servers, except for the persistent clients'.
+/// Servers reply directly, except to persistent clients.
 pub(crate) const DIRECT: Scene = Scene {
     forwards: &[(80, "direct"), (82, "tunnel")],
     sticky: 83,
 };
 
-/// Replies through the director.
+/// Replies go through the director.
 pub(crate) const NAT: Scene = Scene {
     forwards: &[(80, "nat")],
     sticky: 83,
@@ -72,7 +72,7 @@ impl Scene {
         if self.forwards.iter().any(|(_, forward)| *forward == "nat") {
             world.route_replies_through_director();
         } else {
-            // With the VIP on its loopback device a server also accepts packets to its link address.
+            // With the VIP on its loopback device, a server also accepts packets to its link address.
             world.prepare_servers(&["--forward", "tunnel", "--vip", &vip]);
         }
         world
@@ -95,7 +95,7 @@ impl Walk {
         let (mut world, config) = (scene.world(), scene.config());
         let pid = world.start_director_by(program, &config);
         let vip = Family::V4.vip();
-        // A service of ipvsadm, and an override.
+        // An ipvsadm service, and an override.
         let (service, server) = (format!("{vip}:90"), format!("{}:80", Family::V4.server(0)));
         for line in [
             vec!["ipvsadm", "-A", "-t", &service, "-s", "wrr"],
@@ -109,7 +109,7 @@ impl Walk {
             ],
         ] {
             let output = world.weir_by(program, "director").args(&line).output();
-            let output = output.expect("weir runs");
+            let output = output.expect("run weir");
             assert!(
                 output.status.success(),
                 "{line:?}: {}",
@@ -120,7 +120,7 @@ impl Walk {
         let loads: Vec<Load> = scene.forwards.iter().map(load).collect();
         let sticky = format!("http://{vip}:{}/name", scene.sticky);
         let mut walk = Self {
-            server: text(&world.get(&sticky).expect("an answer")),
+            server: text(&world.get(&sticky).expect("receive an answer")),
             made: String::new(),
             totals: Vec::new(),
             world,
@@ -130,7 +130,7 @@ impl Walk {
         };
         walk.made = walk.listing();
         walk.totals = walk.counts("connections");
-        walk.continues();
+        walk.assert_unchanged();
         (walk, pid)
     }
 
@@ -140,10 +140,13 @@ impl Walk {
         made.collect::<Vec<_>>().join("\n")
     }
 
-    /// A count of every server of every service.
+    /// Returns the named count of every server of every service.
     pub(crate) fn counts(&self, name: &str) -> Vec<u64> {
         let status = self.world.status();
-        let services = status["services"].as_array().expect("services").clone();
+        let services = status["services"]
+            .as_array()
+            .expect("services is an array")
+            .clone();
         let servers = services.into_iter().flat_map(|service| {
             let servers = service["servers"].as_array().cloned();
             servers.unwrap_or_default()
@@ -153,20 +156,23 @@ impl Walk {
             .collect()
     }
 
-    /// How many connections server `n` of a service has had, and how many the others together.
+    /// Returns the total number of connections of server `n` of a service, and that of the others together.
     pub(crate) fn new_connections(&self, service: &str, n: usize) -> (u64, u64) {
         let status = self.world.status();
-        let services = status["services"].as_array().expect("services").iter();
+        let services = status["services"]
+            .as_array()
+            .expect("services is an array")
+            .iter();
         let mut servers = services
             .filter(|it| it["name"] == service)
-            .flat_map(|it| it["servers"].as_array().expect("servers"))
-            .map(|server| server["connections"].as_u64().expect("a number"))
+            .flat_map(|it| it["servers"].as_array().expect("servers is an array"))
+            .map(|server| server["connections"].as_u64().expect("value is a number"))
             .collect::<Vec<_>>();
         (servers.remove(n), servers.iter().sum())
     }
 
-    /// All clients are served, and the state is unchanged.
-    pub(crate) fn continues(&mut self) {
+    /// Asserts that all clients are served and that the state is unchanged.
+    pub(crate) fn assert_unchanged(&mut self) {
         for load in &self.loads {
             load.wait_for_more(150);
         }
@@ -182,10 +188,13 @@ impl Walk {
         );
         assert_eq!(self.listing(), self.made);
         let status = self.world.status();
-        let sticky = status["services"].as_array().expect("services").iter();
+        let sticky = status["services"]
+            .as_array()
+            .expect("services is an array")
+            .iter();
         let drained = sticky
             .filter(|service| service["name"] == "sticky")
-            .flat_map(|service| service["servers"].as_array().expect("servers"))
+            .flat_map(|service| service["servers"].as_array().expect("servers is an array"))
             .filter(|server| server["state"] == "drain");
         assert_eq!(drained.count(), 1, "{status:#}");
         let totals = self.counts("connections");
@@ -198,10 +207,10 @@ impl Walk {
         self.totals = totals;
     }
 
-    /// Program `by` runs `weir upgrade TO`.
+    /// Runs `weir upgrade TO` with program `by`. Returns whether it succeeded, and its output.
     pub(crate) fn upgrade(&mut self, by: &Path, to: &Path) -> (bool, String) {
         let mut command = self.world.weir_by(by, "director");
-        let output = command.arg("upgrade").arg(to).output().expect("weir runs");
+        let output = command.arg("upgrade").arg(to).output().expect("run weir");
         let printed = [output.stdout, output.stderr].concat();
         (output.status.success(), text(&printed))
     }

@@ -1,4 +1,4 @@
-//! Idle connections and downloads by each forwarding method, while the active director's links are cut.
+//! Tests idle connections and downloads with each forwarding method when the active director's links are cut.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
@@ -9,13 +9,13 @@ use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 use super::world::{privileged, wait_for};
 use super::{Held, Pair, Plan, SNAT, TIMEOUT, VIP};
 
-/// Bytes of a download, many times what the client's receive buffer holds.
-pub(super) const BODY: usize = 96 << 10;
-const RECEIVE_BUFFER: usize = 8 << 10;
-/// What a download has received before the cut.
-const BEGUN: usize = 2 << 10;
+/// Size of a download in bytes, many times that of the client's receive buffer.
+pub(super) const DOWNLOAD_BYTES: usize = 96 << 10;
+const RECEIVE_BUFFER_BYTES: usize = 8 << 10;
+/// Number of bytes of a download that are received before the cut.
+const BYTES_BEFORE_CUT: usize = 2 << 10;
 
-/// The methods: forwarding method, and more lines of the service.
+/// Forwarding methods, with additional lines of the service.
 const METHODS: [(&str, &str, &str); 4] = [
     ("direct", "direct", ""),
     ("tunnel", "tunnel", ""),
@@ -23,7 +23,7 @@ const METHODS: [(&str, &str, &str); 4] = [
     ("nat and snat", "nat", SNAT),
 ];
 
-/// A download of which the client has read the beginning.
+/// A download whose first bytes the client has read.
 struct Download {
     stream: TcpStream,
     received: Vec<u8>,
@@ -32,7 +32,7 @@ struct Download {
 impl Download {
     fn begin() -> Option<Self> {
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None).ok()?;
-        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER).ok()?;
+        sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES).ok()?;
         let vip: SocketAddrV4 = format!("{VIP}:80").parse().ok()?;
         connect(&socket, &SocketAddr::V4(vip)).ok()?;
         let mut stream = TcpStream::from(socket);
@@ -40,42 +40,42 @@ impl Download {
         stream
             .write_all(b"GET /big HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             .ok()?;
-        let mut received = vec![0; BEGUN];
+        let mut received = vec![0; BYTES_BEFORE_CUT];
         stream.read_exact(&mut received).ok()?;
         Some(Self { stream, received })
     }
 
-    /// Whether the rest arrives.
+    /// Reads the rest of the download. Returns whether it is complete.
     fn is_complete(&mut self) -> bool {
         if self.stream.read_to_end(&mut self.received).is_err() {
             return false;
         }
         let head = self.received.windows(4).position(|it| it == b"\r\n\r\n");
-        head.is_some_and(|at| self.received.len() - at - 4 == BODY)
+        head.is_some_and(|at| self.received.len() - at - 4 == DOWNLOAD_BYTES)
     }
 }
 
-/// Whether a director cannot compute the server and the translation from a packet.
+/// Returns whether a director needs received flows, because it cannot compute server and translation from a packet.
 fn needs_flows(plan: Plan) -> bool {
     plan.scheduler == "wlc" || plan.forward == "nat"
 }
 
-/// How many idle connections and downloads break, of `count` each.
+/// Returns how many idle connections and downloads break, of `count` each.
 fn broken(plan: Plan, count: usize) -> (usize, usize) {
-    let mut pair = Pair::serving(plan, BODY);
+    let mut pair = Pair::serving(plan, DOWNLOAD_BYTES);
     pair.start("director", &plan);
     pair.start("second", &plan);
     let mut held = pair.hold(count);
     let begun = pair.world.inside("client", move || {
         (0..count)
-            .map(|_| Download::begin().expect("it begins"))
+            .map(|_| Download::begin().expect("begin the download"))
             .collect::<Vec<Download>>()
     });
-    let mut downloads = begun.join().expect("all begin");
+    let mut downloads = begun.join().expect("thread panicked");
     if plan.sync {
         wait_for("the flows on the second director", TIMEOUT, || {
             let is_sent = pair.peer("director")["queued"] == 0;
-            // What the other director computes itself is not sent.
+            // Flows that the other director can compute are not sent.
             is_sent
                 && (!needs_flows(plan)
                     || pair.total("second") >= 2 * count as u64
@@ -86,13 +86,13 @@ fn broken(plan: Plan, count: usize) -> (usize, usize) {
     let lost = |kept: usize| count - kept;
     let idle = held
         .iter_mut()
-        .map(|it| usize::from(Held::continues(it)))
+        .map(|it| usize::from(Held::is_still_served(it)))
         .sum();
     let complete = downloads
         .iter_mut()
         .map(|it| usize::from(it.is_complete()))
         .sum();
-    // The network and the second director work.
+    // A new connection shows that the network and the second director work.
     assert_eq!(pair.hold(4).len(), 4);
     (lost(idle), lost(complete))
 }
@@ -107,7 +107,7 @@ fn plan(forward: &'static str, service: &'static str, scheduler: &'static str) -
 }
 
 #[test]
-fn nothing_breaks_when_the_active_director_is_cut_off() {
+fn no_connection_breaks_when_active_director_is_cut_off() {
     if !privileged() {
         return;
     }
@@ -115,11 +115,11 @@ fn nothing_breaks_when_the_active_director_is_cut_off() {
     assert_eq!(broken(plan("nat", SNAT, "maglev"), 40), (0, 0));
 }
 
-/// Without `[sync]` a director knows no flows of the other: it finds the server only if its scheduler computes it from
-/// the packet, and no translation. `WEIR_CUT_CONNECTIONS` sets the number of each kind, `WEIR_CUT_METHODS` the methods,
-/// separated by commas, to run the test in parts.
+/// Without `[sync]`, a director does not know the other's flows. It finds the server only if its scheduler computes it
+/// from the packet, and it never finds the translation. `WEIR_CUT_CONNECTIONS` sets the number of each kind,
+/// `WEIR_CUT_METHODS` the methods, separated by commas, to run the test in parts.
 #[test]
-fn only_synchronized_connections_survive_by_each_method_at_length() {
+fn only_synchronized_connections_survive_with_each_method_at_length() {
     if std::env::var_os("WEIR_SOAK").is_none() || !privileged() {
         return;
     }
@@ -148,7 +148,10 @@ fn only_synchronized_connections_survive_by_each_method_at_length() {
                 if sync || !needs_flows(plan) {
                     assert_eq!((idle, downloads), (0, 0));
                 } else {
-                    assert!(idle > 0 && downloads > 0, "what [sync] is for");
+                    assert!(
+                        idle > 0 && downloads > 0,
+                        "connections must break without [sync]"
+                    );
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! `accept = false`: the active director drops packets to the addresses that are for no service; keepalived's
-//! `no_accept`.
+//! Tests of `accept = false` (keepalived's `no_accept`): the active director drops packets to its VIPs that are not for
+//! a service.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,13 +10,13 @@ use super::interop;
 use super::pair::{Pair, VIP};
 use super::world::privileged;
 
-/// Address of a service of layer 4.
+/// Address of a layer 4 service.
 const BALANCED: &str = "10.0.0.12";
 const VIP_V6: &str = "2001:db8::10";
 
-/// What connecting to an address from the client gives: the first byte, or none.
+/// Connects to an address from the client and sends a byte. Returns the first byte received, or `None`.
 fn first_byte(pair: &Pair, address: &str) -> Option<u8> {
-    let address: SocketAddr = address.parse().expect("an address");
+    let address: SocketAddr = address.parse().expect("parse the address");
     let connected = pair.world.inside("client", move || {
         let limit = Duration::from_secs(1);
         let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
@@ -26,7 +26,7 @@ fn first_byte(pair: &Pair, address: &str) -> Option<u8> {
         stream.read_exact(&mut byte).ok()?;
         Some(byte[0])
     });
-    connected.join().expect("it ends")
+    connected.join().expect("thread panicked")
 }
 
 fn answers_ping(pair: &Pair, address: &str) -> bool {
@@ -34,7 +34,7 @@ fn answers_ping(pair: &Pair, address: &str) -> bool {
     pair.world.output("client", &ping).status.success()
 }
 
-/// Whether the client has resolved an address.
+/// Returns whether the client has resolved an address.
 fn is_resolved(pair: &Pair, address: &str) -> bool {
     let shown = pair
         .world
@@ -47,8 +47,8 @@ fn has_filter(pair: &Pair) -> bool {
     String::from_utf8_lossy(&listed.stdout).contains("table inet weir_vrrp_outside\n")
 }
 
-/// Servers that send a byte: of the proxy on the director, of the service of layer 4 on the second host, and one that
-/// belongs to no service.
+/// Starts servers that send a byte each: the proxy's on the director, the layer 4 service's on the second host, and one
+/// on the director that belongs to no service.
 fn start_servers(pair: &mut Pair) {
     for (host, port, byte) in [
         ("director", "TCP-LISTEN:9,bind=127.0.0.1", "p"),
@@ -60,7 +60,7 @@ fn start_servers(pair: &mut Pair) {
             .arg(format!("{port},fork,reuseaddr"))
             .arg(format!("SYSTEM:head -c 1 >/dev/null; printf {byte}"))
             .spawn()
-            .expect("socat");
+            .expect("start socat");
         pair.world.adopt(server);
     }
 }
@@ -80,7 +80,7 @@ fn prepare(pair: &mut Pair) {
     start_servers(pair);
 }
 
-fn with(accept: bool) -> String {
+fn config_with_accept(accept: bool) -> String {
     let more = format!(
         "accept = {accept}\nexcluded_addresses = [\"{VIP_V6}/64\", \"{BALANCED}/32\"]\n\
          [pool.web]\nservers = [\"10.0.0.4\"]\n\
@@ -90,13 +90,13 @@ fn with(accept: bool) -> String {
 }
 
 #[test]
-fn director_without_accept_serves_nothing_but_services() {
+fn director_without_accept_serves_only_services() {
     if !privileged() {
         return;
     }
     let mut pair = Pair::new();
     prepare(&mut pair);
-    pair.start("director", &with(false));
+    pair.start("director", &config_with_accept(false));
     pair.wait_for_holder("director");
     pair.wait_for("the service of the proxy", || {
         first_byte(&pair, &format!("{VIP}:8080")) == Some(b'p')
@@ -117,23 +117,26 @@ fn director_without_accept_serves_nothing_but_services() {
         assert_eq!(first_byte(&pair, &address), None, "{address}");
     }
     let own = pair.world.output("director", &format!("ping -c 1 {VIP}"));
-    assert!(own.status.success(), "the director's own packets");
+    assert!(
+        own.status.success(),
+        "the director must reach its own address"
+    );
 
-    // A reload changes it, in both directions, and a filter that another program removed is added again.
-    pair.reload("director", &with(true));
+    // A reload changes the setting in both directions, and a filter that another program removed is added again.
+    pair.reload("director", &config_with_accept(true));
     pair.wait_for("an answer", || answers_ping(&pair, VIP));
     assert!(answers_ping(&pair, VIP_V6) && !has_filter(&pair));
-    pair.reload("director", &with(false));
+    pair.reload("director", &config_with_accept(false));
     pair.wait_for("no answer", || !answers_ping(&pair, VIP));
     assert!(has_filter(&pair));
     super::world::sh(&format!(
         "ip netns exec {} nft flush ruleset",
         pair.world.namespace("director")
     ));
-    pair.reload("director", &with(false));
+    pair.reload("director", &config_with_accept(false));
     pair.wait_for("the filter", || has_filter(&pair));
 
-    // It is removed with the addresses, also those that a killed director leaves.
+    // The filter is removed with the addresses, even those that a killed director leaves behind.
     pair.weir("director", &["vrrp", "outside", "release"]);
     pair.wait_for("the end of the filter", || !has_filter(&pair));
     pair.weir("director", &["vrrp", "outside", "resume"]);
@@ -149,9 +152,9 @@ fn director_without_accept_serves_nothing_but_services() {
     assert!(!has_filter(&pair) && !pair.holds("director", VIP));
 }
 
-/// Neither of them answers, and both resolve the address and hand it over.
+/// Neither program accepts packets to the address. Both resolve it and hand it over.
 #[test]
-fn neither_weir_nor_keepalived_answers_without_accept() {
+fn weir_and_keepalived_are_silent_without_accept() {
     if !privileged() {
         return;
     }
@@ -171,7 +174,7 @@ fn neither_weir_nor_keepalived_answers_without_accept() {
     pair.wait_for_holder("director");
     pair.ip("client", "neigh flush dev eth0");
     assert!(is_silent(&pair), "Weir answers");
-    // The advertisements themselves are received and sent.
+    // The filter does not affect advertisements.
     pair.stop("director");
     pair.wait_for("keepalived to have the address again", || {
         pair.holds("second", VIP) && !pair.holds("director", VIP)

@@ -1,5 +1,5 @@
-//! Corner cases of keepalived's users: networks shared by virtual routers, routed unicast, address resolution after a
-//! link failure.
+//! Tests of corner cases that keepalived's users have reported: networks shared by virtual routers, routed unicast,
+//! address resolution after a link failure.
 
 use super::config;
 use super::interop::start_keepalived;
@@ -11,9 +11,9 @@ fn set(pair: &Pair, host: &str, setting: &str) {
     sh(&format!("ip netns exec {namespace} sysctl -qw {setting}"));
 }
 
-/// With `promote_secondaries = 0` the kernel removes all addresses of a network with the one that was added first.
+/// With `promote_secondaries = 0`, the kernel removes all addresses of a network together with the first one.
 #[test]
-fn removal_of_an_address_keeps_the_others_of_its_network() {
+fn removed_address_does_not_remove_others_of_its_network() {
     if !privileged() {
         return;
     }
@@ -44,7 +44,7 @@ fn removal_of_an_address_keeps_the_others_of_its_network() {
             && pair.holds("director", "192.0.2.11")
             && pair.holds("director", "192.0.2.20")
     });
-    // Both leave together: none is added again.
+    // Both addresses are removed together, and none is added again.
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("both", || pair.holds("director", "192.0.2.10"));
     pair.stop_and_wait("director");
@@ -54,12 +54,12 @@ fn removal_of_an_address_keeps_the_others_of_its_network() {
 
 /// keepalived accepts any TTL in unicast packets; Weir accepts what `unicast_min_ttl` permits.
 #[test]
-fn unicast_through_a_router_with_keepalived() {
+fn routed_unicast_works_with_keepalived() {
     if !privileged() {
         return;
     }
     let mut pair = Pair::new();
-    // The client forwards between the subnets of the two directors.
+    // The client routes between the subnets of the two directors.
     pair.ip("client", "addr add 10.1.0.2/24 dev eth0");
     set(&pair, "client", "net.ipv4.ip_forward=1");
     for name in ["all", "eth0"] {
@@ -85,7 +85,7 @@ fn unicast_through_a_router_with_keepalived() {
         let more = format!("source = \"10.0.0.3\"\nunicast_peers = [\"10.1.0.4\"]\n{more}");
         config(50, &more)
     };
-    // The default accepts no packet that was forwarded.
+    // By default, no forwarded packet is accepted.
     pair.start("director", &unicast(""));
     pair.wait_for("ignored packets", || {
         pair.router("director")["ignored"]["hop-limit"]
@@ -98,7 +98,7 @@ fn unicast_through_a_router_with_keepalived() {
         let router = pair.router("director");
         router["state"] == "backup" && router["active_peer"] == "10.1.0.4"
     });
-    // keepalived receives packets of this director, too.
+    // keepalived also receives packets from this director.
     pair.reload(
         "director",
         &unicast("unicast_min_ttl = 254\nunicast_ttl = 9")
@@ -108,9 +108,9 @@ fn unicast_through_a_router_with_keepalived() {
     pair.wait_for("keepalived to be backup", || !pair.holds("second", VIP));
 }
 
-/// Peers that send unicast may have lost the MAC address of a director whose link had failed.
+/// Unicast peers may have lost the MAC address of a director whose link had failed.
 #[test]
-fn source_is_announced_to_unicast_peers_after_a_link_failure() {
+fn source_is_announced_to_unicast_peers_after_link_failure() {
     if !privileged() {
         return;
     }
@@ -128,7 +128,7 @@ fn source_is_announced_to_unicast_peers_after_a_link_failure() {
     let wire = pair.world.namespace("wire");
     sh(&format!("ip -n {wire} link set director down"));
     pair.wait_for_state("director", "fault");
-    // A backup sends nothing else that the client receives.
+    // A backup sends nothing else to the client.
     pair.ip(
         "client",
         "neigh replace 10.0.0.3 lladdr 02:00:00:00:00:99 nud stale dev eth0",

@@ -1,5 +1,5 @@
-//! Weir and FRR's vrrpd as peers, in both roles. FRR has the address on a macvlan device with the virtual MAC, which is
-//! there before and which it sets up and down (`protodown`).
+//! Tests Weir and FRR's vrrpd as peers, in both roles. FRR needs an existing macvlan device with the virtual MAC
+//! address and the VIP, and sets it up and down (`protodown`).
 
 use std::fs;
 use std::process::Stdio;
@@ -7,12 +7,12 @@ use std::process::Stdio;
 use super::pair::{Pair, VIP};
 use super::world::{privileged, sh};
 
-/// What the two peers have in common.
+/// Settings that both peers use.
 #[derive(Clone, Copy)]
 struct Case {
     version: u8,
     interval: (&'static str, u32),
-    /// A link-local address in IPv6 (RFC 9568 section 5.2.9).
+    /// For IPv6 a link-local address (RFC 9568, section 5.2.9).
     vip: &'static str,
 }
 
@@ -27,7 +27,7 @@ impl Case {
         matches!(self.vip.as_bytes(), [b'f', ..])
     }
 
-    /// FRR's device, and its MAC address.
+    /// Returns the name and the MAC address of FRR's device.
     const fn device(self) -> (&'static str, &'static str) {
         match self.is_v6() {
             true => ("vrrp6", "00:00:5e:00:02:3c"),
@@ -75,7 +75,7 @@ impl Frr {
             },
             (device, mac),
         ) = (case, case.device());
-        if !is_there(pair, device) {
+        if !has_device(pair, device) {
             for line in [
                 format!("link add {device} link eth0 type macvlan mode bridge"),
                 format!("link set {device} address {mac}"),
@@ -85,21 +85,22 @@ impl Frr {
                 pair.ip("second", &line);
             }
         }
-        // Its daemons give up root.
+        // FRR's daemons drop root privileges.
         let directory = pair.path(&format!("frr{version}"));
-        fs::create_dir_all(&directory).expect("a directory");
+        fs::create_dir_all(&directory).expect("create a directory");
         sh(&format!(
             "chown frr:frr {directory} && chmod 755 $(dirname {directory})"
         ));
-        fs::write(format!("{directory}/zebra.conf"), "hostname second\n").expect("written");
+        fs::write(format!("{directory}/zebra.conf"), "hostname second\n").expect("write the file");
         let family = if case.is_v6() { "ipv6" } else { "ip" };
         let config = format!(
             "hostname second\nlog stdout\ninterface eth0\n vrrp 60 version {version}\n vrrp 60 priority {priority}\n \
              vrrp 60 advertisement-interval {interval}\n vrrp 60 {family} {vip}\n"
         );
-        fs::write(format!("{directory}/vrrpd.conf"), config).expect("written");
+        fs::write(format!("{directory}/vrrpd.conf"), config).expect("write the file");
         let mut start = |program: &str| {
-            let log = fs::File::create(format!("{directory}/{program}.log")).expect("a log");
+            let log = fs::File::create(format!("{directory}/{program}.log"))
+                .expect("create the log file");
             let file = |kind: &str| format!("{directory}/{program}.{kind}");
             let child = pair
                 .world
@@ -131,33 +132,36 @@ impl Frr {
         }
     }
 
-    /// Ends vrrpd in order, and zebra.
+    /// Stops vrrpd gracefully, then zebra.
     fn stop(self, pair: &Pair) {
         sh(&format!("kill -TERM {}", self.vrrpd));
         pair.wait_for("the end of vrrpd", || !holds(pair, self.device));
         let zebra = fs::read_to_string(format!("{}/zebra.pid", self.directory));
-        sh(&format!("kill -TERM {}", zebra.expect("its pid").trim()));
+        sh(&format!(
+            "kill -TERM {}",
+            zebra.expect("read the process id").trim()
+        ));
         let _ = fs::remove_file(format!("{}/zserv.api", self.directory));
     }
 }
 
-fn shown(pair: &Pair, device: &str) -> String {
-    let shown = pair
+fn device_status(pair: &Pair, device: &str) -> String {
+    let device_status = pair
         .world
         .output("second", &format!("ip -d link show dev {device}"));
-    String::from_utf8_lossy(&shown.stdout).into_owned()
+    String::from_utf8_lossy(&device_status.stdout).into_owned()
 }
 
-fn is_there(pair: &Pair, device: &str) -> bool {
-    !shown(pair, device).is_empty()
+fn has_device(pair: &Pair, device: &str) -> bool {
+    !device_status(pair, device).is_empty()
 }
 
-/// Whether FRR is active.
+/// Returns whether FRR is active.
 fn holds(pair: &Pair, device: &str) -> bool {
-    is_there(pair, device) && !shown(pair, device).contains("protodown on")
+    has_device(pair, device) && !device_status(pair, device).contains("protodown on")
 }
 
-fn both_roles(case: Case) {
+fn test_both_roles(case: Case) {
     let mut pair = Pair::new();
     let (vip, (device, _)) = (case.vip, case.device());
     let weir_alone = |pair: &Pair| {
@@ -172,12 +176,12 @@ fn both_roles(case: Case) {
     };
     let frr = Frr::start(&mut pair, case, 100);
     frr_alone(&pair);
-    // Weir takes over by priority, and hands over by priority 0.
+    // Weir takes over with its higher priority, and hands over with priority 0.
     pair.start("director", &case.weir(150));
     weir_alone(&pair);
     pair.stop_and_wait("director");
     frr_alone(&pair);
-    // FRR stays active against a lower priority, and hands over.
+    // FRR stays active when Weir has a lower priority, and hands over when it stops.
     pair.start("director", &case.weir(50));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
@@ -193,16 +197,16 @@ fn both_roles(case: Case) {
 }
 
 #[test]
-fn version_3_with_frr() {
+fn version_3_works_with_frr_in_both_roles() {
     if privileged() {
-        both_roles(V3);
+        test_both_roles(V3);
     }
 }
 
 #[test]
-fn version_3_over_ipv6_with_frr() {
+fn version_3_over_ipv6_works_with_frr_in_both_roles() {
     if privileged() {
-        both_roles(Case {
+        test_both_roles(Case {
             vip: "fe80::10",
             ..V3
         });
@@ -210,9 +214,9 @@ fn version_3_over_ipv6_with_frr() {
 }
 
 #[test]
-fn version_2_with_frr_at_length() {
+fn version_2_works_with_frr_in_both_roles_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        both_roles(Case {
+        test_both_roles(Case {
             version: 2,
             interval: ("1s", 1000),
             vip: VIP,

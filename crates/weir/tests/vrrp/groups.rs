@@ -1,4 +1,4 @@
-//! Groups of virtual routers on two segments, with keepalived's `vrrp_sync_group` as the peer.
+//! Tests of groups of virtual routers on two segments, with keepalived's `vrrp_sync_group` as the peer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::world::{privileged, sh};
 
 const INSIDE: &str = "10.8.0.10";
 
-/// A virtual router of Weir on each segment.
+/// Returns Weir's configuration with a virtual router on each segment.
 fn weir(priority: u8) -> String {
     let router = |name: &str, id: u8, interface: &str, vip: &str| {
         format!(
@@ -38,7 +38,7 @@ fn keepalived() -> String {
     )
 }
 
-/// Two directors with a second segment between them.
+/// Returns two directors that are connected by a second segment, too.
 fn two_segments() -> Pair {
     let pair = Pair::new();
     let (director, second) = (
@@ -55,7 +55,7 @@ fn two_segments() -> Pair {
     pair
 }
 
-/// Whether a host has the addresses of both segments, or of none.
+/// Returns `Some(true)` if a host has the addresses of both segments, `Some(false)` if it has none.
 fn has_all(pair: &Pair, host: &str) -> Option<bool> {
     let shown = pair.world.output(host, "ip -o addr show");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -70,9 +70,9 @@ fn wait_for_holder(pair: &Pair, host: &str, other: &str) {
 }
 
 /// A director that does not receive the peer's advertisements on one of two segments stays backup on both. If it became
-/// active, the peer's advertisements on the other segment would make it backup again, and so on.
+/// active, the peer's advertisements on the other segment would make it backup again, repeatedly.
 #[test]
-fn group_does_not_flap_while_one_of_two_segments_is_cut() {
+fn group_does_not_flap_while_one_segment_is_cut() {
     if !privileged() {
         return;
     }
@@ -96,7 +96,7 @@ fn group_does_not_flap_while_one_of_two_segments_is_cut() {
         let reason = outside["reason"].as_str().unwrap_or_default();
         reason.contains("waiting for the other members of the group")
     });
-    // Several active down intervals.
+    // Wait for several active-down intervals.
     std::thread::sleep(Duration::from_secs(4));
     for name in ["outside", "inside"] {
         let router = of(name);
@@ -112,7 +112,7 @@ fn group_does_not_flap_while_one_of_two_segments_is_cut() {
     wait_for_holder(&pair, "director", "second");
 }
 
-/// keepalived's members become backup with the first of them, and Weir announces the addresses of all.
+/// When the first of keepalived's members becomes backup, all of them do, and Weir announces all addresses.
 #[test]
 fn group_takes_over_from_keepalived_and_back() {
     if !privileged() {

@@ -1,4 +1,4 @@
-//! Weir and keepalived as peers, in both roles. `KEEPALIVED` names another keepalived than the installed one.
+//! Tests Weir and keepalived as peers, in both roles. `KEEPALIVED` can name a keepalived other than the installed one.
 
 use std::fs;
 use std::path::Path;
@@ -10,9 +10,9 @@ use super::world::{privileged, sh};
 /// The key of the authentication trailer.
 const KEY: &str = "hex:5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 
-/// A combination of version, family, way of sending, and what packets contain.
+/// A combination of protocol version, address family, unicast or multicast, and packet contents.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct Combination {
     version: u8,
     interval: &'static str,
     vip: &'static str,
@@ -27,7 +27,7 @@ struct Cell {
     virtual_mac: bool,
 }
 
-const V2: Cell = Cell {
+const V2: Combination = Combination {
     version: 2,
     interval: "1s",
     vip: VIP,
@@ -38,14 +38,14 @@ const V2: Cell = Cell {
     hmac: false,
     virtual_mac: false,
 };
-const V3: Cell = Cell {
+const V3: Combination = Combination {
     version: 3,
     interval: "100ms",
     vip: "10.0.0.10/24",
     ..V2
 };
 
-impl Cell {
+impl Combination {
     const fn is_v6(self) -> bool {
         matches!(self.vip.as_bytes(), [b'f', ..])
     }
@@ -133,7 +133,7 @@ impl Cell {
     }
 }
 
-/// The program: the one that `KEEPALIVED` names, a newer one for example.
+/// Returns the keepalived program: `KEEPALIVED` can name another one, for example a newer version.
 fn keepalived() -> String {
     std::env::var("KEEPALIVED").unwrap_or_else(|_| "keepalived".to_owned())
 }
@@ -141,8 +141,9 @@ fn keepalived() -> String {
 pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
     let host = "second";
     let path = pair.path("keepalived.conf");
-    fs::write(&path, config).expect("written");
-    let log = fs::File::create(pair.path(&format!("keepalived-{host}.log"))).expect("a log");
+    fs::write(&path, config).expect("write the file");
+    let log = fs::File::create(pair.path(&format!("keepalived-{host}.log")))
+        .expect("create the log file");
     let pid = pair.path("keepalived.pid");
     let child = pair
         .world
@@ -158,7 +159,7 @@ pub(super) fn start_keepalived(pair: &mut Pair, config: &str) {
         .stdout(log)
         .stderr(Stdio::null())
         .spawn()
-        .expect("keepalived starts");
+        .expect("start keepalived");
     pair.world.adopt(child);
 }
 
@@ -169,57 +170,62 @@ pub(super) fn stop_keepalived(pair: &Pair) {
     pair.wait_for("keepalived's end", || !Path::new(&pid).exists());
 }
 
-/// Whether an address is on any device of a host: with a virtual MAC address it is on another one.
+/// Returns whether an address is on any device of a host. With a virtual MAC address it is on a separate device.
 fn has(pair: &Pair, host: &str, address: &str) -> bool {
     let shown = pair.world.output(host, "ip -o addr show");
     String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
 }
 
-/// Weir takes over from keepalived by priority and hands over by priority 0; then the other way around.
-fn both_roles(cell: Cell) {
+/// Asserts that Weir takes over from keepalived with a higher priority and hands over with priority 0, and that
+/// keepalived does the same.
+fn test_both_roles(combination: Combination) {
     if !privileged() {
         return;
     }
-    let vip = cell.vip.split('/').next().expect("an address");
+    let vip = combination
+        .vip
+        .split('/')
+        .next()
+        .expect("text contains an address");
     let mut pair = Pair::new();
     for (host, number) in [("director", 3), ("second", 4)] {
-        if cell.is_v6() && cell.unicast {
+        if combination.is_v6() && combination.unicast {
             pair.ip(
                 host,
-                &format!("addr add {}/64 dev eth0 nodad", cell.host(number)),
+                &format!("addr add {}/64 dev eth0 nodad", combination.host(number)),
             );
         }
     }
     let key = pair.path("vrrp.key");
-    fs::write(&key, format!("{KEY}\n")).expect("written");
+    fs::write(&key, format!("{KEY}\n")).expect("write the file");
     sh(&format!("chmod 600 {key}"));
     let alone = |pair: &Pair, host: &str, other: &str| {
         pair.wait_for(&format!("{host} to have {vip}"), || {
             has(pair, host, vip) && !has(pair, other, vip)
         });
     };
-    start_keepalived(&mut pair, &cell.keepalived(100));
+    start_keepalived(&mut pair, &combination.keepalived(100));
     alone(&pair, "second", "director");
-    pair.start("director", &cell.weir(150, &key));
+    pair.start("director", &combination.weir(150, &key));
     alone(&pair, "director", "second");
     pair.stop_and_wait("director");
     alone(&pair, "second", "director");
-    // keepalived stays active against a lower priority, and Weir knows it.
-    pair.start("director", &cell.weir(50, &key));
+    // keepalived stays active when Weir has a lower priority, and Weir reports it as the active peer.
+    pair.start("director", &combination.weir(50, &key));
     pair.wait_for("the active peer", || {
         pair.router("director")["active_peer"].is_string()
     });
     assert_eq!(pair.router("director")["state"], "backup");
     stop_keepalived(&pair);
     alone(&pair, "director", "second");
-    start_keepalived(&mut pair, &cell.keepalived(100));
+    start_keepalived(&mut pair, &combination.keepalived(100));
     alone(&pair, "second", "director");
     let router = pair.router("director");
     assert_eq!(router["state"], "backup");
     assert_eq!(router["ignored"], serde_json::json!({}), "{router}");
     assert_eq!(router["address_mismatches"], 0, "{router}");
-    if cell.version == 3 && !cell.is_v6() {
-        let expected = match (cell.plain, cell.old) {
+    if combination.version == 3 && !combination.is_v6() {
+        let expected = match (combination.plain, combination.old) {
             (true, _) => "plain",
             (false, true) => "group-pseudo-header",
             (false, false) => "pseudo-header",
@@ -229,18 +235,18 @@ fn both_roles(cell: Cell) {
 }
 
 #[test]
-fn version_2_with_keepalived() {
-    both_roles(V2);
+fn version_2_works_with_keepalived() {
+    test_both_roles(V2);
 }
 
 #[test]
-fn version_3_with_keepalived() {
-    both_roles(V3);
+fn version_3_works_with_keepalived() {
+    test_both_roles(V3);
 }
 
 #[test]
-fn version_3_by_unicast_with_keepalived() {
-    both_roles(Cell {
+fn version_3_unicast_works_with_keepalived() {
+    test_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         ..V3
@@ -248,8 +254,8 @@ fn version_3_by_unicast_with_keepalived() {
 }
 
 #[test]
-fn old_checksum_by_unicast_with_keepalived() {
-    both_roles(Cell {
+fn old_unicast_checksum_works_with_keepalived() {
+    test_both_roles(Combination {
         vip: "10.0.0.10/32",
         unicast: true,
         old: true,
@@ -258,35 +264,35 @@ fn old_checksum_by_unicast_with_keepalived() {
 }
 
 #[test]
-fn version_3_over_ipv6_with_keepalived() {
-    both_roles(Cell {
+fn version_3_over_ipv6_works_with_keepalived() {
+    test_both_roles(Combination {
         vip: "fe80::10/64",
         ..V3
     });
 }
 
 #[test]
-fn version_2_with_a_password_with_keepalived() {
-    both_roles(Cell {
+fn version_2_password_works_with_keepalived() {
+    test_both_roles(Combination {
         password: true,
         ..V2
     });
 }
 
 #[test]
-fn virtual_mac_address_with_keepalived() {
-    both_roles(Cell {
+fn virtual_mac_address_works_with_keepalived() {
+    test_both_roles(Combination {
         virtual_mac: true,
         ..V3
     });
 }
 
-/// The version of keepalived, which it prints to standard error.
+/// Returns keepalived's version, which it prints to standard error.
 fn version() -> Vec<u32> {
     let version = std::process::Command::new(keepalived())
         .arg("--version")
         .output()
-        .expect("keepalived runs");
+        .expect("run keepalived");
     let text = String::from_utf8_lossy(&version.stderr).into_owned();
     let first = text.lines().next().unwrap_or_default();
     println!("{first}");
@@ -296,8 +302,8 @@ fn version() -> Vec<u32> {
     parts.collect()
 }
 
-/// Every combination that keepalived has, in the long tests: with `KEEPALIVED` for each version of it.
-fn all_cells(base: Cell, addresses: &[&'static str]) {
+/// Tests every combination that keepalived supports. Each version of keepalived is tested by setting `KEEPALIVED`.
+fn test_all_combinations(base: Combination, addresses: &[&'static str]) {
     if std::env::var_os("WEIR_SOAK").is_none() {
         return;
     }
@@ -305,7 +311,7 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
     for vip in addresses {
         for bits in 0..64_u32 {
             let on = |bit: u32| bits & (1 << bit) != 0;
-            let cell = Cell {
+            let combination = Combination {
                 vip,
                 unicast: on(0),
                 password: on(1),
@@ -315,36 +321,41 @@ fn all_cells(base: Cell, addresses: &[&'static str]) {
                 old: on(5),
                 ..base
             };
-            // These do not exist: passwords are those of version 2, which has one checksum, as has IPv6; the old
-            // checksum is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has one kind
-            // of authentication at a time.
-            let is_possible = !(cell.password && (cell.version == 3 || cell.hmac)
-                || cell.plain && (cell.version == 2 || cell.is_v6())
-                || cell.old && (cell.version == 2 || cell.is_v6() || !cell.unicast || cell.plain)
-                || cell.virtual_mac && cell.unicast);
-            let is_supported =
-                !(cell.plain && version < vec![2, 2, 8] || cell.hmac && version < vec![2, 4, 2]);
+            // These combinations do not exist: passwords are those of version 2, which has one checksum, as has IPv6;
+            // the old checksum is that of unicast; a virtual MAC address is for multicast in Weir, and keepalived has
+            // one kind of authentication at a time.
+            let is_possible = !(combination.password
+                && (combination.version == 3 || combination.hmac)
+                || combination.plain && (combination.version == 2 || combination.is_v6())
+                || combination.old
+                    && (combination.version == 2
+                        || combination.is_v6()
+                        || !combination.unicast
+                        || combination.plain)
+                || combination.virtual_mac && combination.unicast);
+            let is_supported = !(combination.plain && version < vec![2, 2, 8]
+                || combination.hmac && version < vec![2, 4, 2]);
             if is_possible && !is_supported {
-                println!("unsupported by this keepalived: {cell:?}");
+                println!("unsupported by this keepalived: {combination:?}");
             } else if is_possible {
-                println!("{cell:?}");
-                both_roles(cell);
+                println!("{combination:?}");
+                test_both_roles(combination);
             }
         }
     }
 }
 
 #[test]
-fn all_cells_of_version_2_with_keepalived_at_length() {
-    all_cells(V2, &["10.0.0.10/32", "10.0.0.10/24"]);
+fn version_2_combinations_work_with_keepalived_at_length() {
+    test_all_combinations(V2, &["10.0.0.10/32", "10.0.0.10/24"]);
 }
 
 #[test]
-fn all_cells_of_version_3_with_keepalived_at_length() {
-    all_cells(V3, &["10.0.0.10/32", "10.0.0.10/24"]);
+fn version_3_combinations_work_with_keepalived_at_length() {
+    test_all_combinations(V3, &["10.0.0.10/32", "10.0.0.10/24"]);
 }
 
 #[test]
-fn all_cells_of_ipv6_with_keepalived_at_length() {
-    all_cells(V3, &["fe80::10/64"]);
+fn ipv6_combinations_work_with_keepalived_at_length() {
+    test_all_combinations(V3, &["fe80::10/64"]);
 }

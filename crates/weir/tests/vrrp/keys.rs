@@ -1,4 +1,5 @@
-//! Keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked pools, FIFO.
+//! Tests of the keys of `[vrrp.NAME]` other than addresses: routes, rules, virtual MAC address, authentication, tracked
+//! pools, FIFO.
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -14,7 +15,7 @@ fn text(pair: &Pair, host: &str, command: &str) -> String {
 }
 
 #[test]
-fn routes_and_rules_follow_the_state() {
+fn routes_and_rules_follow_state() {
     if !privileged() {
         return;
     }
@@ -30,9 +31,11 @@ fn routes_and_rules_follow_the_state() {
         routes(&pair).contains("10.8.0.0/16 via 10.0.0.2 dev eth0 proto keepalived")
             && rules(&pair).contains("1000:\tfrom 10.0.0.10 lookup 100")
     });
-    // Processes that replace each other keep them.
+    // A restarted helper keeps the route and the rule.
     let helper = pair.process("director", "helper");
-    pair.wait_for("age", || pair.age("director", "helper") > super::LONG);
+    pair.wait_for("the helper to be old enough", || {
+        pair.age("director", "helper") > super::MIN_PROCESS_AGE
+    });
     pair.kill(helper);
     pair.wait_for("the next helper", || {
         pair.find("director", "helper")
@@ -47,7 +50,7 @@ fn routes_and_rules_follow_the_state() {
 }
 
 #[test]
-fn virtual_mac_address_answers_and_settings_are_restored() {
+fn virtual_mac_address_is_used_and_settings_are_restored() {
     if !privileged() {
         return;
     }
@@ -72,7 +75,7 @@ fn virtual_mac_address_answers_and_settings_are_restored() {
         let neighbour = text(&pair, "client", &format!("ip neigh show {VIP}"));
         ping.status.success() && neighbour.contains("00:00:5e:00:01:33")
     });
-    // The other director takes the same address over, and gives it back.
+    // The other director takes over the same MAC address, and hands it back.
     pair.start("second", &config(100, more));
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
@@ -90,7 +93,8 @@ fn virtual_mac_address_answers_and_settings_are_restored() {
         ping.status.success()
     });
 
-    // It hands over to a higher priority, whose packets come from the MAC address of its own device.
+    // The active director hands over to a higher priority, even though those packets have its own MAC address as
+    // source.
     pair.weir("director", &["vrrp", "outside", "resume"]);
     pair.wait_for("the first device again", || {
         !device(&pair).is_empty() && text(&pair, "second", "ip addr show dev vrrp.51").is_empty()
@@ -100,7 +104,7 @@ fn virtual_mac_address_answers_and_settings_are_restored() {
         text(&pair, "second", "ip addr show dev vrrp.51").contains(" 10.0.0.10/24")
     });
 
-    // `weir clean` restores what a killed director leaves.
+    // `weir clean` removes what a killed director leaves behind, and restores the settings.
     for name in ["vrrp-agent", "helper"] {
         pair.suspend(pair.process("second", name));
     }
@@ -117,13 +121,13 @@ fn virtual_mac_address_answers_and_settings_are_restored() {
 }
 
 #[test]
-fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
+fn unauthenticated_advertisements_are_ignored() {
     if !privileged() {
         return;
     }
     let mut pair = Pair::new();
     let key = pair.path("vrrp.key");
-    fs::write(&key, format!("hex:{}\n", "5a".repeat(32))).expect("written");
+    fs::write(&key, format!("hex:{}\n", "5a".repeat(32))).expect("write the file");
     sh(&format!("chmod 600 {key}"));
     let hmac = format!("hmac = {{ keys = [{{ id = 1, secret = {{ file = \"{key}\" }} }}] }}");
     pair.start("director", &config(150, &hmac));
@@ -133,7 +137,7 @@ fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
     pair.wait_for_holder("director");
-    // A director without the key is ignored, and counted.
+    // Advertisements of a director without the key are ignored and counted.
     pair.stop_and_wait("second");
     pair.start("second", &config(200, ""));
     pair.wait_for("ignored packets", || {
@@ -143,7 +147,7 @@ fn unsigned_advertisements_are_ignored_and_signed_ones_are_not() {
 }
 
 #[test]
-fn tracked_pool_service_and_data_plane_decide() {
+fn tracked_pool_changes_state_and_priority() {
     if !privileged() {
         return;
     }
@@ -160,16 +164,16 @@ fn tracked_pool_service_and_data_plane_decide() {
     pair.wait_for_state("director", "active");
 
     let bad = pair.path("bad.toml");
-    fs::write(&bad, config(150, "track = [{ pool = \"none\" }]")).expect("written");
+    fs::write(&bad, config(150, "track = [{ pool = \"none\" }]")).expect("write the file");
     let output = pair.try_weir("director", &["check", "-c", &bad]);
     let message = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert!(message.contains("there is no pool \"none\""), "{message}");
 }
 
-/// Tracked by default: `data_plane` is not in the file.
+/// The data plane is tracked by default: `data_plane` is not in the file.
 #[test]
-fn director_whose_data_plane_is_lost_releases_the_addresses() {
+fn loss_of_data_plane_releases_addresses() {
     if !privileged() {
         return;
     }
@@ -197,7 +201,7 @@ fn director_whose_data_plane_is_lost_releases_the_addresses() {
     pair.wait_for("no address", || !pair.holds("director", "10.0.0.12"));
     pair.ip("director", "link set eth1 up");
     pair.wait_for_state("director", "active");
-    // The configuration may permit it.
+    // The configuration may permit a failed data plane.
     pair.ip("director", "link set eth1 down");
     pair.wait_for_state("director", "fault");
     pair.reload("director", &text("track = [{ data_plane = false }]"));
@@ -206,7 +210,7 @@ fn director_whose_data_plane_is_lost_releases_the_addresses() {
 
 /// `track_interface`.
 #[test]
-fn interface_without_link_is_a_fault_unless_configured() {
+fn interface_without_link_is_fault_unless_untracked() {
     if !privileged() {
         return;
     }
@@ -222,7 +226,7 @@ fn interface_without_link_is_a_fault_unless_configured() {
 }
 
 #[test]
-fn fifo_and_program_of_the_group_are_notified() {
+fn group_fifo_and_program_are_notified() {
     if !privileged() {
         return;
     }
@@ -241,7 +245,7 @@ fn fifo_and_program_of_the_group_are_notified() {
         .read(true)
         .write(true)
         .open(&fifo)
-        .expect("the FIFO");
+        .expect("open the FIFO");
     let more = format!(
         "group = \"pair\"\nnotify_fifo = \"{fifo}\"\nnotify_group = [\"{notify}\"]\nnotify_user = \"daemon\""
     );
@@ -251,16 +255,21 @@ fn fifo_and_program_of_the_group_are_notified() {
     while !(found.contains(&"INSTANCE \"outside\" MASTER 255".to_owned())
         && found.contains(&"GROUP \"pair\" MASTER 0".to_owned()))
     {
-        found.push(lines.next().expect("a line").expect("text"));
+        found.push(
+            lines
+                .next()
+                .expect("output has another line")
+                .expect("read a line"),
+        );
     }
     pair.wait_for("the program", || {
         fs::read_to_string(&log).is_ok_and(|text| text.contains("GROUP pair MASTER 0 daemon\n"))
     });
 }
 
-/// A proxied connection to a director that fails is reset by the other one, as soon as the client sends.
+/// If a director fails, the other one resets its proxied connections as soon as the clients send.
 #[test]
-fn proxied_connection_is_reset_after_a_failover() {
+fn proxied_connection_is_reset_after_failover() {
     if !privileged() {
         return;
     }
@@ -271,20 +280,20 @@ fn proxied_connection_is_reset_after_a_failover() {
     pair.wait_for("the peer", || {
         pair.router("second")["active_peer"] == "10.0.0.3"
     });
-    // The pool's server.
+    // Start the pool's server.
     let mut server = pair.world.command("director", "socat");
     let server = server
         .args(["TCP-LISTEN:9,fork,reuseaddr,bind=127.0.0.1", "EXEC:cat"])
         .spawn()
-        .expect("socat");
+        .expect("start socat");
     pair.world.adopt(server);
     let opened = pair.world.inside("client", || {
         let mut attempts = 0;
         loop {
-            let mut stream = TcpStream::connect((VIP, 8080)).expect("it connects");
+            let mut stream = TcpStream::connect((VIP, 8080)).expect("connect");
             stream
                 .set_read_timeout(Some(Duration::from_secs(20)))
-                .expect("a limit");
+                .expect("set the read timeout");
             let mut answer = [0; 1];
             let is_echoed =
                 stream.write_all(b"a").is_ok() && stream.read_exact(&mut answer).is_ok();
@@ -292,11 +301,11 @@ fn proxied_connection_is_reset_after_a_failover() {
                 return stream;
             }
             attempts += 1;
-            assert!(attempts < 100, "no answer");
+            assert!(attempts < 100, "no answer after {attempts} attempts");
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    let mut stream = opened.join().expect("it is open");
+    let mut stream = opened.join().expect("thread panicked");
     pair.cut("director");
     pair.wait_for("the second director", || pair.holds("second", VIP));
     let error = loop {
@@ -309,7 +318,7 @@ fn proxied_connection_is_reset_after_a_failover() {
 }
 
 #[test]
-fn agent_has_one_capability_a_filter_and_real_time_priority() {
+fn agent_has_one_capability_seccomp_filter_and_real_time_priority() {
     if !privileged() {
         return;
     }
@@ -317,7 +326,8 @@ fn agent_has_one_capability_a_filter_and_real_time_priority() {
     pair.start("director", &config(255, ""));
     pair.wait_for_holder("director");
     let agent = pair.process("director", "vrrp-agent");
-    let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{agent}/status"))
+        .expect("read the process's file in /proc");
     // CAP_NET_RAW is number 13.
     for line in [
         "CapEff:\t0000000000002000",
@@ -327,12 +337,13 @@ fn agent_has_one_capability_a_filter_and_real_time_priority() {
     ] {
         assert!(status.contains(line), "{line}: {status}");
     }
-    let stat = fs::read_to_string(format!("/proc/{agent}/stat")).expect("it runs");
+    let stat = fs::read_to_string(format!("/proc/{agent}/stat"))
+        .expect("read the process's file in /proc");
     // proc_pid_stat(5): fields 40 and 41, rt_priority and policy.
     let fields: Vec<&str> = stat
         .rsplit(") ")
         .next()
-        .expect("fields")
+        .expect("line has fields after the name")
         .split(' ')
         .collect();
     assert_eq!(fields[37..39], ["10", "1"], "{stat}");

@@ -1,4 +1,4 @@
-//! Addresses on another interface than the advertisements; `virtual_ipaddress { IP dev IF }` of keepalived.
+//! Tests of addresses on another interface than the advertisements (keepalived's `virtual_ipaddress { IP dev IF }`).
 
 use super::config;
 use super::pair::Pair;
@@ -28,7 +28,7 @@ fn address_is_added_and_announced_on_its_interface() {
     pair.ip("director", "link set side up");
     pair.ip("client", "link set far up");
     pair.ip("client", "addr add 10.9.0.1/24 dev far");
-    // The client learns the address from the announcement alone.
+    // Only the announcement can give the client the director's MAC address.
     sh(&format!(
         "ip netns exec {client} sysctl -qw net.ipv4.conf.far.arp_accept=1"
     ));
@@ -47,7 +47,7 @@ fn address_is_added_and_announced_on_its_interface() {
         let output = pair.world.output("client", &shown);
         String::from_utf8_lossy(&output.stdout).contains("lladdr")
     });
-    // Without the interface of its own, it is on that of the virtual router.
+    // Without `interface` of its own, the address is on the virtual router's interface.
     pair.reload(
         "director",
         &config(150, &format!("excluded_addresses = [\"{ADDRESS}/24\"]")),

@@ -1,4 +1,4 @@
-//! Two directors on one segment, with addresses 10.0.0.3 and 10.0.0.4.
+//! Starts and controls two directors on one segment, with addresses 10.0.0.3 and 10.0.0.4.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::world::{self, World, sh, wait_for};
 
 pub(crate) const VIP: &str = "10.0.0.10";
-/// Programs are loaded within seconds, unless the machine is busy.
+/// Programs are normally loaded within seconds; slow machines need longer.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Pair {
     pub(crate) world: World,
-    /// The keepers.
+    /// Process ids of the keepers, by host.
     keepers: BTreeMap<String, u32>,
 }
 
@@ -36,14 +36,14 @@ impl Pair {
         }
     }
 
-    /// Starts `weir run` and waits for its daemon.
+    /// Starts `weir run` and waits until its agent runs.
     pub(crate) fn start(&mut self, host: &str, config: &str) {
         let path = self.write(host, config);
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.path(&format!("{host}.log")))
-            .expect("a log");
+            .expect("open the log file");
         let child = self
             .world
             .weir(host)
@@ -53,7 +53,7 @@ impl Pair {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("it starts");
+            .expect("start the process");
         self.keepers.insert(host.to_owned(), child.id());
         self.world.adopt(child);
         self.wait_for("the agent", || {
@@ -63,8 +63,8 @@ impl Pair {
 
     fn write(&self, host: &str, config: &str) -> PathBuf {
         let path = self.world.path(&format!("{host}.toml"));
-        // A proxy service alone loads no programs, and the daemon starts fast. `vip_interface` must not add an address
-        // of a virtual router.
+        // With only a proxy service, no BPF programs are loaded, and the daemon starts fast. `vip_interface` must not
+        // add an address of a virtual router.
         let proxy = format!(
             "[pool.p]\nservers = [\"127.0.0.1:9\"]\n[service.s]\nlisten = [\"{VIP}:8080\"]\nforward = \"proxy\"\n\
              protocol = \"tcp\"\npool = \"p\"\n"
@@ -73,22 +73,29 @@ impl Pair {
             true => "[node]\nvip_interface = \"eth0\"\n",
             false => "",
         };
-        fs::write(&path, format!("{config}{proxy}{node}")).expect("written");
+        fs::write(&path, format!("{config}{proxy}{node}")).expect("write the file");
         path
     }
 
     pub(crate) fn reload(&self, host: &str, config: &str) {
         let path = self.write(host, config);
-        self.weir(host, &["reload", "-c", path.to_str().expect("plain")]);
+        self.weir(
+            host,
+            &["reload", "-c", path.to_str().expect("path is valid UTF-8")],
+        );
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
-        self.world.path(name).to_str().expect("plain").to_owned()
+        self.world
+            .path(name)
+            .to_str()
+            .expect("path is valid UTF-8")
+            .to_owned()
     }
 
     pub(crate) fn script(&self, path: &str, line: &str) {
-        fs::write(path, format!("#!/bin/sh\n{line}\n")).expect("written");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
+        fs::write(path, format!("#!/bin/sh\n{line}\n")).expect("write the file");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("set the file mode");
     }
 
     pub(crate) fn ip(&self, host: &str, arguments: &str) {
@@ -100,13 +107,13 @@ impl Pair {
             .weir(host)
             .args(arguments)
             .output()
-            .expect("weir runs")
+            .expect("run weir")
     }
 
     pub(crate) fn weir(&self, host: &str, arguments: &[&str]) -> String {
         let output = self.try_weir(host, arguments);
         assert!(output.status.success(), "{arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).expect("text")
+        String::from_utf8(output.stdout).expect("text is valid UTF-8")
     }
 
     fn json(&self, host: &str, arguments: &[&str]) -> Value {
@@ -122,7 +129,7 @@ impl Pair {
         self.json(host, &["vrrp", "--json"])
     }
 
-    /// The first virtual router.
+    /// Returns the status of the first virtual router.
     pub(crate) fn router(&self, host: &str) -> Value {
         self.routers(host)[0].clone()
     }
@@ -132,7 +139,7 @@ impl Pair {
         String::from_utf8_lossy(&shown.stdout).contains(&format!(" {address}/"))
     }
 
-    /// Whether the MAC address that a host has for the VIP is that of a director.
+    /// Returns whether a host's neighbour entry for the VIP has the MAC address of this director.
     pub(crate) fn uses(&self, host: &str, director: &str) -> bool {
         let shown = |host: &str, command: &str| {
             let output = self.world.output(host, command);
@@ -155,7 +162,7 @@ impl Pair {
         });
     }
 
-    /// Waits until this host alone has the VIP.
+    /// Waits until only this host has the VIP.
     pub(crate) fn wait_for_holder(&self, host: &str) {
         let other = if host == "director" {
             "second"
@@ -167,7 +174,7 @@ impl Pair {
         });
     }
 
-    /// The child of a host's keeper that runs a command.
+    /// Returns the process id of the child of a host's keeper that runs a command.
     pub(crate) fn find(&self, host: &str, command: &str) -> Option<u32> {
         let keeper = self.keepers.get(host)?;
         let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
@@ -190,7 +197,7 @@ impl Pair {
             .unwrap_or_else(|| panic!("{host} runs no {command}"))
     }
 
-    /// How long a child of a host's keeper has been running; zero without it.
+    /// Returns how long a child of a host's keeper has been running, or zero if there is none.
     pub(crate) fn age(&self, host: &str, command: &str) -> Duration {
         let Some(pid) = self.find(host, command) else {
             return Duration::ZERO;
@@ -224,7 +231,7 @@ impl Pair {
             .iter()
             .filter_map(|name| self.find(host, name))
             .collect();
-        all.insert(0, self.keepers.remove(host).expect("it runs"));
+        all.insert(0, self.keepers.remove(host).expect("process is running"));
         all.iter().for_each(|pid| signal(*pid, Signal::KILL));
         self.wait_for("the end of all", || {
             all.iter().all(|pid| {
@@ -236,12 +243,15 @@ impl Pair {
 
     /// Stops `weir run` with SIGTERM.
     pub(crate) fn stop(&mut self, host: &str) {
-        signal(self.keepers.remove(host).expect("it runs"), Signal::TERM);
+        signal(
+            self.keepers.remove(host).expect("process is running"),
+            Signal::TERM,
+        );
     }
 
     /// Stops `weir run` and waits until it has ended.
     pub(crate) fn stop_and_wait(&mut self, host: &str) {
-        let keeper = self.keepers.get(host).copied().expect("it runs");
+        let keeper = self.keepers.get(host).copied().expect("process is running");
         self.stop(host);
         self.wait_for("the end", || {
             let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap_or_default();
@@ -249,7 +259,7 @@ impl Pair {
         });
     }
 
-    /// Takes the host's port from the bridge: no packet passes, and the carrier stays.
+    /// Removes the host's port from the bridge: no packet passes, but the carrier stays.
     pub(crate) fn cut(&self, host: &str) {
         sh(&format!(
             "ip -n {} link set {host} nomaster",
@@ -283,6 +293,6 @@ fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(Pid::from_raw)
-        .expect("a process");
-    kill_process(pid, signal).expect("it runs");
+        .expect("parse the process id");
+    kill_process(pid, signal).expect("send a signal to the process");
 }

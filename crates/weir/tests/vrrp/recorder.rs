@@ -1,4 +1,4 @@
-//! Advertisements as they are on the wire, with the time of their arrival at a third host.
+//! Records advertisements on a third host, with their time of arrival.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(super) struct Advertisement {
     pub(super) priority: u8,
 }
 
-/// A time during which a director advertised without a gap of more than `GAP` intervals.
+/// A period during which a director advertised without a gap of more than `GAP` intervals.
 #[derive(Clone, Copy, Debug)]
 struct ActivePeriod {
     source: IpAddr,
@@ -31,7 +31,7 @@ struct ActivePeriod {
     last: Instant,
 }
 
-/// Records until it is dropped.
+/// Records advertisements until it is dropped.
 pub(super) struct Recorder {
     stop: Arc<AtomicBool>,
     received: Arc<Mutex<Vec<Advertisement>>>,
@@ -47,7 +47,7 @@ impl Recorder {
         let thread = pair.world.inside("client", move || {
             let group = Some(GROUP.into());
             let socket = RawIpSocket::open(PROTOCOL, "eth0", index, CLIENT.into(), group);
-            let socket = socket.expect("a raw socket");
+            let socket = socket.expect("open a raw socket");
             while !ended.load(Ordering::Relaxed) {
                 while let Ok(Some(packet)) = socket.receive() {
                     let at = Instant::now();
@@ -56,7 +56,7 @@ impl Recorder {
                         .push(Advertisement {
                             at,
                             source: packet.source,
-                            // The same byte in versions 2 and 3.
+                            // The offset is the same in versions 2 and 3.
                             priority: packet.bytes[2],
                         });
                 }
@@ -77,9 +77,9 @@ impl Recorder {
             .clone()
     }
 
-    /// The longest time between two advertisements of a director since `since`.
+    /// Returns the longest time between two advertisements of a director since `since`.
     pub(super) fn longest_gap(&self, source: &str, since: Instant) -> Duration {
-        let source: IpAddr = source.parse().expect("an address");
+        let source: IpAddr = source.parse().expect("parse the address");
         let times: Vec<Instant> = self
             .received()
             .iter()
@@ -87,10 +87,11 @@ impl Recorder {
             .map(|it| it.at)
             .collect();
         let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
-        gaps.max().expect("several advertisements")
+        gaps.max()
+            .expect("recorder received several advertisements")
     }
 
-    /// The longest time during which two directors advertised as active since `since`.
+    /// Returns the longest time since `since` during which two directors advertised as active.
     pub(super) fn longest_overlap(&self, since: Instant, interval: Duration) -> Duration {
         let periods = periods(&self.received(), since, interval);
         let mut longest = Duration::ZERO;
@@ -107,7 +108,7 @@ impl Recorder {
     }
 }
 
-/// /sys is that of the host.
+/// Returns the index of the client's eth0 from `ip`, because the mounted /sys is that of the host.
 fn index_of_eth0(pair: &Pair) -> u32 {
     let shown = pair.world.output("client", "ip -o link show dev eth0");
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -115,7 +116,7 @@ fn index_of_eth0(pair: &Pair) -> u32 {
         .split(':')
         .next()
         .and_then(|it| it.trim().parse().ok());
-    index.expect("the index of eth0")
+    index.expect("read the index of eth0")
 }
 
 fn periods(received: &[Advertisement], since: Instant, interval: Duration) -> Vec<ActivePeriod> {
@@ -154,7 +155,7 @@ impl Drop for Recorder {
 }
 
 #[test]
-fn overlap_is_the_time_of_two_active_directors() {
+fn overlap_is_time_with_two_active_directors() {
     let start = Instant::now();
     let interval = Duration::from_millis(100);
     let sources: [IpAddr; 2] = [[10, 0, 0, 3].into(), [10, 0, 0, 4].into()];
@@ -173,7 +174,7 @@ fn overlap_is_the_time_of_two_active_directors() {
         thread: None,
     };
     let overlap = |list: &[(u64, usize, u8)]| recorder(list).longest_overlap(start, interval);
-    // An orderly hand-over, and one after silence.
+    // A graceful handover, and one after the other director became silent.
     let ordered = [
         (0, 0, 100),
         (100, 0, 100),

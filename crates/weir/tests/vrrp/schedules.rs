@@ -1,5 +1,5 @@
-//! Random faults of two directors, seen by a recorder on the wire: after each schedule one director is active, and two
-//! were never active longer than the RFC allows.
+//! Tests random faults of two directors while a recorder receives their advertisements: after each schedule, exactly
+//! one director is active, and two were never active for longer than the RFC allows.
 //!
 //! `WEIR_VRRP_WIRE_SCHEDULES` sets the number of schedules, `WEIR_VRRP_SEED` the first seed. A failure prints its seed.
 
@@ -13,14 +13,14 @@ use super::world::privileged;
 use super::{config, two_directors};
 
 const SCHEDULES: u64 = 3;
-const SCHEDULES_AT_LENGTH: u64 = 1_000;
+const SOAK_SCHEDULES: u64 = 1_000;
 const INTERVAL: Duration = Duration::from_millis(100);
-/// The director with the lower priority stops when it receives the other's next advertisement. The rest is for a busy
-/// machine.
-const ALLOWED: Duration = Duration::from_millis(300);
+/// Maximum time with two active directors. The one with the lower priority stops at the other's next advertisement; the
+/// rest is a margin for slow machines.
+const MAX_OVERLAP: Duration = Duration::from_millis(300);
 const HOSTS: [&str; 2] = ["director", "second"];
 
-/// What happens to a director, and is undone.
+/// A fault of a director, which is repaired afterwards.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Cut,
@@ -48,7 +48,7 @@ fn priority(host: &str) -> u8 {
     if host == "director" { 150 } else { 100 }
 }
 
-fn begin(pair: &mut Pair, host: &str, fault: Fault) {
+fn cause(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
         Fault::Cut => pair.cut(host),
         Fault::Pause => pair.suspend(pair.process(host, "vrrp-agent")),
@@ -61,7 +61,7 @@ fn begin(pair: &mut Pair, host: &str, fault: Fault) {
     }
 }
 
-fn end(pair: &mut Pair, host: &str, fault: Fault) {
+fn repair(pair: &mut Pair, host: &str, fault: Fault) {
     match fault {
         Fault::Cut => pair.join(host),
         Fault::Pause => pair.resume(pair.process(host, "vrrp-agent")),
@@ -79,22 +79,22 @@ fn end(pair: &mut Pair, host: &str, fault: Fault) {
     }
 }
 
-/// One schedule: one to three faults, at one of the directors each. Returns them.
+/// Runs a schedule of one to three faults, each at one of the directors. Returns the faults.
 fn schedule(pair: &mut Pair, random: &mut SplitMix64) -> Vec<(&'static str, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..=random.below(3) {
         let host = HOSTS[random.below(2) as usize];
         let fault = FAULTS[random.below(FAULTS.len() as u64) as usize];
         faults.push((host, fault));
-        // What ends within a second of its start is not replaced at once: that is another fault.
+        // A process that ends soon after its start is not replaced immediately, which would be a different fault.
         for name in ["run", "vrrp-agent", "helper"] {
-            pair.wait_for("processes of some age", || {
-                pair.age(host, name) > super::LONG
+            pair.wait_for("processes to be old enough", || {
+                pair.age(host, name) > super::MIN_PROCESS_AGE
             });
         }
-        begin(pair, host, fault);
+        cause(pair, host, fault);
         std::thread::sleep(Duration::from_millis(random.below(900)));
-        end(pair, host, fault);
+        repair(pair, host, fault);
         std::thread::sleep(Duration::from_millis(random.below(300)));
     }
     faults
@@ -136,7 +136,7 @@ fn run(default: u64, limit: Option<Duration>) {
     println!("{count} schedules; two were active for {longest:?} at most");
 }
 
-/// Without a limit of time: the machine may be busy.
+/// Has no limit for the overlap, because the machine may be slow.
 #[test]
 fn one_director_is_active_after_random_faults() {
     if privileged() {
@@ -147,6 +147,6 @@ fn one_director_is_active_after_random_faults() {
 #[test]
 fn two_directors_are_never_active_for_long_at_length() {
     if std::env::var_os("WEIR_SOAK").is_some() && privileged() {
-        run(SCHEDULES_AT_LENGTH, Some(ALLOWED));
+        run(SOAK_SCHEDULES, Some(MAX_OVERLAP));
     }
 }

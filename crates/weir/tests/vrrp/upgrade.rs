@@ -1,5 +1,5 @@
-//! `weir upgrade` replaces the agent and the helper: a recorder on the wire receives every advertisement, and none of a
-//! second active director.
+//! Tests that `weir upgrade` replaces the agent and the helper without a missing advertisement, and without a second
+//! active director.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use super::recorder::Recorder;
 use super::world::privileged;
 
 #[test]
-fn upgrade_of_the_agent_misses_no_advertisement_at_length() {
+fn upgrade_does_not_interrupt_advertisements_at_length() {
     if !privileged() {
         return;
     }
-    // A busy machine has half a second for what takes some milliseconds.
+    // A longer interval gives slow machines half a second for what normally takes some milliseconds.
     let second = |priority| config(priority, "").replace("100ms", "1s");
     let mut pair = Pair::new();
     pair.start("director", &second(150));
@@ -26,9 +26,9 @@ fn upgrade_of_the_agent_misses_no_advertisement_at_length() {
     let sent = |pair: &Pair| pair.router("director")["sent"].as_u64().unwrap_or(0);
     pair.wait_for("an advertisement", || !recorder.received().is_empty());
     let since = recorder.received()[0].at;
-    // A program that is the same file is not started again.
+    // A program that is the same file would not be started again.
     let next = pair.path("weir-next");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copied");
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &next).expect("copy the file");
     for program in [next.as_str(), env!("CARGO_BIN_EXE_weir")] {
         let agent = pair.process("director", "vrrp-agent");
         pair.weir("director", &["upgrade", program]);
@@ -43,7 +43,7 @@ fn upgrade_of_the_agent_misses_no_advertisement_at_length() {
         assert_eq!(pair.router("director")["state"], "active");
     }
     let gap = recorder.longest_gap("10.0.0.3", since);
-    // After three intervals the other director would become active.
+    // After three intervals, the other director would become active.
     let limit = match std::env::var_os("WEIR_SOAK") {
         Some(_) => Duration::from_millis(1500),
         None => Duration::from_secs(3),
@@ -55,7 +55,7 @@ fn upgrade_of_the_agent_misses_no_advertisement_at_length() {
         .iter()
         .filter(|it| it.source.to_string() != "10.0.0.3");
     assert_eq!(others.count(), 0, "{received:?}");
-    // None of them has the priority of a director that stops.
+    // No advertisement has priority 0, which a director sends when it stops.
     assert!(received.iter().all(|it| it.priority == 150), "{received:?}");
     assert_eq!(pair.router("second")["takeovers"], 0);
 }

@@ -1,4 +1,4 @@
-//! The attempts that a test daemon makes against its confinement (`WEIR_TEST_ATTEMPTS`), as its log reports them.
+//! Checks the log of a test daemon for its attempts to escape its confinement (`WEIR_TEST_ATTEMPTS`).
 
 /// Asserts that the daemon made each attempt, that each one failed with its error, and that no attempt succeeded.
 pub(crate) fn assert_attempts_failed(log: &str, attempts: &[(&str, &str)]) {

@@ -1,8 +1,9 @@
-//! Configurations of many checks at once, and the result of each.
+//! Configurations with many health checks, and the status of each checked server.
 
 use super::{Family, World};
 
-/// A separate pool and service for each check of server 0, by name; service `n` listens on port `1000 + n`.
+/// Returns a configuration with a pool and a service for each named check of server 0; service `n` listens on port
+/// `1000 + n`.
 pub fn config(checks: &[(&str, impl AsRef<str>)], timeout: &str) -> String {
     let mut text = "[node]\ninterfaces = [\"eth0\"]\n".to_owned();
     for (n, (name, check)) in (0..).zip(checks) {
@@ -19,10 +20,10 @@ pub fn config(checks: &[(&str, impl AsRef<str>)], timeout: &str) -> String {
     text
 }
 
-/// The one server of the service of that name, as `status` shows it.
+/// Returns the status of the only server of the named service.
 pub fn server(world: &World, name: &str) -> serde_json::Value {
     let status = world.status();
-    let services = status["services"].as_array().expect("services");
+    let services = status["services"].as_array().expect("services is an array");
     let service = services.iter().find(|service| service["name"] == name);
-    service.expect("the service")["servers"][0].clone()
+    service.expect("find the service")["servers"][0].clone()
 }

@@ -1,4 +1,4 @@
-//! Actions of the client: downloads, uploads, datagrams.
+//! Client requests: downloads, uploads, datagrams.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -8,23 +8,23 @@ use std::time::Duration;
 use super::{Family, World};
 
 impl World {
-    /// GET by curl; returns the body, or curl's error.
+    /// Sends a GET request with curl; returns the body, or curl's error.
     pub fn get(&self, url: &str) -> Result<Vec<u8>, String> {
         self.get_within(20, url)
     }
 
-    /// The names of the servers that respond to six requests to the VIP, sorted.
+    /// Sends six requests to the VIP. Returns the sorted names of the servers that responded.
     pub fn responding_servers(&self) -> Vec<String> {
         let url = format!("http://{}/name", Family::V4.vip());
         let name = |_| {
-            let body = self.get(&url).expect("a response");
+            let body = self.get(&url).expect("get a response");
             String::from_utf8_lossy(&body).trim().to_owned()
         };
         let names: BTreeSet<String> = (0..6).map(name).collect();
         names.into_iter().collect()
     }
 
-    /// As [`World::get`], with a time limit.
+    /// Like [`World::get`], with a time limit.
     pub fn get_within(&self, seconds: u32, url: &str) -> Result<Vec<u8>, String> {
         let output = self.output("client", &format!("curl -sS -g --max-time {seconds} {url}"));
         if output.status.success() {
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// Sends one datagram to `to` from a new port; returns the answer.
+    /// Sends one datagram to `to` from a new port; returns the reply.
     pub fn udp_exchange(&self, to: SocketAddr, payload: Vec<u8>) -> Option<Vec<u8>> {
         self.inside("client", move || {
             let any: IpAddr = if to.is_ipv4() {
@@ -56,7 +56,7 @@ impl World {
             None
         })
         .join()
-        .expect("the client's thread")
+        .expect("client thread panicked")
     }
 
     /// Opens `count` connections one after the other and keeps them open; returns how many succeeded.
@@ -69,10 +69,10 @@ impl World {
             made.len()
         })
         .join()
-        .expect("the client's thread")
+        .expect("client thread panicked")
     }
 
-    /// Sends `bytes` bytes to a sink; returns the sink's count.
+    /// Sends `bytes` bytes to a sink; returns the sink's byte count and hash.
     pub fn upload(&self, to: SocketAddr, bytes: usize) -> std::io::Result<(u64, u64)> {
         self.inside("client", move || -> std::io::Result<(u64, u64)> {
             let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
@@ -83,16 +83,21 @@ impl World {
             stream.shutdown(std::net::Shutdown::Write)?;
             let mut answer = [0; 16];
             stream.read_exact(&mut answer)?;
-            let word =
-                |at: usize| u64::from_be_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
+            let word = |at: usize| {
+                u64::from_be_bytes(
+                    answer[at..at + 8]
+                        .try_into()
+                        .expect("slice has eight bytes"),
+                )
+            };
             Ok((word(0), word(8)))
         })
         .join()
-        .expect("the client's thread")
+        .expect("client thread panicked")
     }
 }
 
-/// The expected result of [`World::upload`] for `bytes` bytes.
+/// Returns the expected result of [`World::upload`] for `bytes` bytes.
 pub fn upload_digest(bytes: usize) -> (u64, u64) {
     let sum = (0..bytes).fold(0_u64, |sum, i| {
         sum.wrapping_mul(31).wrapping_add((i % 251) as u64)

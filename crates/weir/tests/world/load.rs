@@ -1,4 +1,4 @@
-//! Clients that send continuously, and the conditions at their end: no error, no packet lost, exact counts.
+//! Clients that send requests continuously, and checks after they stop: no error, no lost packet, exact counts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -68,7 +68,7 @@ impl Load {
         load
     }
 
-    /// Waits until that many more requests were answered, or a client met an error.
+    /// Waits until `more` further requests have been answered, or a client has failed.
     pub fn wait_for_more(&self, more: u64) {
         let before = self.exchanges.load(Ordering::Relaxed);
         wait_for("exchanges", Duration::from_secs(60), || {
@@ -77,20 +77,20 @@ impl Load {
         });
     }
 
-    /// The result of each client.
+    /// Stops the clients and returns the result of each one.
     pub fn end(self) -> Vec<std::io::Result<()>> {
         self.stop.store(true, Ordering::Relaxed);
         let clients = self.clients.into_iter();
         clients
-            .map(|client| client.join().expect("a client's thread"))
+            .map(|client| client.join().expect("client thread panicked"))
             .collect()
     }
 }
 
-/// Packets that the data plane dropped or could not assign, with the reason.
+/// Returns the counts of packets that the data plane dropped or could not assign, with the reasons.
 pub fn losses(world: &World) -> Vec<String> {
     let status = world.status();
-    let reasons = status["reasons"].as_array().expect("reasons");
+    let reasons = status["reasons"].as_array().expect("reasons is an array");
     let lost = reasons.iter().filter(|row| {
         let reason = row["reason"].as_str().unwrap_or_default();
         row["packets"].as_u64() > Some(0)
@@ -99,7 +99,7 @@ pub fn losses(world: &World) -> Vec<String> {
     lost.map(ToString::to_string).collect()
 }
 
-/// The clients saw no error, no packet was lost, and every server's counts match the table.
+/// Asserts that no client failed, that no packet was lost, and that each server's counts match the flow table.
 pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
     assert!(
         ended.iter().all(Result::is_ok),
@@ -107,20 +107,29 @@ pub fn assert_nothing_lost(world: &World, ended: Vec<std::io::Result<()>>) {
         world.status()
     );
     assert_eq!(losses(world), [""; 0], "{:#}", world.status());
-    // Flows end meanwhile, and the table is walked a moment after the servers' counts are read.
-    wait_for("counts that are exact", Duration::from_secs(60), || {
+    // Flows may end between the reading of the servers' counts and the walk over the table.
+    wait_for("exact counts", Duration::from_secs(60), || {
         let status = world.status();
-        let services = status["services"].as_array().expect("services").iter();
+        let services = status["services"]
+            .as_array()
+            .expect("services is an array")
+            .iter();
         let counted: u64 = services.map(entries_of).sum();
-        let entries = status["flows"]["entries"].as_u64().expect("a count");
+        let entries = status["flows"]["entries"]
+            .as_u64()
+            .expect("count is a number");
         counted == entries
     });
 }
 
-/// Entries of the table for a service's counts: two per flow under `nat`, one per persistent client.
+/// Returns the number of table entries that a service's counts imply: two per flow under `nat`, one per persistent
+/// client.
 fn entries_of(service: &serde_json::Value) -> u64 {
     let directions = if service["forward"] == "nat" { 2 } else { 1 };
-    let servers = service["servers"].as_array().expect("servers").iter();
+    let servers = service["servers"]
+        .as_array()
+        .expect("servers is an array")
+        .iter();
     let entries = servers.map(|server| {
         let count = |name: &str| server[name].as_u64().unwrap_or(0);
         let flows = count("active_connections") + count("inactive_connections");

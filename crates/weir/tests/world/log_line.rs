@@ -1,7 +1,7 @@
-//! Log lines are plain text: no Rust value is printed with the names of its type and fields.
+//! Checks that log lines are plain text, without debug output of Rust values.
 
-/// The first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`, `1.5s` of a
-/// duration.
+/// Returns the first line of a log with debug output outside of quoted text: `State(Drain)`, `Errno { … }`, `None`,
+/// `1.5s` for a duration.
 pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
     log.lines().find(|line| {
         let plain = without_quoted(line);
@@ -13,7 +13,7 @@ pub(crate) fn first_with_debug_output(log: &str) -> Option<&str> {
     })
 }
 
-/// The line without its quoted parts, which may contain any text of clients and servers.
+/// Returns the line without its quoted parts, which may contain any text of clients and servers.
 fn without_quoted(line: &str) -> String {
     line.split('"').step_by(2).collect()
 }

@@ -1,10 +1,14 @@
-//! A small network of namespaces for the tests of the program: a client, a director and servers on one bridge, both
-//! families.
+//! A network of namespaces for the integration tests: a client, a director and servers on one bridge, with IPv4 and
+//! IPv6.
 //!
-//! `ip` creates everything in namespaces whose names contain this process's id; dropping the world removes it. Programs
+//! `ip` creates everything in namespaces whose names contain this process's id; dropping [`World`] removes it. Programs
 //! run with `nsenter --net`, which keeps the mounts and with them bpffs.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses a part of this module"
+)]
 
 pub mod checks;
 pub mod client;
@@ -29,7 +33,7 @@ pub use weir_testing::require_root as privileged;
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Values of `attach` with which the director's veth works: at tc, which is the default there, and native.
+/// Values of `attach` that the director's veth supports: the default, which is tc there, and native XDP.
 pub const MODES: [Option<&str>; 2] = [None, Some("xdp")];
 
 /// Address family of a test.
@@ -40,32 +44,38 @@ pub enum Family {
 }
 
 impl Family {
-    /// Host number `n` of the world's segment.
+    /// Returns the address of host number `n` on the network's segment.
     pub fn host(self, n: u16) -> IpAddr {
         match self {
-            Family::V4 => Ipv4Addr::new(10, 71, 0, u8::try_from(n).expect("a small number")).into(),
+            Family::V4 => {
+                Ipv4Addr::new(10, 71, 0, u8::try_from(n).expect("number fits in 8 bits")).into()
+            }
             Family::V6 => Ipv6Addr::new(0xfd71, 0, 0, 0, 0, 0, 0, n).into(),
         }
     }
 
+    /// Returns the address of the client.
     pub fn client(self) -> IpAddr {
         self.host(2)
     }
 
+    /// Returns the address of the director.
     pub fn director(self) -> IpAddr {
         self.host(3)
     }
 
+    /// Returns a VIP that is configured on the director.
     pub fn vip(self) -> IpAddr {
         self.host(10)
     }
 
+    /// Returns the address of server `n`, counted from 0.
     pub fn server(self, n: usize) -> IpAddr {
-        self.host(20 + u16::try_from(n).expect("a small number"))
+        self.host(20 + u16::try_from(n).expect("number fits in 16 bits"))
     }
 }
 
-/// An address as a URL and weir.toml write it.
+/// Returns an address as it is written in URLs and in weir.toml: IPv6 addresses in brackets.
 pub fn bracketed(address: IpAddr) -> String {
     match address {
         IpAddr::V4(v4) => v4.to_string(),
@@ -85,13 +95,12 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the segment with `servers` servers. The VIPs are the director's own addresses; the servers do not have
-    /// them.
+    /// Creates the segment with `servers` servers. The VIPs are configured on the director, but not on the servers.
     pub fn new(servers: usize) -> Self {
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let tag = format!("wt{}x{number}", std::process::id());
         let directory = std::env::temp_dir().join(format!("weir-{tag}"));
-        fs::create_dir_all(&directory).expect("a directory for the test");
+        fs::create_dir_all(&directory).expect("create the test directory");
         let world = Self {
             tag,
             directory,
@@ -106,14 +115,14 @@ impl World {
         world
     }
 
-    /// The same for one of [`MODES`].
+    /// Like [`Self::new`], with one of [`MODES`].
     pub fn with_mode(servers: usize, mode: Option<&'static str>) -> Self {
         let mut world = Self::new(servers);
         world.attach = mode;
         world
     }
 
-    /// Configurations written from now on are for this mode.
+    /// Sets the attach mode for configurations that are written later.
     pub fn set_mode(&mut self, mode: Option<&'static str>) {
         self.attach = mode;
     }
@@ -129,7 +138,7 @@ impl World {
         for n in 0..self.servers {
             self.add_host(
                 &format!("server{n}"),
-                20 + u16::try_from(n).expect("few servers"),
+                20 + u16::try_from(n).expect("number fits in 16 bits"),
             );
         }
         for family in [Family::V4, Family::V6] {
@@ -160,8 +169,8 @@ impl World {
         sh(&format!(
             "ip -n {wire} link set {host} master br0 up && ip -n {name} link set eth0 up"
         ));
-        // XDP_TX out of a veth needs a NAPI at its peer. XDP forwards checksums unchanged, so both ends compute them:
-        // also the bridge's end, which divides packets that its GRO has merged.
+        // XDP_TX on a veth needs NAPI on its peer. XDP forwards checksums unchanged, so both ends must compute them,
+        // including the bridge's end, which splits packets that its GRO has merged.
         sh(&format!(
             "ip netns exec {wire} ethtool -K {host} gro on tx off"
         ));
@@ -176,24 +185,28 @@ impl World {
         );
     }
 
+    /// Returns the name of a host's network namespace.
     pub fn namespace(&self, host: &str) -> String {
         format!("{}-{host}", self.tag)
     }
 
+    /// Returns the path of a file in the test directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
+    /// Returns the path of a host's BPF pins.
     pub fn pin_dir(&self, host: &str) -> PathBuf {
         PathBuf::from(format!("/sys/fs/bpf/{}", self.namespace(host)))
     }
 
-    /// `ip -n HOST …`
+    /// Runs `ip -n HOST ARGUMENTS`.
     pub fn ip(&self, host: &str, arguments: &str) {
         sh(&format!("ip -n {} {arguments}", self.namespace(host)));
     }
 
-    /// A program on a host, with the mounts of this process. It is killed when the test that started it ends.
+    /// Returns a command that runs a program on a host, with this process's mounts. The program is killed when the
+    /// thread that started it ends.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command
@@ -202,15 +215,16 @@ impl World {
         command
     }
 
+    /// Runs a command line, split at spaces, on a host. Returns its output.
     pub fn output(&self, host: &str, line: &str) -> Output {
         let mut words = line.split_whitespace();
-        self.command(host, words.next().expect("a program"))
+        self.command(host, words.next().expect("line starts with a program"))
             .args(words)
             .output()
-            .expect("nsenter runs")
+            .expect("run nsenter")
     }
 
-    /// Runs `work` on a thread in a host's namespace.
+    /// Runs `work` on a new thread in a host's network namespace.
     pub fn inside<T: Send + 'static>(
         &self,
         host: &str,
@@ -218,13 +232,13 @@ impl World {
     ) -> JoinHandle<T> {
         let name = self.namespace(host);
         std::thread::spawn(move || {
-            let namespace = NetNs::named(&name).expect("the namespace");
-            let _inside = namespace.enter().expect("root may enter it");
+            let namespace = NetNs::named(&name).expect("open the namespace");
+            let _inside = namespace.enter().expect("enter the namespace as root");
             work()
         })
     }
 
-    /// A host that forwards.
+    /// Adds a host that forwards packets.
     pub fn add_router(&mut self, host: &str, number: u16) {
         self.add_host(host, number);
         sh(&format!(
@@ -234,12 +248,12 @@ impl World {
         self.more_hosts.push(host.to_owned());
     }
 
-    /// A test's additional namespace, removed with the world.
+    /// Registers an additional namespace of a test, to be removed with the network.
     pub fn own_namespace(&mut self, host: &str) {
         self.more_hosts.push(host.to_owned());
     }
 
-    /// Number of packets that a host has received.
+    /// Returns the number of packets that a host has received.
     pub fn received(&self, host: &str) -> u64 {
         let output = self.output(host, "cat /proc/thread-self/net/dev");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -249,7 +263,7 @@ impl World {
         let packets = line.and_then(|line| line.split_whitespace().nth(1));
         packets
             .and_then(|packets| packets.parse().ok())
-            .expect("a counter of eth0")
+            .expect("read a counter of eth0")
     }
 }
 
@@ -257,25 +271,30 @@ fn subnet_prefix(family: Family) -> u8 {
     if family == Family::V4 { 24 } else { 64 }
 }
 
+/// Returns the prefix length of a single address.
 pub fn full_prefix(family: Family) -> u8 {
     if family == Family::V4 { 32 } else { 128 }
 }
 
-/// Waits for a condition with a deadline; panics with its name.
+/// Waits until `condition` is true. Panics with its name after `limit`.
 pub fn wait_for(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited {limit:?} for {what}");
+        assert!(
+            Instant::now() < deadline,
+            "timed out after {limit:?} waiting for {what}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
+/// Runs a shell command and asserts that it succeeds.
 pub fn sh(line: &str) {
     let output = Command::new("sh")
         .arg("-ec")
         .arg(line)
         .output()
-        .expect("sh runs");
+        .expect("run sh");
     assert!(
         output.status.success(),
         "{line}: {}",
@@ -287,7 +306,7 @@ pub fn remove_tree(path: &Path) {
     let _ = fs::remove_dir_all(path);
 }
 
-/// Deletes a namespace. Kills every process in it first, including the children of a shell that was killed.
+/// Kills every process in a namespace, including the children of killed shells, and deletes the namespace.
 fn end_namespace(name: &str) {
     let ip = |arguments: [&str; 3]| Command::new("ip").args(arguments).output();
     if let Ok(output) = ip(["netns", "pids", name]) {

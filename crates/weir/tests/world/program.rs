@@ -1,4 +1,4 @@
-//! The program under test: started, stopped, queried.
+//! Starts, stops and queries the program under test.
 
 use std::fmt::Display;
 use std::fs;
@@ -12,20 +12,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Family, World, full_prefix, subnet_prefix, wait_for};
 
-/// The program under test.
+/// Returns the path of the program under test.
 pub fn present() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_weir"))
 }
 
 impl World {
-    /// `weir …` inside a host, with this world's directories.
+    /// Returns a command that runs `weir` on a host, with this network's directories.
     pub fn weir(&self, host: &str) -> Command {
         self.weir_by(present(), host)
     }
 
-    /// The same with another build.
+    /// Like [`Self::weir`], with another build.
     pub fn weir_by(&self, program: &Path, host: &str) -> Command {
-        let mut command = self.command(host, program.to_str().expect("a plain path"));
+        let mut command = self.command(host, program.to_str().expect("path is valid UTF-8"));
         command
             .env("WEIR_RUNTIME_DIR", self.path(&format!("run-{host}")))
             .env("WEIR_PIN_DIR", self.pin_dir(host))
@@ -33,7 +33,7 @@ impl World {
         command
     }
 
-    /// Writes the configuration, with the world's attach mode if it has one.
+    /// Writes the configuration, with the network's attach mode if one is set.
     pub fn write_config(&self, text: &str) -> PathBuf {
         let path = self.path("weir.toml");
         let text = match self.attach {
@@ -42,39 +42,39 @@ impl World {
             }
             None => text.to_owned(),
         };
-        fs::write(&path, text).expect("the configuration is written");
+        fs::write(&path, text).expect("write the configuration");
         path
     }
 
-    /// Starts the daemon in the director and waits until it answers.
+    /// Starts the daemon on the director and waits until it responds. Returns the process id.
     pub fn start_director(&mut self, config: &str) -> u32 {
         self.start_director_by(present(), config)
     }
 
-    /// The same with another build.
+    /// Like [`Self::start_director`], with another build.
     pub fn start_director_by(&mut self, program: &Path, config: &str) -> u32 {
         let path = self.write_config(config);
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.path("director.log"))
-            .expect("a log");
+            .expect("open the log file");
         let child = self
             .weir_by(program, "director")
             .args(["run", "-c"])
             .arg(path)
             .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a descriptor"))
+            .stdout(log.try_clone().expect("duplicate the file descriptor"))
             .stderr(log)
             .spawn()
-            .expect("the daemon starts");
+            .expect("start the daemon");
         let pid = child.id();
         self.children.push(child);
         self.wait_for_daemon();
         pid
     }
 
-    /// Waits until the daemon answers.
+    /// Waits until the daemon responds.
     pub fn wait_for_daemon(&self) {
         wait_for("the daemon", Duration::from_secs(120), || {
             self.weir("director")
@@ -84,16 +84,18 @@ impl World {
         });
     }
 
+    /// Returns the log of the director's daemon.
     pub fn log(&self) -> String {
         fs::read_to_string(self.path("director.log")).unwrap_or_default()
     }
 
-    /// Stops the process that serves the director's socket, as by SIGSTOP.
+    /// Sends SIGSTOP to the process that serves the director's socket. Returns its process id.
     pub fn stop_daemon(&self) -> Pid {
         let socket = self.path("run-director").join("weir.sock");
-        let stream = UnixStream::connect(socket).expect("the daemon");
-        let peer = rustix::net::sockopt::socket_peercred(&stream).expect("its process");
-        kill_process(peer.pid, Signal::STOP).expect("it runs");
+        let stream = UnixStream::connect(socket).expect("connect to the daemon");
+        let peer =
+            rustix::net::sockopt::socket_peercred(&stream).expect("read the peer's process id");
+        kill_process(peer.pid, Signal::STOP).expect("send a signal to the process");
         peer.pid
     }
 
@@ -101,14 +103,14 @@ impl World {
     pub fn kill_director(&mut self, pid: u32) {
         for child in &mut self.children {
             if child.id() == pid {
-                child.kill().expect("it was running");
-                child.wait().expect("it ends");
+                child.kill().expect("send a signal to the process");
+                child.wait().expect("wait for the process");
             }
         }
     }
 
-    /// `weir status --json`. On a busy machine the daemon may take more than the two seconds after which `weir` shows
-    /// the pinned data plane: then the command is repeated.
+    /// Returns the output of `weir status --json`. If the daemon does not respond within two seconds, `weir` shows the
+    /// pinned data plane; in that case, the command is repeated.
     pub fn status(&self) -> serde_json::Value {
         let started = Instant::now();
         loop {
@@ -116,7 +118,7 @@ impl World {
                 .weir("director")
                 .args(["status", "--json"])
                 .output()
-                .expect("weir runs");
+                .expect("run weir");
             let errors = String::from_utf8_lossy(&output.stderr);
             let slow = errors.contains("the daemon does not respond: this is");
             if slow && started.elapsed() < Duration::from_secs(30) {
@@ -129,16 +131,16 @@ impl World {
         }
     }
 
-    /// Runs `weir ARGUMENTS` in the director; returns its output.
+    /// Runs `weir ARGUMENTS` on the director; returns its output.
     ///
     /// # Panics
-    /// If it failed, with its output.
+    /// Panics with the output if the command failed.
     pub fn run_weir(&self, arguments: &[&str]) -> String {
         let output = self
             .weir("director")
             .args(arguments)
             .output()
-            .expect("weir runs");
+            .expect("run weir");
         assert!(
             output.status.success(),
             "{arguments:?}: {}{}",
@@ -148,11 +150,11 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The whole output of `weir COMMAND` in the director, whether it succeeds or not.
+    /// Returns the whole output of `weir COMMAND` on the director, whether it succeeds or not.
     pub fn output_of(&self, command: &str) -> String {
         let mut weir = self.weir("director");
         weir.env("WEIR_CONFIG", self.path("weir.toml")).arg(command);
-        let output = weir.output().expect("weir runs");
+        let output = weir.output().expect("run weir");
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)
     }
@@ -160,41 +162,41 @@ impl World {
     /// Replaces the active configuration.
     pub fn reload(&self, config: &str) {
         let path = self.write_config(config);
-        self.run_weir(&["reload", "-c", path.to_str().expect("a plain path")]);
+        self.run_weir(&["reload", "-c", path.to_str().expect("path is valid UTF-8")]);
     }
 
-    /// The director's packet count of `reason`.
+    /// Returns the director's packet count for `reason`.
     pub fn packets(&self, reason: &str) -> u64 {
         let status = self.status();
-        let reasons = status["reasons"].as_array().expect("reasons");
+        let reasons = status["reasons"].as_array().expect("reasons is an array");
         let row = reasons.iter().find(|row| row["reason"] == reason);
         row.and_then(|row| row["packets"].as_u64()).unwrap_or(0)
     }
 
-    /// The server of the first service with that address, from `status`.
+    /// Returns the status of the server with this address in the first service.
     pub fn server_status(&self, address: IpAddr) -> serde_json::Value {
         let status = self.status();
         let servers = status["services"][0]["servers"].as_array();
-        let mut servers = servers.expect("a service").iter();
+        let mut servers = servers.expect("find the service").iter();
         servers
             .find(|server| server["address"] == address.to_string())
             .unwrap_or_else(|| panic!("{address} is not in {status:#}"))
             .clone()
     }
 
-    /// The response of `/metrics` on the unix socket.
+    /// Returns the response to `/metrics` on the unix socket.
     pub fn metrics(&self) -> String {
         self.api("/metrics")
     }
 
-    /// GET on the daemon's unix socket.
+    /// Sends a GET request on the daemon's unix socket.
     pub fn api(&self, path: &str) -> String {
         let output = Command::new("curl")
             .args(["-sS", "-f", "--max-time", "10", "--unix-socket"])
             .arg(self.path("run-director").join("weir.sock"))
             .arg(format!("http://weir{path}"))
             .output()
-            .expect("curl runs");
+            .expect("run curl");
         assert!(
             output.status.success(),
             "{path}: {}",
@@ -203,7 +205,7 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Moves the director's addresses to a bridge over eth0: a device whose driver has no XDP.
+    /// Moves the director's addresses to a bridge over eth0. The bridge driver does not support XDP.
     pub fn bridge_in_director(&self) {
         self.ip(
             "director",
@@ -213,7 +215,7 @@ impl World {
         self.move_director_to("br0");
     }
 
-    /// The same on a macvlan over eth0.
+    /// Moves the director's addresses to a macvlan over eth0.
     pub fn macvlan_in_director(&self) {
         self.ip(
             "director",
@@ -242,7 +244,7 @@ impl World {
         }
     }
 
-    /// `weir real-server up` on every server.
+    /// Runs `weir real-server up` on every server.
     pub fn prepare_servers(&self, arguments: &[&str]) {
         for n in 0..self.servers {
             let output = self
@@ -250,7 +252,7 @@ impl World {
                 .args(["real-server", "up"])
                 .args(arguments)
                 .output()
-                .expect("weir runs");
+                .expect("run weir");
             assert!(
                 output.status.success(),
                 "real-server up: {}",
@@ -259,12 +261,12 @@ impl World {
         }
     }
 
-    /// [`Self::prepare_servers`] for direct routing to a VIP.
+    /// Calls [`Self::prepare_servers`] for direct routing to a VIP.
     pub fn prepare_direct_servers(&self, vip: &dyn Display) {
         self.prepare_servers(&["--forward", "direct", "--vip", &vip.to_string()]);
     }
 
-    /// Replies to the client go through the director: `nat` requires it of servers on the client's segment.
+    /// Routes replies to the client through the director, which `nat` requires for servers on the client's segment.
     pub fn route_replies_through_director(&self) {
         for n in 0..self.servers {
             for family in [Family::V4, Family::V6] {

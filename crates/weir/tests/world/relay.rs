@@ -1,4 +1,4 @@
-//! A program between a host's link and the bridge that delays and loses frames.
+//! Starts a program between a host's link and the bridge that delays and drops frames.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Stdio;
 use super::{World, sh};
 
 impl World {
-    /// Puts a relay before a host, once: each frame passes after `seconds`, `lost` of 1000 do not.
+    /// Inserts a relay before a host: it delays each frame by `seconds` and drops `lost` of 1000 frames. A network can
+    /// have only one relay.
     pub fn relay(&mut self, host: &str, seconds: &str, lost: u32) {
         let (wire, inside) = (self.namespace("wire"), self.namespace(host));
         for command in [
@@ -18,7 +19,7 @@ impl World {
         ] {
             self.ip("wire", &command);
         }
-        // A frame of joined segments is too long to be sent.
+        // Merged segments would make frames that are too long to send.
         for (namespace, device) in [
             (&wire, "relay-a"),
             (&wire, "relay-b"),
@@ -35,10 +36,12 @@ impl World {
             .arg(script)
             .args([host, "relay-b", seconds, &lost.to_string()])
             .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("python3 runs");
+        let mut child = command.spawn().expect("start python3");
         let mut line = String::new();
-        let output = child.stdout.take().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("ready");
+        let output = child.stdout.take().expect("stream is piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("read the line `ready`");
         assert_eq!(line, "ready\n");
         self.adopt(child);
     }

@@ -1,4 +1,4 @@
-//! Programs on the servers: nginx, a UDP echo server, a TCP sink.
+//! Starts programs on the servers: nginx, a UDP echo server, a TCP sink.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,16 +13,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Family, World, sh, wait_for};
 
 impl World {
-    /// nginx on port 80 of every server: `/name` returns its name, `/big` is `big_bytes` of data.
+    /// Starts nginx on port 80 of every server: `/name` returns the server's name, `/big` returns `big_bytes` bytes.
     pub fn start_nginx(&mut self, big_bytes: usize) {
-        // Eight bytes at a time: this is compiled without optimization, and some files are large.
+        // Eight bytes at a time, because this is compiled without optimization, and some files are large.
         let mut big = Vec::with_capacity(big_bytes + 8);
         while big.len() < big_bytes {
             let word = (big.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             big.extend_from_slice(&word.to_be_bytes());
         }
         big.truncate(big_bytes);
-        fs::write(self.path("big"), &big).expect("the file is written");
+        fs::write(self.path("big"), &big).expect("write the file");
         for n in 0..self.servers {
             self.start_nginx_on(&format!("server{n}"), n, "");
             let url = format!("http://{}/name", Family::V4.server(n));
@@ -34,14 +34,13 @@ impl World {
         }
     }
 
-    /// All packets of a flow are processed by one CPU of a server, as with the queues of a network card. Through a veth
-    /// two consecutive packets may be processed by two CPUs, and then a server resets one in half a million connections
-    /// that it has just accepted, with and without a balancer's daemon: captured on Linux 6.18. Probably the second
-    /// packet is looked up between the two steps by which the first one turns the request into a connection
-    /// (`inet_ehash_insert`).
+    /// Makes each server process all packets of a flow on one CPU, as with the queues of a network card. Without this,
+    /// two CPUs may process two consecutive packets from a veth, and a server resets about one of 500 000 connections
+    /// that it has just accepted. This was captured on Linux 6.18, with and without Weir. Probably the second packet
+    /// is looked up while the first one replaces the request socket with a connection (`inet_ehash_insert`).
     pub fn keep_flows_on_one_cpu(&self) {
         for n in 0..self.servers {
-            // With the /sys of the namespace.
+            // Mount the /sys of the namespace.
             sh(&format!(
                 "ip netns exec {} sh -c 'echo 1 > /sys/class/net/eth0/queues/rx-0/rps_cpus'",
                 self.namespace(&format!("server{n}"))
@@ -49,14 +48,14 @@ impl World {
         }
     }
 
-    /// One more nginx, with the name of server `n`; `port` is for example `":8080"`, empty for 80.
+    /// Starts another nginx, with the name of server `n`; `port` is for example `":8080"`, empty for 80.
     pub fn start_nginx_on(&mut self, host: &str, n: usize, port: &str) {
         let root = self.path(&format!("www{n}"));
-        fs::create_dir_all(root.join("html")).expect("a directory");
-        fs::write(root.join("html/name"), format!("server{n}\n")).expect("a page");
+        fs::create_dir_all(root.join("html")).expect("create a directory");
+        fs::write(root.join("html/name"), format!("server{n}\n")).expect("write the page");
         let link = root.join("html/big");
         if !link.exists() {
-            fs::hard_link(self.path("big"), link).expect("a link");
+            fs::hard_link(self.path("big"), link).expect("create a hard link");
         }
         let path = root.display();
         let port = if port.is_empty() { ":80" } else { port };
@@ -72,7 +71,7 @@ impl World {
                    }}\n"
             ),
         )
-        .expect("a configuration");
+        .expect("write the configuration");
         let child = self
             .command(host, "nginx")
             .arg("-c")
@@ -81,7 +80,7 @@ impl World {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("nginx starts");
+            .expect("start nginx");
         self.children.push(child);
         let url = format!("http://127.0.0.1{port}/name");
         wait_for("nginx", Duration::from_secs(10), || {
@@ -99,25 +98,28 @@ impl World {
     /// Stops the nginx with the name of server `n`.
     pub fn kill_nginx(&self, n: usize) {
         let path = self.path(&format!("www{n}/pid"));
-        let pid = fs::read_to_string(path).expect("nginx writes its pid");
+        let pid = fs::read_to_string(path).expect("read nginx's process id");
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
-        kill_process(pid.expect("a pid"), Signal::KILL).expect("it was running");
+        kill_process(pid.expect("parse the process id"), Signal::KILL)
+            .expect("send a signal to the process");
     }
 
-    /// A UDP echo on every server, bound to `address(n)`, which prefixes the server's number.
+    /// Starts a UDP echo server on every server host, bound to `address(n)`. Each reply starts with the server's
+    /// number.
     pub fn start_udp_echo(&mut self, port: u16, address: impl Fn(usize) -> IpAddr) {
         for n in 0..self.servers {
             let (at, stop) = (SocketAddr::new(address(n), port), Arc::clone(&self.stop));
             self.threads
                 .push(self.inside(&format!("server{n}"), move || {
-                    let socket = UdpSocket::bind(at).expect("the address exists");
+                    let socket = UdpSocket::bind(at).expect("bind to the address");
                     socket
                         .set_read_timeout(Some(Duration::from_millis(100)))
-                        .expect("a timeout");
+                        .expect("set the read timeout");
                     let mut buffer = vec![0; 65536];
                     while !stop.load(Ordering::Relaxed) {
                         if let Ok((length, from)) = socket.recv_from(&mut buffer) {
-                            let mut reply = vec![b'0' + u8::try_from(n).expect("few servers")];
+                            let mut reply =
+                                vec![b'0' + u8::try_from(n).expect("number fits in 8 bits")];
                             reply.extend_from_slice(&buffer[..length]);
                             let _ = socket.send_to(&reply, from);
                         }
@@ -126,7 +128,7 @@ impl World {
         }
     }
 
-    /// A TCP server on every server host that reads to the end and sends the number of bytes and their hash.
+    /// Starts a TCP server on every server host that reads to the end, then sends the number of bytes and their hash.
     pub fn start_sink(&mut self, port: u16, family: Family) {
         for n in 0..self.servers {
             let any: IpAddr = if family == Family::V4 {
@@ -138,8 +140,10 @@ impl World {
             self.threads
                 .push(self.inside(&format!("server{n}"), move || {
                     let listener =
-                        TcpListener::bind(SocketAddr::new(any, port)).expect("the port is free");
-                    listener.set_nonblocking(true).expect("a listener");
+                        TcpListener::bind(SocketAddr::new(any, port)).expect("bind a listener");
+                    listener
+                        .set_nonblocking(true)
+                        .expect("set the listener to non-blocking mode");
                     while !stop.load(Ordering::Relaxed) {
                         let Ok((stream, _)) = listener.accept() else {
                             std::thread::sleep(Duration::from_millis(5));
@@ -152,6 +156,7 @@ impl World {
     }
 }
 
+/// Reads a stream to the end, then sends the number of bytes and their hash.
 fn digest(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;

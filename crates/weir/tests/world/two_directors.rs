@@ -1,4 +1,4 @@
-//! Two directors on one switch, with the addresses of the manual's page about failover.
+//! A network with two directors on one switch, with the addresses of the manual's failover page.
 
 use std::fs;
 use std::path::Path;
@@ -26,9 +26,9 @@ impl World {
         world
     }
 
-    /// Starts the daemon of a host with a file; its log is `HOST.log`.
+    /// Starts the daemon on a host with a configuration file. The log is `HOST.log`.
     pub fn start_daemon_on(&mut self, host: &str, file: &Path) {
-        let log = fs::File::create(self.path(&format!("{host}.log"))).expect("a log");
+        let log = fs::File::create(self.path(&format!("{host}.log"))).expect("create the log file");
         let child = self
             .weir(host)
             .args(["run", "-c"])
@@ -36,7 +36,7 @@ impl World {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("weir starts");
+            .expect("start weir");
         self.adopt(child);
     }
 }
