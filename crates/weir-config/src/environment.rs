@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use weir_model::SecretSource;
-
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::tree::{Item, Table, Value};
@@ -113,7 +111,7 @@ fn value(
     default: Option<&str>,
     host: &dyn Machine,
 ) -> Result<Option<String>, (String, String)> {
-    let found = match host.secret(&SecretSource::Env(name.to_owned())) {
+    let found = match host.variable(name) {
         Some(Ok(value)) => String::from_utf8_lossy(&value.bytes).trim().to_owned(),
         Some(Err(_)) => String::new(),
         None => return Ok(default.map(str::to_owned)),
@@ -161,7 +159,7 @@ fn stand_in(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::verify::SecretValue;
-    use weir_model::Family;
+    use weir_model::{Family, SecretSource};
 
     struct WithVariables(&'static [(&'static str, &'static str)]);
 

@@ -79,10 +79,11 @@ impl Host {
     pub(crate) async fn open(
         &mut self,
         added: Vec<AddedServer>,
+        addresses: Option<u64>,
         files: Vec<OwnedFd>,
         steps: &mut impl Steps,
     ) -> Reply {
-        let accepted = match self.accept(files) {
+        let accepted = match self.accept(files, addresses) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };
@@ -119,13 +120,19 @@ impl Host {
         reply
     }
 
-    fn accept(&mut self, files: Vec<OwnedFd>) -> Result<Arc<Accepted>, String> {
+    fn accept(
+        &mut self,
+        files: Vec<OwnedFd>,
+        addresses: Option<u64>,
+    ) -> Result<Arc<Accepted>, String> {
         let Some(file) = files.into_iter().next() else {
             let active = self.policy.active();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
         };
         let text = content(file).map_err(|error| error.to_string())?;
-        self.policy.accept(text)
+        let accepted = self.policy.accept(text)?;
+        accepted.check_addresses(addresses)?;
+        Ok(accepted)
     }
 
     /// Executes another request than those of opening the engine.
@@ -143,7 +150,11 @@ impl Host {
             Request::Begin { .. } | Request::Finish { .. } | Request::Cancel => {
                 failed(&"this request is out of sequence")
             }
-            Request::Apply { added, states } => self.apply(added, states, files).await,
+            Request::Apply {
+                added,
+                states,
+                addresses,
+            } => self.apply(added, states, files, addresses).await,
             Request::Edit { edits } => self.edit(&edits, files).await,
             Request::Weights { pools, states } => self.apply_weights(&pools, states),
             Request::CopyOverride { record } => {
@@ -208,9 +219,10 @@ impl Host {
         added: Vec<AddedServer>,
         states: StateCopy,
         files: Vec<OwnedFd>,
+        addresses: Option<u64>,
     ) -> Reply {
         let has_text = !files.is_empty();
-        let accepted = match self.accept(files) {
+        let accepted = match self.accept(files, addresses) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };

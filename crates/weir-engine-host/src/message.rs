@@ -66,6 +66,9 @@ pub enum Request {
     Begin {
         /// Servers of lists.
         added: Vec<AddedServer>,
+        /// See [`Request::Apply`].
+        #[serde(default)]
+        addresses: Option<u64>,
     },
     /// The second half.
     Finish {
@@ -82,6 +85,10 @@ pub enum Request {
         added: Vec<AddedServer>,
         /// What changed of the state of servers.
         states: StateCopy,
+        /// `weir_helper::address_digest`, if the text has environment variables: both processes must know the same
+        /// values.
+        #[serde(default)]
+        addresses: Option<u64>,
     },
     /// Apply the weights of these pools.
     Weights {

@@ -84,9 +84,9 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
             return;
         }
     };
-    if let Request::Begin { added } = request {
+    if let Request::Begin { added, addresses } = request {
         let mut opening = OpeningOn { wire, number };
-        let reply = host.open(added, files, &mut opening).await;
+        let reply = host.open(added, addresses, files, &mut opening).await;
         let number = opening.number;
         wire.send(number, &reply);
         return;

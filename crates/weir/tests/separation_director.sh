@@ -33,13 +33,13 @@ interval = "200ms"
 servers = ["10.77.2.2:80"]
 check = "open"
 [pool.q]
-servers = ["10.77.2.2"]
+servers = ["\${WEIR_TEST_SERVER:-10.77.2.9}"]
 [service.translated]
 listen = ["10.77.9.1:80"]
 forward = "nat"
 pool = "p"
 [service.direct]
-listen = ["10.77.9.2:80"]
+listen = ["\${WEIR_TEST_VIP}:80"]
 forward = "direct"
 pool = "q"
 [service.proxied]
@@ -59,6 +59,7 @@ time.sleep(1000)" &
 listener=$!
 wait_for test -S "$room/out/root.sock"
 export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
+export WEIR_TEST_VIP=10.77.9.2 WEIR_TEST_SERVER=10.77.2.2
 export WEIR_TEST_SOCKET_OF_ROOT=$room/out/root.sock
 cd /
 "$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &

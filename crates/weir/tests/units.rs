@@ -102,6 +102,8 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         "reload: reloaded",
         "reload: served",
         "new engine: weight",
+        "WEIR_TEST_VIP is not set",
+        "have other values",
         "new service: reloaded",
         "new service: served",
         "service ended: 0",

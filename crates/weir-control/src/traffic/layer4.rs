@@ -46,6 +46,8 @@ pub(super) struct RemoteEngine {
     text: String,
     /// Its servers of lists.
     added: Vec<AddedServer>,
+    /// See [`addresses`].
+    addresses: Option<u64>,
     /// The active configuration without ipvsadm's part.
     configured: Desired,
     /// The same with ipvsadm's part.
@@ -72,11 +74,18 @@ fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     })
 }
 
+/// What the other process compares if the configuration has environment variables.
+fn addresses(text: &str, configured: &Desired) -> Option<u64> {
+    text.contains("${")
+        .then(|| weir_helper::address_digest(configured))
+}
+
 /// An engine whose data plane is open, but does not have the configuration yet.
 pub(super) struct RemoteOpening {
     client: EngineClient,
     text: String,
     added: Vec<AddedServer>,
+    addresses: Option<u64>,
     configured: Desired,
 }
 
@@ -90,6 +99,7 @@ impl RemoteOpening {
             client: client.clone(),
             text: wanted.text.to_owned(),
             added: wanted.added(),
+            addresses: addresses(wanted.text, wanted.configured),
             configured: wanted.desired.clone(),
         };
         let saved = opening.begin_again()?;
@@ -98,11 +108,11 @@ impl RemoteOpening {
 
     fn begin_again(&self) -> Result<SavedServers, Error> {
         let file = text_file(&self.text)?;
-        let added = self.added.clone();
-        match self
-            .client
-            .request(&Request::Begin { added }, &[file.as_fd()])?
-        {
+        let begin = Request::Begin {
+            added: self.added.clone(),
+            addresses: self.addresses,
+        };
+        match self.client.request(&begin, &[file.as_fd()])? {
             Reply::Begun { saved } => Ok(saved),
             _ => unexpected(),
         }
@@ -125,6 +135,7 @@ impl RemoteOpening {
             client: self.client,
             text: self.text,
             added: self.added,
+            addresses: self.addresses,
             desired: merged(&facts, &self.configured)?,
             configured: self.configured,
             facts,
@@ -148,12 +159,14 @@ impl RemoteEngine {
 
     fn apply(&mut self, wanted: Wanted<'_>, states: &ServerStates) -> Result<(), Error> {
         let added = wanted.added();
+        let addresses = addresses(wanted.text, wanted.configured);
         let file = (wanted.text != self.text).then(|| text_file(wanted.text));
         let file = file.transpose()?;
         let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         let request = Request::Apply {
             added,
             states: states.changes(self.news.take()),
+            addresses,
         };
         let pending = self.client.begin(&request, &files)?;
         // While the other process works.
@@ -176,7 +189,7 @@ impl RemoteEngine {
         );
         // As the engine does: freeing takes as long as a change.
         tokio::task::spawn_blocking(move || drop(before));
-        (self.facts, self.added) = (facts, added);
+        (self.facts, self.added, self.addresses) = (facts, added, addresses);
         wanted.text.clone_into(&mut self.text);
         Ok(())
     }
@@ -187,6 +200,7 @@ impl RemoteEngine {
             client: self.client.clone(),
             text: self.text.clone(),
             added: self.added.clone(),
+            addresses: self.addresses,
             configured: self.configured.clone(),
         };
         opening.begin_again()?;

@@ -14,5 +14,5 @@ mod run;
 mod serve;
 
 pub use client::DaemonClient;
-pub use policy::{is_trusted, read_trusted, section_digest};
+pub use policy::{address_digest, is_trusted, read_trusted, section_digest};
 pub use serve::serve_daemon;

@@ -10,11 +10,12 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
+use weir_config::{FileUse, Files, MAX_FILE_BYTES, named_files};
 use weir_model::{Check, Desired, Probe, Publish, VirtualRouter};
 use weir_sys::privileged::is_plain;
 
 use crate::Error;
+use crate::machine::{Environment, parse};
 
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -119,16 +120,11 @@ impl Policies {
             has_includes,
             included,
         } = load_trusted(&self.path, file)?;
-        let is_json = self.path.extension().is_some_and(|it| it == "json");
-        let parsed = if is_json {
-            weir_config::parse_json(&text, &Host::default())
-        } else {
-            weir_config::parse(&text, &Host::default())
-        };
-        let parsed = parsed.map_err(|_| Error::Configuration {
+        let desired = parse(&text, &Environment).map_err(|reason| Error::Configuration {
             path: self.path.clone(),
+            reason,
         })?;
-        let mut policy = Policy::new(&text, &parsed.desired);
+        let mut policy = Policy::new(&text, &desired);
         policy.has_includes = has_includes;
         policy.read.extend(included.read.into_inner());
         policy.list.extend(included.listed.into_inner());
@@ -178,9 +174,10 @@ fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
     })?;
     let included = Included::default();
     let bundle = weir_config::bundle(&text, path, &included);
-    if !bundle.errors.is_empty() {
+    if let Some(error) = bundle.errors.first() {
         return Err(Error::Configuration {
             path: path.to_owned(),
+            reason: error.message.clone(),
         });
     }
     Ok(Trusted {
@@ -245,6 +242,20 @@ pub fn section_digest(desired: &Desired) -> u64 {
         vips.hash(&mut hasher);
     }
     desired.announce.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A digest of the addresses of layer 4: a daemon whose environment differs from that of a process of root reads other
+/// ones from the same text.
+pub fn address_digest(desired: &Desired) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for service in &desired.services {
+        (&service.name, &service.listen).hash(&mut hasher);
+        let pool = desired.pools.iter().find(|it| it.name == service.pool);
+        for server in pool.iter().flat_map(|pool| &pool.servers) {
+            (server.address, server.port).hash(&mut hasher);
+        }
+    }
     hasher.finish()
 }
 
@@ -399,7 +410,7 @@ user = "daemon"
 "#;
 
     fn policy() -> Policy {
-        let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
+        let desired = parse(TEXT, &Environment).unwrap();
         Policy::new(TEXT, &desired)
     }
 
@@ -459,7 +470,7 @@ user = "daemon"
              [cluster.publish]\nvips = [\"192.0.2.0/24\"]\nports = [\"80\"]\nservers = [\"10.0.0.0/8\"]\n"
         );
         let policy = |text: &str| {
-            let desired = weir_config::parse(text, &Host::default()).unwrap().desired;
+            let desired = parse(text, &Environment).unwrap();
             Policy::new(text, &desired)
         };
         let of_group = policy(&text);

@@ -147,7 +147,10 @@ fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
 
 fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     let file = weir_sys::sealed_file("attempt", text.as_bytes())?;
-    let begin = Request::Begin { added: Vec::new() };
+    let begin = Request::Begin {
+        added: Vec::new(),
+        addresses: None,
+    };
     let answer = engine.request(&begin, &[file.as_fd()]);
     answer.map(drop).map_err(io::Error::other)
 }

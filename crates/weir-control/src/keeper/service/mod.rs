@@ -23,7 +23,6 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use weir_config::Host;
 use weir_engine::Paths;
 use weir_model::Desired;
 use weir_runtime_dir::ACCOUNT;
@@ -489,10 +488,9 @@ fn desired(configuration: &Path) -> Option<Desired> {
             return None;
         }
     };
-    let parsed = if text.trim_start().starts_with('{') {
-        weir_config::parse_json(&text, &Host::default())
-    } else {
-        weir_config::parse(&text, &Host::default())
-    };
-    Some(parsed.ok()?.desired)
+    let parsed = weir_helper::parse(&text, &weir_helper::Environment);
+    if let Err(reason) = &parsed {
+        tracing::warn!(reason, "the configuration file cannot be used by the helper service");
+    }
+    parsed.ok()
 }
