@@ -3,12 +3,12 @@
 //! bird.conf is never changed. It includes the file at its top level and exports the routes of `weir4` and `weir6`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+use weir_sys::untrusted_file::{self, Owner};
 
 use super::{Change, TIMEOUT, prefix};
 use crate::Error;
@@ -23,8 +23,10 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file is readable by everyone.
-    if fs::read_to_string(include).ok().as_deref() != Some(&text) {
+    // BIRD runs as a separate user, so the file is readable by everyone, and its directory may be BIRD's: anything else
+    // than the same regular file is replaced.
+    let present = untrusted_file::read(include, Owner::Any, text.len() as u64);
+    if present.as_ref() != Ok(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }
     timeout(TIMEOUT, configure(socket))
