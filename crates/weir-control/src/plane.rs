@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
@@ -160,11 +160,10 @@ pub trait Plane {
     /// The first listener of a file that ipvsadm already uses.
     fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict>;
 
-    /// Executes a request of ipvsadm. `client` is the unix socket of the client that asks for it.
+    /// Executes a request of ipvsadm.
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
-        client: Option<BorrowedFd<'_>>,
     ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
 
     /// Returns the current state.

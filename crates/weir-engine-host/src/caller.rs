@@ -1,43 +1,21 @@
 //! Who may edit the services of ipvsadm: root, and members of `socket_group` if its mode lets them use the socket.
 //!
-//! The daemon passes the client's socket, and the kernel reports who connected it (SO_PEERCRED). A daemon with foreign
-//! code could pass a socket of its own, so its own account is refused, whatever groups it has. For a socket that it
-//! connected itself, the kernel names the process that listens, which may be root (`/run/systemd/journal/stdout`, a
-//! system bus). So the socket must be one that the API's socket accepted: it has the name of the API's socket, and its
-//! peer has no name.
+//! The client connects to a socket of this process, and the kernel reports who it is (SO_PEERCRED). The account of the
+//! daemon is refused, whatever groups it has.
 
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::{fs, io};
 
-use rustix::net::sockopt::{socket_domain, socket_peercred, socket_type};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::sockopt::socket_peercred;
 use weir_model::Node;
 use weir_runtime_dir::ACCOUNT;
 use weir_sys::names;
 
-/// The names with which the API's socket is bound; a later rename does not change them.
-const API_SOCKETS: [&str; 2] = ["weir.sock.new", "weir.sock"];
-
-/// Checks the client at the other end of a socket; returns its user. `runtime_dir` is the directory of the API's
-/// socket.
+/// Checks the client at the other end of a socket that this process has accepted; returns its user.
 ///
 /// # Errors
 /// It is not permitted, in words.
-pub(crate) fn check(
-    socket: BorrowedFd<'_>,
-    node: &Node,
-    runtime_dir: &Path,
-) -> Result<u32, String> {
+pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> {
     let failed = |error: &dyn std::fmt::Display| format!("the client is not known: {error}");
-    if socket_domain(socket).map_err(|error| failed(&error))? != AddressFamily::UNIX {
-        return Err("only clients of the unix socket may edit the services of ipvsadm".to_owned());
-    }
-    if !is_accepted(socket, runtime_dir).map_err(|error| failed(&error))? {
-        return Err("the socket does not belong to a client of the API".to_owned());
-    }
     let peer = socket_peercred(socket).map_err(|error| failed(&error))?;
     let user = peer.uid.as_raw();
     if user == 0 {
@@ -58,118 +36,24 @@ pub(crate) fn check(
     ))
 }
 
-/// Whether the API's socket accepted it. A process without a right over the directory cannot give this name to a
-/// socket whose peer is another process.
-fn is_accepted(socket: BorrowedFd<'_>, runtime_dir: &Path) -> io::Result<bool> {
-    if socket_type(socket)? != SocketType::STREAM {
-        return Ok(false);
-    }
-    let socket = UnixStream::from(socket.try_clone_to_owned()?);
-    let (own, peer) = (socket.local_addr()?, socket.peer_addr()?);
-    let Some(path) = own.as_pathname().filter(|_| peer.is_unnamed()) else {
-        return Ok(false);
-    };
-    let has_name = path
-        .file_name()
-        .is_some_and(|name| API_SOCKETS.iter().any(|known| name == *known));
-    let identity = |directory: Option<&Path>| {
-        let known = fs::metadata(directory?).ok()?;
-        Some((known.dev(), known.ino()))
-    };
-    let expected = identity(Some(runtime_dir));
-    Ok(has_name && expected.is_some() && identity(path.parent()) == expected)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::os::fd::{AsFd, OwnedFd};
-    use std::os::unix::net::UnixListener;
-    use std::path::PathBuf;
-
-    use rustix::net::{SocketAddrUnix, SocketFlags, bind, connect, socket_with};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("weir-caller-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir_all(path.join("other")).unwrap();
-            Self(path)
-        }
-
-        /// A connection to a socket: the client's end and the accepted one.
-        fn connected(&self, name: &str) -> (UnixStream, UnixStream) {
-            let path = self.0.join(name);
-            let listener = UnixListener::bind(&path).unwrap();
-            let client = UnixStream::connect(&path).unwrap();
-            (client, listener.accept().unwrap().0)
-        }
-
-        fn check(&self, socket: &impl AsFd) -> Result<u32, String> {
-            check(socket.as_fd(), &Node::default(), &self.0)
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
-    fn user_is_the_kernels_and_other_sockets_are_refused() {
-        let directory = Directory::new("user");
-        let (_client, accepted) = directory.connected("weir.sock.new");
+    fn user_is_the_kernels() {
+        let (client, _other) = UnixStream::pair().unwrap();
         let own = rustix::process::geteuid().as_raw();
-        let checked = directory.check(&accepted);
+        let checked = check(client.as_fd(), &Node::default());
         if own == 0 {
             assert_eq!(checked, Ok(0));
         } else {
             assert!(checked.unwrap_err().contains(&format!("user {own}")));
         }
-        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(directory.check(&tcp).is_err());
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(directory.check(&file).is_err());
-    }
-
-    #[test]
-    fn socket_that_the_daemon_connected_itself_is_refused() {
-        let directory = Directory::new("connected");
-        let refused = |socket: &dyn AsFd| {
-            let error = check(socket.as_fd(), &Node::default(), &directory.0).unwrap_err();
-            assert!(error.contains("does not belong to a client"), "{error}");
-        };
-        // The peer of these is this process, as that of a socket of journald would be root.
-        let (one, _other) = UnixStream::pair().unwrap();
-        refused(&one);
-        let (client, accepted) = directory.connected("other/weir.sock");
-        refused(&client);
-        refused(&accepted);
-        let (client, accepted) = directory.connected("vrrp.sock");
-        refused(&client);
-        refused(&accepted);
-        // A client that gave the name of the API's socket to its own one.
-        let other = directory.0.join("listener");
-        let _listener = UnixListener::bind(&other).unwrap();
-        let named = |kind: SocketType, name: &str| -> OwnedFd {
-            let own = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-            let path = directory.0.join(name);
-            bind(&own, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-            own
-        };
-        let client = named(SocketType::STREAM, "weir.sock");
-        connect(&client, &SocketAddrUnix::new(&other).unwrap()).unwrap();
-        refused(&client);
-        // A channel that root made: one of its ends gets the name afterwards.
-        let (mine, _theirs) = weir_sys::Channel::pair().unwrap();
-        let path = directory.0.join("weir.sock.new");
-        bind(&mine, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        refused(&mine);
+        assert!(check(file.as_fd(), &Node::default()).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Executes requests on the engine, with a copy of the state of servers.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use weir_engine::{Engine, Opening, Packet, Paths};
 use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
 
-use crate::caller;
 use crate::flow_sync::FlowSynchronizer;
 use crate::message::{
     AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, content,
 };
+use crate::permits::Permits;
 use crate::policy::{Accepted, Policy};
 use crate::probe::{self, ArpClaim};
 
@@ -32,6 +32,7 @@ pub(crate) struct Host {
     engine: Option<Engine>,
     states: ServerStates,
     sync: FlowSynchronizer,
+    permits: Permits,
     /// See [`Request::Pause`].
     is_paused: bool,
 }
@@ -66,6 +67,7 @@ pub(crate) trait Steps {
 impl Host {
     pub(crate) fn new(paths: Paths, policy: Policy) -> Self {
         Self {
+            permits: Permits::new(&paths.runtime_dir),
             paths,
             policy,
             engine: None,
@@ -113,6 +115,7 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(&engine));
+        self.permits.serve(&engine.desired().node);
         self.engine = Some(engine);
         self.is_paused = false;
         self.sync.configure(sync.as_ref());
@@ -155,7 +158,7 @@ impl Host {
                 states,
                 addresses,
             } => self.apply(added, states, files, addresses).await,
-            Request::Edit { edits } => self.edit(&edits, files).await,
+            Request::Edit { edits } => self.edit(&edits).await,
             Request::Weights { pools, states } => self.apply_weights(&pools, states),
             Request::CopyOverride { record } => {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
@@ -175,12 +178,14 @@ impl Host {
             }
             Request::Resume => {
                 self.is_paused = false;
+                self.serve_permits();
                 // What happened in between.
                 self.network_event(&Event::Lost).await;
                 Reply::Done
             }
             Request::Close => {
                 self.engine = None;
+                self.permits.close();
                 self.sync.configure(None);
                 Reply::Done
             }
@@ -245,6 +250,7 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(engine));
+        self.permits.serve(&engine.desired().node);
         if let Some(sync) = sync {
             self.sync.configure(sync.as_ref());
         }
@@ -252,15 +258,11 @@ impl Host {
         reply
     }
 
-    async fn edit(&mut self, edits: &[weir_ipvsadm::Edit], files: Vec<OwnedFd>) -> Reply {
+    async fn edit(&mut self, edits: &[weir_ipvsadm::Edit]) -> Reply {
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
         };
-        let Some(socket) = files.first() else {
-            return refused("an edit of ipvsadm arrived without its client".to_owned());
-        };
-        let directory = &self.paths.runtime_dir;
-        match caller::check(socket.as_fd(), &engine.desired().node, directory) {
+        match self.permits.take(edits) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits of ipvsadm"),
             Err(reason) => return refused(reason),
         }
@@ -360,6 +362,12 @@ impl Host {
         }
     }
 
+    fn serve_permits(&mut self) {
+        if let Some(engine) = self.engine.as_ref().filter(|_| !self.is_paused) {
+            self.permits.serve(&engine.desired().node);
+        }
+    }
+
     /// The engine, unless another one may be at work.
     fn at_work(&mut self) -> Option<(&mut Engine, &ServerStates)> {
         let engine = self.engine.as_mut().filter(|_| !self.is_paused)?;
@@ -377,6 +385,7 @@ impl Host {
 
     /// Runs once per second.
     pub(crate) async fn tick(&mut self) {
+        self.serve_permits();
         if let Some((engine, states)) = self.at_work()
             && let Err(error) = engine.tick(states).await
         {

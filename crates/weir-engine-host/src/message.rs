@@ -102,7 +102,7 @@ pub enum Request {
         /// The override.
         record: OverrideRecord,
     },
-    /// Execute edits of ipvsadm. The client's socket is attached.
+    /// Execute edits of ipvsadm that a client has asked for ([`crate::permit_edits`]).
     Edit {
         /// In order.
         edits: Vec<Edit>,

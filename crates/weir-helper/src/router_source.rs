@@ -73,8 +73,8 @@ impl RouterSource {
             path: path.clone(),
             source: std::io::Error::other(reason),
         })?;
-        let wanted = parse(&text, &Environment)
-            .map_err(|reason| Error::Configuration { path, reason })?;
+        let wanted =
+            parse(&text, &Environment).map_err(|reason| Error::Configuration { path, reason })?;
         let accepted = self
             .of_root
             .accept(&text, |routers| routers.wanted == wanted);

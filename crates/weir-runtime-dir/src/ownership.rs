@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::kind::{DIRECTORY, expected_kind};
+use crate::kind::{DIRECTORY, EDITS_SOCKET, UPGRADE_SOCKET, expected_kind};
 
 /// The account of a daemon without rights.
 pub const ACCOUNT: &str = "weir";
@@ -27,6 +27,8 @@ const OF_ROOT: &[&str] = &[
     "real-server.lock",
     "protect.lock",
     "protect.sysctl",
+    EDITS_SOCKET,
+    UPGRADE_SOCKET,
 ];
 
 /// Whether this process is root, and `owner` is the account of a daemon without rights.
@@ -181,7 +183,8 @@ pub fn give(directory: &Path, user: u32) {
     }
 }
 
-/// Takes the directory back from the account, if it belongs to it. Errors are logged.
+/// Takes the directory back from the account, if it belongs to it. The sockets of processes of root are removed, because
+/// an earlier version does not know them; a process that continues creates its own again. Errors are logged.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
@@ -189,7 +192,9 @@ pub fn return_to_root(directory: &Path) {
     // First, so that the account cannot replace files in the meantime.
     let took = lchown(directory, Some(0), None)
         .and_then(|()| end_sharing(directory))
-        .and_then(|()| chown_files(directory, 0));
+        .and_then(|()| chown_files(directory, 0))
+        .and_then(|()| remove(&directory.join(EDITS_SOCKET)))
+        .and_then(|()| remove(&directory.join(UPGRADE_SOCKET)));
     if let Err(error) = took {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }

@@ -156,12 +156,9 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ("ask for a probe", "the path is not configured"),
     (
         "ask for an edit of ipvsadm",
-        "does not belong to a client of the API",
+        "no client has asked for these edits",
     ),
-    (
-        "ask for an edit by a socket of root",
-        "does not belong to a client of the API",
-    ),
+    ("ask to permit an edit", "cannot reach the socket"),
 ];
 
 #[test]

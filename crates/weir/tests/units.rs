@@ -51,8 +51,9 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask for an edit of ipvsadm",
-        "does not belong to a client of the API",
+        "no client has asked for these edits",
     ),
+    ("ask to permit an edit", "cannot reach the socket"),
 ];
 
 /// Runs a script of this directory in network and mount namespaces of its own, with an empty directory.

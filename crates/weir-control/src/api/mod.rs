@@ -45,7 +45,7 @@ use policy::Gate;
 use weir_proxy::tap::{Tap, TapError};
 
 pub use body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES};
-pub use caller::{Caller, Peer, Role, UnknownRole};
+pub use caller::{Caller, Role, UnknownRole};
 pub use message::{
     ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
     Reloaded, ServerNow, UpgradeRequest, Upgraded,
@@ -313,13 +313,9 @@ async fn publish(State(orders): State<Orders>, body: Body) -> Answered {
     Ok(json(&orders.send(order).await?))
 }
 
-async fn ipvsadm(
-    State(orders): State<Orders>,
-    Extension(peer): Extension<Peer>,
-    body: Body,
-) -> Answered {
+async fn ipvsadm(State(orders): State<Orders>, body: Body) -> Answered {
     let request: crate::ipvsadm_message::Request = read(body).await?;
-    let order = |reply| Order::Ipvsadm(request, peer, reply);
+    let order = |reply| Order::Ipvsadm(request, reply);
     Ok(json(&orders.send(order).await?))
 }
 

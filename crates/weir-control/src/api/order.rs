@@ -5,7 +5,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::caller::{Caller, Peer};
+use super::caller::Caller;
 use super::message::{
     FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded, ServerNow,
     UpgradeRequest, Upgraded,
@@ -75,7 +75,7 @@ pub enum Order {
     /// Publish a configuration to the group.
     Publish(PublishRequest, Reply<Published>),
     /// A request of ipvsadm, with the socket of the client.
-    Ipvsadm(ipvsadm::Request, Peer, Reply<ipvsadm::Answer>),
+    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.
     Explain(Packet, Reply<Answer>),
     /// Explain how an HTTP request would be handled.

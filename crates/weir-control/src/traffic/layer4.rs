@@ -230,14 +230,9 @@ impl RemoteEngine {
         }
     }
 
-    fn edit(
-        &mut self,
-        edits: &[Edit],
-        client: Option<BorrowedFd<'_>>,
-    ) -> Result<Vec<Result<(), Refusal>>, Error> {
-        let files: Vec<BorrowedFd<'_>> = client.into_iter().collect();
+    fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, Error> {
         let edits = edits.to_vec();
-        match self.client.request(&Request::Edit { edits }, &files)? {
+        match self.client.request(&Request::Edit { edits }, &[])? {
             Reply::Edited { results, facts } => {
                 self.update(facts)?;
                 Ok(results)
@@ -378,17 +373,15 @@ impl Layer4 {
         }
     }
 
-    /// `client` is the socket of the client that asks for it.
     pub(super) async fn edit_table(
         &mut self,
         edits: &[Edit],
         states: &ServerStates,
-        client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
         match self {
             Self::Local(engine) => engine.edit_table(edits, states).await,
             Self::Remote(_) if edits.is_empty() => Vec::new(),
-            Self::Remote(remote) => remote.edit(edits, client).unwrap_or_else(|error| {
+            Self::Remote(remote) => remote.edit(edits).unwrap_or_else(|error| {
                 let refusal = Refusal::Message(error.to_string());
                 vec![Err(refusal); edits.len()]
             }),

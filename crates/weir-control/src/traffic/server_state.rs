@@ -1,7 +1,6 @@
 //! Changes of servers' states: overrides, check results and ejections, applied to both planes.
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::Ejection;
@@ -97,7 +96,6 @@ impl Planes<'_> {
         &mut self,
         states: &mut ServerStates,
         edits: &[Edit],
-        client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
         let (mut answers, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
@@ -119,7 +117,7 @@ impl Planes<'_> {
             return Vec::new();
         };
         let before = engine.revision();
-        let edited = engine.edit_table(&rest, states, client).await;
+        let edited = engine.edit_table(&rest, states).await;
         let mut edited = edited.into_iter();
         if engine.revision() != before {
             states.handle_configuration(engine.desired().pools.iter());

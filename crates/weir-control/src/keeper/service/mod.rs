@@ -490,7 +490,10 @@ fn desired(configuration: &Path) -> Option<Desired> {
     };
     let parsed = weir_helper::parse(&text, &weir_helper::Environment);
     if let Err(reason) = &parsed {
-        tracing::warn!(reason, "the configuration file cannot be used by the helper service");
+        tracing::warn!(
+            reason,
+            "the configuration file cannot be used by the helper service"
+        );
     }
     parsed.ok()
 }
