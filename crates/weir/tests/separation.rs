@@ -123,6 +123,7 @@ fn daemon_has_no_rights_and_serves() {
         "newer: ok",
         "newer: served",
         "restarted: \"restarts\": 1",
+        "program of root: refused",
         "stopped: root 700",
     ];
     let lines: Vec<&str> = text.lines().collect();
@@ -158,7 +159,10 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
         "ask for an edit of ipvsadm",
         "no client has asked for these edits",
     ),
-    ("ask to permit an edit", "cannot reach the socket"),
+    (
+        "ask to permit an edit",
+        "user 991 may not edit the services of ipvsadm",
+    ),
 ];
 
 #[test]

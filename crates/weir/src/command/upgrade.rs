@@ -17,7 +17,7 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?,
     };
-    permit(&program)?;
+    permit(global, &program)?;
     let request = UpgradeRequest { program };
     let client = Client::new(&global.runtime_dir);
     let upgraded = with_progress("the upgrade", client.upgrade(&request))??;
@@ -25,9 +25,12 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The helper service, if there is one, starts helpers of a program only if root has named it.
-fn permit(program: &Path) -> Result<(), Failure> {
-    let socket =
+/// The helper service, or the keeper that is root, starts a program only if root has named it.
+fn permit(global: &GlobalOptions, program: &Path) -> Result<(), Failure> {
+    let service =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
-    keeper::permit(&socket, program).map_err(|message| Failure::Failed { message })
+    let keeper = global.runtime_dir.join(keeper::UPGRADE_SOCKET);
+    [service, keeper].iter().try_for_each(|socket| {
+        keeper::permit(socket, program).map_err(|message| Failure::Failed { message })
+    })
 }

@@ -13,11 +13,12 @@
 
 mod client;
 mod message;
+mod permitted;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -35,8 +36,10 @@ use super::helper;
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
+use permitted::{Permitted, SharedPermitted, permit_program};
 
 pub(super) use client::{ServiceClient, Stopping};
+pub(super) use permitted::PermitSocket;
 
 pub use client::permit;
 
@@ -48,8 +51,6 @@ const GREETED_MAX: usize = 32;
 const WAITING_MAX: usize = 4;
 /// Messages of a keeper that wait here; more wait in the keeper.
 const RECEIVED_MAX: usize = 64;
-/// Programs that root has permitted; the oldest is forgotten.
-const PERMITTED_MAX: usize = 16;
 /// The pause after an error of the socket.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -60,54 +61,6 @@ pub const SOCKET: &str = "/run/weir-helper/socket";
 pub fn configured_socket() -> Option<PathBuf> {
     socket_group::service()
 }
-
-/// Programs that may be started as root.
-#[derive(Debug)]
-struct Permitted {
-    own: PathBuf,
-    others: Vec<PathBuf>,
-}
-
-impl Permitted {
-    fn new() -> Result<Self, Error> {
-        let own = std::env::current_exe().map_err(|source| Error::Program {
-            path: "/proc/self/exe".into(),
-            source,
-        })?;
-        // A package has replaced the file in the meantime (proc(5)).
-        let name = own.to_string_lossy();
-        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
-        Ok(Self {
-            own: PathBuf::from(own),
-            others: Vec::new(),
-        })
-    }
-
-    /// Links are resolved, so that another account's link does not lead to another program afterwards.
-    fn add(&mut self, program: &Path) -> Result<(), String> {
-        let program = helper::check_program(program)?;
-        self.others.retain(|other| *other != program);
-        if self.others.len() >= PERMITTED_MAX {
-            self.others.remove(0);
-        }
-        self.others.push(program);
-        Ok(())
-    }
-
-    /// Returns the path to start, without links.
-    fn check(&self, program: &Path) -> Result<PathBuf, String> {
-        let path = helper::check_program(program)?;
-        if self.own != path && !self.others.contains(&path) {
-            return Err(format!(
-                "root has not permitted {}: run `weir upgrade` as root",
-                program.display()
-            ));
-        }
-        Ok(path)
-    }
-}
-
-type SharedPermitted = Arc<Mutex<Permitted>>;
 
 /// What the thread that accepts connections needs.
 #[derive(Debug, Clone)]
@@ -238,12 +191,7 @@ impl Reception {
                 return Some(Client { channel, peer });
             }
             Ok(ToService::Permit { program }) if user == 0 => {
-                let permitted = self.permitted.lock();
-                let mut permitted = permitted.unwrap_or_else(PoisonError::into_inner);
-                match permitted.add(&program) {
-                    Ok(()) => FromService::Permitted,
-                    Err(reason) => FromService::Refused { reason },
-                }
+                permit_program(&self.permitted, &program)
             }
             Ok(ToService::Keeper { version }) if user == self.user => {
                 let reason = format!("the helper service does not know version {version}");
@@ -351,9 +299,7 @@ impl Session {
     }
 
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
-        let permitted = self.permitted.lock();
-        let permitted = permitted.unwrap_or_else(PoisonError::into_inner);
-        let checked = permitted.check(program);
+        let checked = permitted::check(&self.permitted, program);
         if let Err(reason) = &checked {
             tracing::error!(reason, "refused a request of the keeper");
         }
