@@ -129,19 +129,22 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
 /// Binds a socket to the check's source address. With `nat` without source rewriting, the source is the VIP, so the
 /// server replies as it would to a client. If the director does not have the VIP, the director's own address is used.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
-    let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
+    let (from, is_optional) = local_address(context, target);
+    let Some(from) = from else { return Ok(()) };
+    match socket.bind(&SocketAddr::new(from, 0).into()) {
+        Err(error) if is_optional && error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+        bound => bound,
+    }
+}
+
+/// The source address of [`bind`], and whether the director may lack it.
+pub(crate) fn local_address(context: &Context, target: &Target) -> (Option<IpAddr>, bool) {
     match (target.source, target.way) {
-        (Some(address), _) => from(address),
-        (None, Some(way)) if way.source_is_vip => match from(way.vip) {
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
-            bound => bound,
-        },
+        (Some(address), _) => (Some(address), false),
+        (None, Some(way)) if way.source_is_vip => (Some(way.vip), true),
         // If no better address is found, the kernel selects one.
-        (None, _) if target.address.is_ipv6() => match source(target, &context.vips()) {
-            Ok(address) => from(address),
-            Err(_) => Ok(()),
-        },
-        (None, _) => Ok(()),
+        (None, _) if target.address.is_ipv6() => (source(target, &context.vips()).ok(), false),
+        (None, _) => (None, false),
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod client;
 mod message;
+mod ping;
 mod policy;
 mod run;
 mod serve;

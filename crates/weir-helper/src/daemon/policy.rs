@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -353,9 +353,10 @@ impl Policy {
         self.bind.contains(&address) || publish.is_some_and(|it| it.permits_proxy(address))
     }
 
-    /// A published check may be of this kind.
-    pub(super) const fn permits_ping(&self) -> bool {
-        self.ping || self.publish.is_some()
+    /// A published check may be of this kind, for the servers that may be published.
+    pub(super) fn permits_ping(&self, to: IpAddr) -> bool {
+        let publish = self.publish.as_ref();
+        self.ping || publish.is_some_and(|it| it.permits_server(to))
     }
 
     pub(super) fn permits_check(&self, command: &[String], user: &str) -> bool {
@@ -387,6 +388,8 @@ fn checks(desired: &Desired) -> impl Iterator<Item = &Check> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const TEXT: &str = r#"
@@ -460,7 +463,7 @@ user = "daemon"
         let page = (words(&["/usr/bin/page"]), "daemon".to_owned());
         assert_eq!(policy.notifier("n"), Some(page));
         assert_eq!(policy.notifier("m"), None);
-        assert!(!policy.permits_ping());
+        assert!(!policy.permits_ping(Ipv4Addr::LOCALHOST.into()));
     }
 
     #[test]
@@ -478,7 +481,8 @@ user = "daemon"
         assert!(of_group.permits_binding("192.0.2.7:80".parse().unwrap()));
         assert!(!of_group.permits_binding("192.0.2.7:443".parse().unwrap()));
         assert!(!of_group.permits_binding("0.0.0.0:80".parse().unwrap()));
-        assert!(of_group.permits_ping());
+        assert!(of_group.permits_ping("10.9.9.9".parse().unwrap()));
+        assert!(!of_group.permits_ping("192.0.2.7".parse().unwrap()));
         assert!(of_group.permits_reading(Path::new("/etc/weir/shared/a/fullchain.pem")));
         assert!(of_group.permits_listing(Path::new("/etc/weir/shared/a")));
         assert!(!of_group.permits_reading(Path::new("/etc/weir/shared/../../shadow")));
