@@ -1,0 +1,195 @@
+//! Programs that may be started as root: this process's own file, and files that root has named by `weir upgrade`. The
+//! kernel reports who names one, because a daemon without rights, or its keeper, requests the start.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weir_runtime_dir::UPGRADE_SOCKET;
+use weir_sys::ServiceSocket;
+
+use super::message::{FromService, ToService};
+use crate::keeper::error::Error;
+use crate::keeper::helper;
+
+/// Programs that root has permitted; the oldest is forgotten.
+const PERMITTED_MAX: usize = 16;
+/// How long a client may take for its message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Programs that may be started as root.
+#[derive(Debug)]
+pub(super) struct Permitted {
+    own: PathBuf,
+    others: Vec<PathBuf>,
+}
+
+impl Permitted {
+    pub(super) fn new() -> Result<Self, Error> {
+        let own = std::env::current_exe().map_err(|source| Error::Program {
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        // A package has replaced the file in the meantime (proc(5)).
+        let name = own.to_string_lossy();
+        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
+        Ok(Self {
+            own: PathBuf::from(own),
+            others: Vec::new(),
+        })
+    }
+
+    /// Links are resolved, so that another account's link does not lead to another program afterwards.
+    fn add(&mut self, program: &Path) -> Result<(), String> {
+        let program = helper::check_program(program)?;
+        self.others.retain(|other| *other != program);
+        if self.others.len() >= PERMITTED_MAX {
+            self.others.remove(0);
+        }
+        self.others.push(program);
+        Ok(())
+    }
+
+    /// Returns the path to start, without links.
+    fn check(&self, program: &Path) -> Result<PathBuf, String> {
+        let path = helper::check_program(program)?;
+        if self.own != path && !self.others.contains(&path) {
+            return Err(format!(
+                "root has not permitted {}: run `weir upgrade` as root",
+                program.display()
+            ));
+        }
+        Ok(path)
+    }
+}
+
+pub(super) type SharedPermitted = Arc<Mutex<Permitted>>;
+
+/// Permits a program that root has named.
+pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> FromService {
+    let mut permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
+    match permitted.add(program) {
+        Ok(()) => FromService::Permitted,
+        Err(reason) => FromService::Refused { reason },
+    }
+}
+
+/// Returns the path to start, without links.
+///
+/// # Errors
+/// Root has not permitted it, in words.
+pub(super) fn check(permitted: &Mutex<Permitted>, program: &Path) -> Result<PathBuf, String> {
+    let permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
+    permitted.check(program)
+}
+
+/// The socket at which root names programs to a keeper that is root, in the runtime directory.
+#[derive(Debug)]
+pub(in crate::keeper) struct PermitSocket {
+    path: PathBuf,
+    permitted: SharedPermitted,
+    socket: Option<Arc<ServiceSocket>>,
+}
+
+impl PermitSocket {
+    /// Nothing listens yet.
+    ///
+    /// # Errors
+    /// The file of this process is not known.
+    pub(in crate::keeper) fn new(runtime_dir: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            path: runtime_dir.join(UPGRADE_SOCKET),
+            permitted: Arc::new(Mutex::new(Permitted::new()?)),
+            socket: None,
+        })
+    }
+
+    /// Listens. Nothing happens if it does so already; a socket that was removed is created again.
+    pub(in crate::keeper) fn serve(&mut self) {
+        if self.socket.as_ref().is_some_and(|it| it.has_name()) {
+            return;
+        }
+        self.stop();
+        let socket = match ServiceSocket::listen_in_shared(&self.path, None) {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => {
+                tracing::warn!(%error, "`weir upgrade` cannot name another program");
+                return;
+            }
+        };
+        self.socket = Some(Arc::clone(&socket));
+        let permitted = Arc::clone(&self.permitted);
+        std::thread::spawn(move || {
+            socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
+                let answer = match serde_json::from_slice(bytes) {
+                    Ok(ToService::Permit { program }) if peer.user == 0 => {
+                        permit_program(&permitted, &program)
+                    }
+                    Ok(_) | Err(_) => FromService::Refused {
+                        reason: format!("user {} may not request this", peer.user),
+                    },
+                };
+                serde_json::to_vec(&answer).unwrap_or_default()
+            });
+        });
+    }
+
+    /// Returns the path to start, without links.
+    ///
+    /// # Errors
+    /// Root has not permitted the program, in words.
+    pub(in crate::keeper) fn check(&self, program: &Path) -> Result<PathBuf, String> {
+        check(&self.permitted, program)
+    }
+
+    fn stop(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            socket.stop();
+            if socket.has_name() {
+                let _ = std::fs::remove_file(&self.path);
+            }
+        }
+    }
+}
+
+impl Drop for PermitSocket {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::permit;
+
+    #[test]
+    fn daemon_alone_cannot_name_a_program_of_root() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("weir-permit-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        let mut socket = PermitSocket::new(&directory).unwrap();
+        socket.serve();
+        let shell = Path::new("/bin/sh");
+        let refused = socket.check(shell).unwrap_err();
+        assert!(
+            refused.contains("root has not permitted /bin/sh"),
+            "{refused}"
+        );
+        let path = directory.join(UPGRADE_SOCKET);
+        permit(&path, shell).unwrap();
+        assert_eq!(socket.check(shell), Ok(shell.canonicalize().unwrap()));
+        // The runtime directory was given to an earlier version in between.
+        std::fs::remove_file(&path).unwrap();
+        socket.serve();
+        permit(&path, Path::new("/bin/cat")).unwrap();
+        assert!(socket.check(Path::new("/bin/cat")).is_ok());
+        drop(socket);
+        assert!(!path.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
