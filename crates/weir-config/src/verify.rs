@@ -52,8 +52,8 @@ pub trait Machine {
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
-    /// Reads an environment variable in an address, or returns the reason why it cannot be read. `None` = the
-    /// environment is unknown, and a placeholder takes its place: only for checks of a text, never for its use.
+    /// Reads an environment variable in an address, or returns the reason why it cannot be read. `None` = variables are
+    /// not read: placeholders replace them, and the configuration is only checked, not applied.
     fn variable(&self, name: &str) -> Option<Result<SecretValue, String>> {
         self.secret(&SecretSource::Env(name.to_owned()))
     }

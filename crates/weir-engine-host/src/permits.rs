@@ -1,8 +1,8 @@
-//! Edits of ipvsadm that a client has asked for, at a socket of this process.
+//! Permits edits by ipvsadm that a client has requested at a socket of this process.
 //!
-//! The client names its edits here, the kernel reports who it is, and this process then executes them when the daemon
-//! requests them: once, and nothing else. A daemon with foreign code holds connections of root too, so a connection
-//! alone would not show what root wants.
+//! The client sends its edits to this socket, and the kernel reports who the client is. This process executes the edits
+//! when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so a
+//! connection does not prove that root wants an edit.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -18,22 +18,23 @@ use weir_sys::{ServiceSocket, connect_to_service, names};
 
 use crate::caller;
 
-/// How long a client may take for its message.
+/// Maximum time until a client has sent its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long this process may take for its answer.
+/// Maximum time until this process has answered.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the daemon may take: it may have to finish a reload first.
+/// Time for which edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
-/// Requests that the daemon has not repeated yet; the oldest is forgotten.
+/// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
 const WAITING_MAX: usize = 64;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct PermitRequest {
     edits: Vec<Edit>,
 }
 
+/// The answer to a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -41,11 +42,11 @@ enum Answer {
     Refused { reason: String },
 }
 
-/// Asks the engine process of a daemon without rights to execute these edits, as soon as the daemon requests them.
-/// Returns whether there is such a process.
+/// Permits these edits in the engine process of an unprivileged daemon, which then executes them when the daemon
+/// requests them. Returns whether there is such a process.
 ///
 /// # Errors
-/// It refuses, in words.
+/// Returns a message if the engine process rejects the edits.
 pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> {
     let Ok((channel, peer)) = connect_to_service(&runtime_dir.join(EDITS_SOCKET)) else {
         return Ok(false);
@@ -53,15 +54,15 @@ pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> 
     if peer.user != 0 {
         return Ok(false);
     }
-    let asked = Asked {
+    let request = PermitRequest {
         edits: edits.to_vec(),
     };
-    let asked = serde_json::to_vec(&asked).map_err(|error| error.to_string())?;
-    let answered = channel
+    let request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    let answer = channel
         .set_receive_timeout(Some(ANSWER_TIMEOUT))
-        .and_then(|()| channel.send(&asked, &[]))
+        .and_then(|()| channel.send(&request, &[]))
         .and_then(|()| channel.receive());
-    match answered.map_err(|error| error.to_string())? {
+    match answer.map_err(|error| error.to_string())? {
         Some(message) => match serde_json::from_slice(&message.bytes) {
             Ok(Answer::Permitted) => Ok(true),
             Ok(Answer::Refused { reason }) => Err(reason),
@@ -73,14 +74,16 @@ pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> 
     }
 }
 
-/// Edits that were asked for.
+/// A request that waits for the daemon.
 #[derive(Debug)]
 struct Waiting {
     edits: Vec<Edit>,
+    /// The client's user ID.
     user: u32,
     since: Instant,
 }
 
+/// The state that the socket's thread shares.
 #[derive(Debug, Default)]
 struct State {
     /// The settings that decide who may edit.
@@ -88,16 +91,17 @@ struct State {
     waiting: VecDeque<Waiting>,
 }
 
-/// The socket, and what clients have asked for.
+/// The socket, and the clients' requests.
 #[derive(Debug)]
 pub(crate) struct Permits {
     path: PathBuf,
     state: Arc<Mutex<State>>,
-    /// The socket with its group.
+    /// The socket with its group; `None` = this process does not listen.
     socket: Option<(Arc<ServiceSocket>, Option<u32>)>,
 }
 
 impl Permits {
+    /// Creates the permits; [`Self::serve`] opens the socket.
     pub(crate) fn new(runtime_dir: &Path) -> Self {
         Self {
             path: runtime_dir.join(EDITS_SOCKET),
@@ -106,7 +110,7 @@ impl Permits {
         }
     }
 
-    /// Listens with these settings. Nothing happens if it does so already; a socket that was removed is created again.
+    /// Listens with these settings, unless it already does. Creates a removed socket again.
     pub(crate) fn serve(&mut self, node: &Node) {
         let group = node.socket_group.as_deref().and_then(names::group_id);
         let group = group.filter(|_| node.socket_mode.is_for_group());
@@ -134,10 +138,10 @@ impl Permits {
         let state = Arc::clone(&self.state);
         std::thread::spawn(move || {
             socket.answer(MESSAGE_TIMEOUT, |channel, _, bytes| {
-                let answer = match ask(&state, channel.as_fd(), bytes) {
+                let answer = match record(&state, channel.as_fd(), bytes) {
                     Ok(()) => Answer::Permitted,
                     Err(reason) => {
-                        tracing::error!(reason, "refused edits of ipvsadm");
+                        tracing::error!(reason, "refused edits by ipvsadm");
                         Answer::Refused { reason }
                     }
                 };
@@ -146,7 +150,7 @@ impl Permits {
         });
     }
 
-    /// Another process serves the daemon.
+    /// Closes the socket and removes all requests, because another process serves the daemon.
     pub(crate) fn close(&mut self) {
         self.stop();
         lock(&self.state).waiting.clear();
@@ -158,17 +162,19 @@ impl Permits {
         }
     }
 
-    /// The user who has asked for these edits, which are no longer permitted afterwards.
+    /// Returns the user ID of the client that has requested these edits. They are not permitted a second time.
     ///
     /// # Errors
-    /// In words: nobody has.
+    /// Returns a message if no client has requested them.
     pub(crate) fn take(&self, edits: &[Edit]) -> Result<u32, String> {
         let mut state = lock(&self.state);
         state.waiting.retain(|it| it.since.elapsed() < VALIDITY);
-        // The daemon executes weights of servers of the file by itself, and leaves them out.
+        // The daemon itself executes edits of weights of configured servers, and omits them here.
         let is_part = |whole: &[Edit]| {
             let mut whole = whole.iter();
-            edits.iter().all(|edit| whole.any(|asked| asked == edit))
+            edits
+                .iter()
+                .all(|edit| whole.any(|requested| requested == edit))
         };
         let found = state.waiting.iter().position(|it| is_part(&it.edits));
         let taken = found.and_then(|at| state.waiting.remove(at));
@@ -189,14 +195,18 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records the edits of a client.
-fn ask(
+/// Records the edits that a client requests.
+///
+/// # Errors
+/// Returns a message if the request is invalid, or if the client may not edit services.
+fn record(
     state: &Mutex<State>,
     client: std::os::fd::BorrowedFd<'_>,
     bytes: &[u8],
 ) -> Result<(), String> {
-    let asked = serde_json::from_slice(bytes);
-    let Asked { edits } = asked.map_err(|error| format!("the request is invalid: {error}"))?;
+    let request = serde_json::from_slice(bytes);
+    let PermitRequest { edits } =
+        request.map_err(|error| format!("the request is invalid: {error}"))?;
     let mut state = lock(state);
     let user = caller::check(client, &state.node)?;
     if state.waiting.len() >= WAITING_MAX {
@@ -213,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_edits_that_a_client_asked_for_are_permitted_and_once() {
+    fn only_edits_that_a_client_requested_are_permitted_and_once() {
         if !weir_testing::require_root() {
             return;
         }
@@ -227,8 +237,8 @@ mod tests {
         // A client that is only connected, as `weir status` is, permits nothing.
         let _client = connect_to_service(&directory.join(EDITS_SOCKET)).unwrap();
         assert!(permits.take(&[Edit::Clear]).is_err());
-        let asked = [zero.clone(), Edit::Clear, zero.clone()];
-        assert_eq!(permit_edits(&directory, &asked), Ok(true));
+        let requested = [zero.clone(), Edit::Clear, zero.clone()];
+        assert_eq!(permit_edits(&directory, &requested), Ok(true));
         for other in [
             vec![Edit::Clear, Edit::Clear],
             vec![zero.clone(), zero.clone(), Edit::Clear],

@@ -80,7 +80,7 @@ async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome
                 return Ok(Outcome::passed("ping"));
             }
         }
-        // The keeper starts another helper; the deadline is the caller's.
+        // The keeper starts another helper. The caller enforces the deadline.
         tokio::time::sleep(HELPER_PAUSE).await;
     }
 }

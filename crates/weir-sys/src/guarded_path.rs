@@ -38,7 +38,7 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
 
-/// Opens a file for appending, and creates it if it is missing. It never blocks: a pipe must have a reader.
+/// Opens a file for appending, and creates it if it is missing. Does not block: a pipe must have a reader.
 ///
 /// # Errors
 /// The same as for [`open`].

@@ -269,7 +269,7 @@ pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> 
     Ok(socket)
 }
 
-/// Where echo requests go, and how.
+/// The target of echo requests, and the path to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingTarget {
     /// The target.
@@ -278,25 +278,25 @@ pub struct PingTarget {
     pub from: Option<IpAddr>,
     /// Whether the kernel selects another source address if this machine does not have `from`.
     pub is_optional: bool,
-    /// The interface that is used.
+    /// The interface to use; `None` = the kernel selects one.
     pub interface: Option<String>,
 }
 
 /// A nonblocking socket that sends echo requests to one target, and receives its replies.
 #[derive(Debug)]
 pub enum PingSocket {
-    /// A raw ICMP socket of this process. A raw socket can send any IP packet of any source, so a process without rights
+    /// A raw ICMP socket of this process. A raw socket can send any IP packet from any source, so an unprivileged process
     /// never gets one.
     Raw(OwnedFd),
-    /// Packets to and from the helper, which has the raw socket and forwards only echo requests and the replies. A
-    /// packet of [`PING_ERROR_BYTES`] is an error ([`ping_error`]); the helper has ended if there are no more packets.
+    /// A socket to the helper, which has the raw socket and forwards only echo requests and replies. A packet of
+    /// [`PING_ERROR_BYTES`] is an error ([`ping_error`]). The end of the packets means that the helper has ended.
     Relayed(OwnedFd),
 }
 
 /// Length of an error of a relayed socket, in bytes; ICMP messages are longer.
 pub const PING_ERROR_BYTES: usize = 4;
 
-/// The error in a packet of a relayed socket.
+/// Returns the error in a packet of a relayed socket; `None` = the packet is a reply.
 pub fn ping_error(packet: &[u8]) -> Option<io::Error> {
     let errno = <[u8; PING_ERROR_BYTES]>::try_from(packet).ok()?;
     Some(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))

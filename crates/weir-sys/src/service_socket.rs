@@ -96,12 +96,12 @@ impl ServiceSocket {
         })
     }
 
-    /// Listens at `path` in a directory that another account may write too, with mode 0600, or 0660 for `group`. Another
-    /// file of this name is replaced. The mode is private from the start, and group and mode are changed by the opened
-    /// file, because the account may exchange what has the name.
+    /// Listens at `path` in a directory to which another account may also write, with mode 0600, or 0660 for `group`.
+    /// Replaces another file with this name. The mode is private from the start, and group and mode are changed through
+    /// the opened file, because the account may replace the file.
     ///
     /// # Errors
-    /// A system call failed, or the file was exchanged.
+    /// A system call failed, or the file was replaced.
     pub fn listen_in_shared(path: &Path, group: Option<u32>) -> Result<Self> {
         let failed = |error: io::Error| Error::file(path, error);
         match fs::remove_file(path) {
@@ -122,7 +122,7 @@ impl ServiceSocket {
             if let Some(group) = group {
                 let group = Some(Gid::from_raw(group));
                 chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
-                // fchmod(2) does not take such a descriptor; this link of the kernel leads to the opened file.
+                // fchmod(2) does not accept an O_PATH descriptor. This link leads to the opened file.
                 let link = format!("/proc/self/fd/{}", file.as_raw_fd());
                 fs::set_permissions(link, Permissions::from_mode(SOCKET_MODE))?;
             }
@@ -138,8 +138,8 @@ impl ServiceSocket {
         })
     }
 
-    /// Answers the first message of each connection, one connection after another, until [`Self::stop`]. A client has
-    /// `limit` for its message. Blocks.
+    /// Answers the first message of each connection, one connection after another, until [`Self::stop`]. `limit` is the
+    /// maximum time until a client has sent its message. Blocks.
     pub fn answer(&self, limit: Duration, answer: impl Fn(&Channel, Peer, &[u8]) -> Vec<u8>) {
         while !self.is_stopped.load(Ordering::Relaxed) {
             let Ok((channel, peer)) = self.accept() else {
@@ -156,13 +156,13 @@ impl ServiceSocket {
         }
     }
 
-    /// Ends [`Self::answer`] and refuses connections. The file remains.
+    /// Ends [`Self::answer`] and rejects connections. The file remains.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Whether its name still leads to this socket.
+    /// Returns whether the name still leads to this socket.
     pub fn has_name(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|it| (it.dev(), it.ino()) == self.file)
     }

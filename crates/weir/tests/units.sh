@@ -48,8 +48,8 @@ END
 chmod 600 weir.toml
 export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_HELPER_SOCKET=$room/helper/socket
 export WEIR_CONFIG=$room/weir.toml WEIR_TEST_ATTEMPTS=1
-# Of the daemon alone.
-daemons_vip=10.77.9.5
+# Only the daemon has this variable.
+daemon_vip=10.77.9.5
 cd /
 
 # The capabilities of a unit, in the form that setpriv accepts.
@@ -65,7 +65,7 @@ start_service() {
 }
 start_keeper() {
   setpriv --reuid weir --regid weir --clear-groups --bounding-set "-all${daemon_set:+,$daemon_set}" --inh-caps -all \
-    --no-new-privs env "WEIR_TEST_VIP=$daemons_vip" "$weir" run >>"$room/out/log" 2>&1 &
+    --no-new-privs env "WEIR_TEST_VIP=$daemon_vip" "$weir" run >>"$room/out/log" 2>&1 &
   keeper=$!
 }
 

@@ -59,7 +59,7 @@ impl Walk {
             (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
             (Privilege::Read, _) => FileUse::Read,
             (Privilege::Write, "access_log" | "path") => FileUse::Append,
-            // The announcer and the agent of virtual routers open these themselves.
+            // The announcer and the VRRP agent open these files themselves.
             (Privilege::Write, _) => return,
             (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),

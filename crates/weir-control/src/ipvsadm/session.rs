@@ -78,7 +78,7 @@ struct Session<'a> {
     client: Client,
     paths: &'a Paths,
     direct: Option<Direct>,
-    /// Whether the daemon has had a request: it starts layer 4 with the first one.
+    /// Whether a request was sent to the daemon, which opens layer 4 for the first one.
     is_started: bool,
     program: &'a str,
     names: &'a dyn Names,
@@ -101,10 +101,10 @@ impl Session<'_> {
         Ok(exit.code)
     }
 
-    /// Permits edits to the privileged process of a daemon without rights. A daemon with rights has none.
+    /// Permits edits in the engine process of an unprivileged daemon. A privileged daemon has no such process.
     ///
     /// # Errors
-    /// The process refuses, in words.
+    /// Returns a message if the engine process rejects the edits.
     async fn permit(&mut self, edits: &[Edit]) -> Result<(), String> {
         if self.direct.is_some() || permit_edits(&self.paths.runtime_dir, edits)? {
             return Ok(());

@@ -31,7 +31,7 @@ pub(super) enum Privileged {
         sharing: Option<Sharing>,
         /// Whether a daemon of this keeper was unprivileged.
         confined: bool,
-        /// The programs that root has named.
+        /// The programs that root has permitted.
         permits: PermitSocket,
     },
     /// The helper service starts them.
@@ -174,7 +174,8 @@ impl Privileged {
         }
     }
 
-    /// Another daemon serves. For its start, the runtime directory was that of an earlier version.
+    /// Creates the socket for permits again after the start of a daemon, because [`Self::begin_upgrade`] may have removed
+    /// it.
     pub(super) fn serve_permits(&mut self) {
         if let Self::Own { permits, .. } = self
             && rustix::process::geteuid().is_root()

@@ -1,5 +1,5 @@
-//! Relays echo requests of the daemon. The raw socket stays in this process, because it could send any IP packet from any
-//! source (IP_HDRINCL, raw(7)).
+//! Relays the daemon's echo requests. The raw socket stays in this process, because a raw socket can send any IP packet
+//! from any source (IP_HDRINCL, raw(7)).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,18 +11,18 @@ use tokio::sync::Semaphore;
 use weir_sys::Channel;
 use weir_sys::privileged::{PingTarget, ping_socket_directly};
 
-/// Sockets that are relayed at the same time; more requests fail.
+/// Maximum number of relayed sockets; further requests fail.
 pub(super) const RELAYS_MAX: usize = 4096;
-/// Longer packets are truncated.
-const PACKET_MAX: usize = 4096;
-/// Type, code, checksum, identifier and sequence number.
-const HEADER: usize = 8;
+/// Maximum length of a packet; longer packets are truncated.
+const PACKET_BYTES_MAX: usize = 4096;
+/// Length of the ICMP header: type, code, checksum, identifier and sequence number.
+const HEADER_BYTES: usize = 8;
 
-/// Opens a socket, and returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called inside a
-/// tokio runtime. The relay ends when the daemon closes its end.
+/// Opens a relayed socket. Returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called inside
+/// a tokio runtime. The relay ends when the daemon closes its end.
 ///
 /// # Errors
-/// The kernel's, or too many sockets are relayed.
+/// The kernel rejects the request, or too many sockets are relayed.
 pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<OwnedFd> {
     let permit = Arc::clone(limit).try_acquire_owned();
     let permit = permit.map_err(|_| io::Error::from(Errno::AGAIN))?;
@@ -35,7 +35,7 @@ pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<O
     tokio::spawn(async move {
         if let Err(error) = forward(&raw, &mine, is_ipv6).await {
             let errno = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-            // The daemon may have gone.
+            // The daemon may have ended.
             let _ = mine.send(&errno.to_ne_bytes()).await;
         }
         drop(permit);
@@ -43,18 +43,18 @@ pub(super) fn relay(target: &PingTarget, limit: &Arc<Semaphore>) -> io::Result<O
     Ok(theirs)
 }
 
-/// The runtime's socket; send(2) and recv(2) are those of any kind of socket.
+/// Registers a socket with the runtime. send(2) and recv(2) are the same for every kind of socket.
 fn nonblocking(socket: OwnedFd) -> io::Result<UdpSocket> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     UdpSocket::from_std(socket.into())
 }
 
-/// Forwards until the daemon closes its end.
+/// Forwards packets until the daemon closes its end.
 ///
 /// # Errors
-/// The network reports the target as unreachable.
+/// The target is unreachable, or the daemon sent something other than an echo request.
 async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Result<()> {
-    let (mut request, mut reply) = ([0; PACKET_MAX], [0; PACKET_MAX]);
+    let (mut request, mut reply) = ([0; PACKET_BYTES_MAX], [0; PACKET_BYTES_MAX]);
     loop {
         tokio::select! {
             received = daemon.recv(&mut request) => match received {
@@ -63,7 +63,7 @@ async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Resu
                     raw.send(&request[..length]).await?;
                 }
                 Ok(_) => {
-                    tracing::error!("refused a request of the daemon: it is no ICMP echo request");
+                    tracing::error!("refused a request of the daemon: it is not an ICMP echo request");
                     return Err(Errno::PERM.into());
                 }
             },
@@ -77,13 +77,13 @@ async fn forward(raw: &UdpSocket, daemon: &UdpSocket, is_ipv6: bool) -> io::Resu
     }
 }
 
-/// RFC 792, RFC 4443: type and code.
+/// Returns whether the message is an echo request (type and code: RFC 792, RFC 4443).
 fn is_echo_request(message: &[u8], is_ipv6: bool) -> bool {
     let kind = if is_ipv6 { 128 } else { 8 };
-    message.len() >= HEADER && message.starts_with(&[kind, 0])
+    message.len() >= HEADER_BYTES && message.starts_with(&[kind, 0])
 }
 
-/// A raw IPv4 socket also delivers the IP header.
+/// Returns whether the packet is an echo reply. A raw IPv4 socket also delivers the IP header.
 fn is_echo_reply(packet: &[u8], is_ipv6: bool) -> bool {
     let (kind, message) = if is_ipv6 {
         (129, packet)
@@ -91,7 +91,7 @@ fn is_echo_reply(packet: &[u8], is_ipv6: bool) -> bool {
         let header = packet.first().map_or(0, |byte| usize::from(byte & 0xf) * 4);
         (0, packet.get(header..).unwrap_or_default())
     };
-    message.len() >= HEADER && message.starts_with(&[kind, 0])
+    message.len() >= HEADER_BYTES && message.starts_with(&[kind, 0])
 }
 
 #[cfg(test)]

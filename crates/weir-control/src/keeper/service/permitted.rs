@@ -1,5 +1,5 @@
-//! Programs that may be started as root: this process's own file, and files that root has named by `weir upgrade`. The
-//! kernel reports who names one, because a daemon without rights, or its keeper, requests the start.
+//! Programs that may be started as root: this process's own file, and files that root has permitted with `weir upgrade`.
+//! An unprivileged daemon or its keeper requests the start, so the kernel reports who permits a program.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,9 @@ use super::message::{FromService, ToService};
 use crate::keeper::error::Error;
 use crate::keeper::helper;
 
-/// Programs that root has permitted; the oldest is forgotten.
+/// Maximum number of programs that root has permitted; the oldest one is removed for a new one.
 const PERMITTED_MAX: usize = 16;
-/// How long a client may take for its message.
+/// Maximum time until a client has sent its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Programs that may be started as root.
@@ -25,12 +25,16 @@ pub(super) struct Permitted {
 }
 
 impl Permitted {
+    /// Permits only this process's own file.
+    ///
+    /// # Errors
+    /// The path of this process's file is unknown.
     pub(super) fn new() -> Result<Self, Error> {
         let own = std::env::current_exe().map_err(|source| Error::Program {
             path: "/proc/self/exe".into(),
             source,
         })?;
-        // A package has replaced the file in the meantime (proc(5)).
+        // The suffix means that a package update has replaced the file (proc(5)).
         let name = own.to_string_lossy();
         let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
         Ok(Self {
@@ -39,7 +43,7 @@ impl Permitted {
         })
     }
 
-    /// Links are resolved, so that another account's link does not lead to another program afterwards.
+    /// Permits a program. Links are resolved, because another account could change a link afterwards.
     fn add(&mut self, program: &Path) -> Result<(), String> {
         let program = helper::check_program(program)?;
         self.others.retain(|other| *other != program);
@@ -50,7 +54,7 @@ impl Permitted {
         Ok(())
     }
 
-    /// Returns the path to start, without links.
+    /// Returns the path of a permitted program, with links resolved.
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
         let path = helper::check_program(program)?;
         if self.own != path && !self.others.contains(&path) {
@@ -63,9 +67,10 @@ impl Permitted {
     }
 }
 
+/// The permitted programs, shared with the threads that answer clients.
 pub(super) type SharedPermitted = Arc<Mutex<Permitted>>;
 
-/// Permits a program that root has named.
+/// Permits a program. Returns the answer to the client.
 pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> FromService {
     let mut permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
     match permitted.add(program) {
@@ -74,16 +79,16 @@ pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> Fr
     }
 }
 
-/// Returns the path to start, without links.
+/// Returns the path of a permitted program, with links resolved.
 ///
 /// # Errors
-/// Root has not permitted it, in words.
+/// Returns a message if root has not permitted the program.
 pub(super) fn check(permitted: &Mutex<Permitted>, program: &Path) -> Result<PathBuf, String> {
     let permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
     permitted.check(program)
 }
 
-/// The socket at which root names programs to a keeper that is root, in the runtime directory.
+/// The socket in the runtime directory at which root permits programs to a keeper that is root.
 #[derive(Debug)]
 pub(in crate::keeper) struct PermitSocket {
     path: PathBuf,
@@ -92,10 +97,10 @@ pub(in crate::keeper) struct PermitSocket {
 }
 
 impl PermitSocket {
-    /// Nothing listens yet.
+    /// Permits only this process's own file; [`Self::serve`] opens the socket.
     ///
     /// # Errors
-    /// The file of this process is not known.
+    /// The path of this process's file is unknown.
     pub(in crate::keeper) fn new(runtime_dir: &Path) -> Result<Self, Error> {
         Ok(Self {
             path: runtime_dir.join(UPGRADE_SOCKET),
@@ -104,7 +109,7 @@ impl PermitSocket {
         })
     }
 
-    /// Listens. Nothing happens if it does so already; a socket that was removed is created again.
+    /// Listens, unless it already does. Creates a removed socket again.
     pub(in crate::keeper) fn serve(&mut self) {
         if self.socket.as_ref().is_some_and(|it| it.has_name()) {
             return;
@@ -113,7 +118,7 @@ impl PermitSocket {
         let socket = match ServiceSocket::listen_in_shared(&self.path, None) {
             Ok(socket) => Arc::new(socket),
             Err(error) => {
-                tracing::warn!(%error, "`weir upgrade` cannot name another program");
+                tracing::warn!(%error, "`weir upgrade` cannot permit another program");
                 return;
             }
         };
@@ -126,7 +131,7 @@ impl PermitSocket {
                         permit_program(&permitted, &program)
                     }
                     Ok(_) | Err(_) => FromService::Refused {
-                        reason: format!("user {} may not request this", peer.user),
+                        reason: format!("user {} is not permitted to request this", peer.user),
                     },
                 };
                 serde_json::to_vec(&answer).unwrap_or_default()
@@ -134,10 +139,10 @@ impl PermitSocket {
         });
     }
 
-    /// Returns the path to start, without links.
+    /// Returns the path of a permitted program, with links resolved.
     ///
     /// # Errors
-    /// Root has not permitted the program, in words.
+    /// Returns a message if root has not permitted the program.
     pub(in crate::keeper) fn check(&self, program: &Path) -> Result<PathBuf, String> {
         check(&self.permitted, program)
     }
@@ -164,7 +169,7 @@ mod tests {
     use crate::keeper::permit;
 
     #[test]
-    fn daemon_alone_cannot_name_a_program_of_root() {
+    fn daemon_alone_cannot_permit_a_program() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: needs root");
             return;
