@@ -7,8 +7,8 @@
 //!   itself and only if root alone can write it, or of the one that was applied last (`policy`). No message names an
 //!   interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
-//! - Edits of ipvsadm are those that a client has asked for at a socket of this process (`permits`), so that the kernel,
-//!   not the daemon, identifies the caller (`caller`).
+//! - Edits of ipvsadm are those that a client has asked for at a socket of this process (`permits`): the kernel, not
+//!   the daemon, identifies the caller (`caller`).
 //! - Flows are exchanged with the peers of `[sync]` in that configuration, whose key this process reads (`flow_sync`).
 //! - Probes of the daemon take the path of a configured service to one of its servers (`probe`).
 //! - Files are written to a directory in which the daemon can neither replace nor plant them

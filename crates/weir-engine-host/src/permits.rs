@@ -161,7 +161,7 @@ impl Permits {
     /// The user who has asked for these edits, which are no longer permitted afterwards.
     ///
     /// # Errors
-    /// In words: nobody has.
+    /// In words: no client has.
     pub(crate) fn take(&self, edits: &[Edit]) -> Result<u32, String> {
         let mut state = lock(&self.state);
         state.waiting.retain(|it| it.since.elapsed() < VALIDITY);

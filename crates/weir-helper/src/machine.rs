@@ -6,8 +6,8 @@ use weir_config::{Machine, SecretValue, Severity};
 use weir_model::{Desired, Family, Secret, SecretSource};
 use weir_sys::untrusted_file::{self, Owner};
 
-/// Knows the environment variables in addresses, and no secrets. The keeper passes its environment to the processes that
-/// it starts, so those of root have the same as the daemon; the helper service has its own.
+/// Knows the environment variables in addresses, and no secrets. The keeper passes its environment to the processes
+/// that it starts, so those of root have the same as the daemon; the helper service has its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Environment;
 

@@ -183,8 +183,8 @@ pub fn give(directory: &Path, user: u32) {
     }
 }
 
-/// Takes the directory back from the account, if it belongs to it. The sockets of processes of root are removed, because
-/// an earlier version does not know them; a process that continues creates its own again. Errors are logged.
+/// Takes the directory back from the account, if it belongs to it. The sockets of processes of root are removed,
+/// because an earlier version does not know them; a process that continues creates its own again. Errors are logged.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;

@@ -285,8 +285,8 @@ pub struct PingTarget {
 /// A nonblocking socket that sends echo requests to one target, and receives its replies.
 #[derive(Debug)]
 pub enum PingSocket {
-    /// A raw ICMP socket of this process. A raw socket can send any IP packet of any source, so a process without rights
-    /// never gets one.
+    /// A raw ICMP socket of this process. A raw socket can send any IP packet of any source, so a process without
+    /// rights never gets one.
     Raw(OwnedFd),
     /// Packets to and from the helper, which has the raw socket and forwards only echo requests and the replies. A
     /// packet of [`PING_ERROR_BYTES`] is an error ([`ping_error`]); the helper has ended if there are no more packets.

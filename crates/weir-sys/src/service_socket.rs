@@ -96,8 +96,8 @@ impl ServiceSocket {
         })
     }
 
-    /// Listens at `path` in a directory that another account may write too, with mode 0600, or 0660 for `group`. Another
-    /// file of this name is replaced. The mode is private from the start, and group and mode are changed by the opened
+    /// Listens at `path` in a directory that another account may write too, with mode 0600, or 0660 for `group`. A file
+    /// of this name is replaced. The mode is private from the start, and group and mode are changed by the opened
     /// file, because the account may exchange what has the name.
     ///
     /// # Errors

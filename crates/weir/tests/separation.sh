@@ -136,8 +136,8 @@ wait_for page 445
 served newer 445
 echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
 
-# A daemon with foreign code requests a program of root that root has not named. This stays in its channel to the keeper,
-# so it comes last.
+# A daemon with foreign code requests a program of root that root has not named. The answer stays in its channel, so
+# this comes last.
 cat >"$room/request.py" <<'END'
 import array, ctypes, json, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

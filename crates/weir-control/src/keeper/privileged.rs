@@ -131,7 +131,7 @@ impl Privileged {
     /// Prepares the runtime directory for the start of a successor. Returns the program to start.
     ///
     /// # Errors
-    /// A daemon without rights has named a program that root has not permitted, or that users other than root can change.
+    /// A daemon without rights has named a program that root has not permitted, or that other users can change.
     /// Contains the reason.
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
         self.note_confinement();

@@ -1,5 +1,5 @@
-//! Relays echo requests of the daemon. The raw socket stays in this process, because it could send any IP packet from any
-//! source (IP_HDRINCL, raw(7)).
+//! Relays echo requests of the daemon. The raw socket stays in this process, because it could send any IP packet from
+//! any source (IP_HDRINCL, raw(7)).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,8 +18,8 @@ const PACKET_MAX: usize = 4096;
 /// Type, code, checksum, identifier and sequence number.
 const HEADER: usize = 8;
 
-/// Opens a socket, and returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called inside a
-/// tokio runtime. The relay ends when the daemon closes its end.
+/// Opens a socket, and returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called inside
+/// a tokio runtime. The relay ends when the daemon closes its end.
 ///
 /// # Errors
 /// The kernel's, or too many sockets are relayed.
