@@ -103,6 +103,8 @@ fn units_serve_without_rights_in_keeper_and_daemon() {
         "reload: reloaded",
         "reload: served",
         "new engine: weight",
+        "ipvsadm of root: done",
+        "edits: root lbadmin 660",
         "WEIR_TEST_VIP is not set",
         "have other values",
         "new service: reloaded",

@@ -132,6 +132,9 @@ wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
 "$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
 
+"$weir" ipvsadm -A -t 10.77.9.3:80 -s rr && "$weir" ipvsadm -D -t 10.77.9.3:80 && echo "ipvsadm of root: done"
+echo "edits: $(owner run/edits.sock)"
+
 # The service reads the same variables as the daemon, or rejects the configuration.
 cp "$room/weir.toml" "$room/kept"
 for address in '${WEIR_TEST_VIP}' '${WEIR_TEST_VIP:-10.77.9.1}'; do
