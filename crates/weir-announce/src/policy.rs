@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use weir_config::Host;
-use weir_helper::RootSection;
+use weir_helper::{Environment, RootSection};
 use weir_model::{Announce, Network};
 
 use crate::message::Facts;
@@ -27,16 +26,11 @@ struct Permitted {
 }
 
 impl Permitted {
-    /// Parses the text of a configuration; `None` = the text has an error.
-    fn read(text: &str) -> Option<Self> {
-        let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(text, &Host::default())
-        } else {
-            weir_config::parse(text, &Host::default())
-        };
-        let desired = parsed.ok()?.desired;
+    /// Parses the text of a configuration.
+    fn read(text: &str) -> Result<Self, String> {
+        let desired = weir_helper::parse(text, &Environment)?;
         let Some(settings) = desired.announce else {
-            return Some(Self::default());
+            return Ok(Self::default());
         };
         let is_covered = |name: &str| match &settings.services {
             Some(names) => names.iter().any(|it| it == name),
@@ -54,7 +48,7 @@ impl Permitted {
             (None, Some(publish)) => publish.vips,
             _ => Vec::new(),
         };
-        Some(Self {
+        Ok(Self {
             settings: Some(settings),
             vips,
             published,

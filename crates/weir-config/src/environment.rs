@@ -5,8 +5,6 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use weir_model::SecretSource;
-
 use crate::address;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
@@ -202,7 +200,7 @@ fn value(
     default: Option<&str>,
     host: &dyn Machine,
 ) -> Result<Option<String>, (String, String)> {
-    let found = match host.secret(&SecretSource::Env(name.to_owned())) {
+    let found = match host.variable(name) {
         Some(Ok(value)) => String::from_utf8_lossy(&value.bytes).trim().to_owned(),
         Some(Err(_)) => String::new(),
         None => return Ok(default.map(str::to_owned)),
@@ -251,7 +249,7 @@ fn placeholder_address(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::verify::SecretValue;
-    use weir_model::Family;
+    use weir_model::{Family, SecretSource};
 
     struct WithVariables(&'static [(&'static str, &'static str)]);
 

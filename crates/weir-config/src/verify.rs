@@ -52,6 +52,11 @@ pub trait Machine {
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
+    /// Reads an environment variable in an address, or returns the reason why it cannot be read. `None` = variables are
+    /// not read: placeholders replace them, and the configuration is only checked, not applied.
+    fn variable(&self, name: &str) -> Option<Result<SecretValue, String>> {
+        self.secret(&SecretSource::Env(name.to_owned()))
+    }
     /// Reads a file with one entry per line, of at most [`LIST_BYTES_MAX`] bytes, or returns the reason why it cannot
     /// be read. `None` = files are not read: their lists are empty, and the configuration is only checked, not applied.
     fn list_file(&self, _path: &str) -> Option<Result<String, String>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weir_health::{SavedState, Suspended};
@@ -161,11 +161,10 @@ pub trait Plane {
     /// Returns the first listener of a configuration that a service created with ipvsadm already uses.
     fn listener_conflict(&self, desired: &Desired) -> Option<ListenerConflict>;
 
-    /// Executes a request from ipvsadm. `client` is the unix socket of the client that sent the request.
+    /// Executes a request from ipvsadm.
     fn ipvsadm(
         &mut self,
         request: &ipvsadm::Request,
-        client: Option<BorrowedFd<'_>>,
     ) -> impl Future<Output = Result<ipvsadm::Answer, Self::Error>>;
 
     /// Returns the current state.

@@ -294,7 +294,10 @@ mod tests {
         assert!(client.is_lost());
         let reads = request(&Request::Read(Query::Facts));
         assert_eq!(reads.unwrap_err(), Failure::Lost, "the request is not sent");
-        let begin = Request::Begin { added: Vec::new() };
+        let begin = Request::Begin {
+            added: Vec::new(),
+            address_digest: None,
+        };
         assert!(matches!(request(&begin), Ok(Reply::Done)));
         host.join().unwrap();
         // The keeper has ended.

@@ -1,7 +1,7 @@
 //! Executes requests on the engine, with a copy of the servers' state.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use weir_engine::{Engine, Opening, Packet, Paths};
 use weir_netlink::Event;
 use weir_state::{SavedServers, ServerStates, StateCopy};
 
-use crate::caller;
 use crate::flow_sync::FlowSynchronizer;
 use crate::message::{
     AddedServer, Counters, Facts, ProbeId, Query, Reply, Request, SyncStatus, content,
 };
+use crate::permits::Permits;
 use crate::policy::{Accepted, Policy};
 use crate::probe::{self, ArpClaim};
 
@@ -32,6 +32,7 @@ pub(crate) struct Host {
     engine: Option<Engine>,
     states: ServerStates,
     sync: FlowSynchronizer,
+    permits: Permits,
     /// See [`Request::Pause`].
     is_paused: bool,
 }
@@ -66,6 +67,7 @@ pub(crate) trait Steps {
 impl Host {
     pub(crate) fn new(paths: Paths, policy: Policy) -> Self {
         Self {
+            permits: Permits::new(&paths.runtime_dir),
             paths,
             policy,
             engine: None,
@@ -80,10 +82,11 @@ impl Host {
     pub(crate) async fn open(
         &mut self,
         added: Vec<AddedServer>,
+        address_digest: Option<u64>,
         files: Vec<OwnedFd>,
         steps: &mut impl Steps,
     ) -> Reply {
-        let accepted = match self.accept(files) {
+        let accepted = match self.accept(files, address_digest) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };
@@ -113,6 +116,7 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(&engine));
+        self.permits.serve(&engine.desired().node);
         self.engine = Some(engine);
         self.is_paused = false;
         self.sync.configure(sync.as_ref());
@@ -120,13 +124,19 @@ impl Host {
         reply
     }
 
-    fn accept(&mut self, files: Vec<OwnedFd>) -> Result<Arc<Accepted>, String> {
+    fn accept(
+        &mut self,
+        files: Vec<OwnedFd>,
+        address_digest: Option<u64>,
+    ) -> Result<Arc<Accepted>, String> {
         let Some(file) = files.into_iter().next() else {
             let active = self.policy.active();
             return active.ok_or_else(|| "the configuration is missing".to_owned());
         };
         let text = content(file).map_err(|error| error.to_string())?;
-        self.policy.accept(text)
+        let accepted = self.policy.accept(text)?;
+        accepted.check_addresses(address_digest)?;
+        Ok(accepted)
     }
 
     /// Executes a request, except for those that open the engine. `send` sends a part of the reply.
@@ -143,8 +153,12 @@ impl Host {
             Request::Begin { .. } | Request::Finish { .. } | Request::Cancel => {
                 failed(&"this request is out of sequence")
             }
-            Request::Apply { added, states } => self.apply(added, states, files).await,
-            Request::Edit { edits } => self.edit(&edits, files).await,
+            Request::Apply {
+                added,
+                states,
+                address_digest,
+            } => self.apply(added, states, files, address_digest).await,
+            Request::Edit { edits } => self.edit(&edits).await,
             Request::Weights { pools, states } => self.apply_weights(&pools, states),
             Request::CopyOverride { record } => {
                 self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
@@ -164,12 +178,14 @@ impl Host {
             }
             Request::Resume => {
                 self.is_paused = false;
+                self.serve_permits();
                 // Events may have been missed in between.
                 self.network_event(&Event::Lost).await;
                 Reply::Done
             }
             Request::Close => {
                 self.engine = None;
+                self.permits.close();
                 self.sync.configure(None);
                 Reply::Done
             }
@@ -208,9 +224,10 @@ impl Host {
         added: Vec<AddedServer>,
         states: StateCopy,
         files: Vec<OwnedFd>,
+        address_digest: Option<u64>,
     ) -> Reply {
         let has_text = !files.is_empty();
-        let accepted = match self.accept(files) {
+        let accepted = match self.accept(files, address_digest) {
             Ok(accepted) => accepted,
             Err(reason) => return refused(reason),
         };
@@ -233,6 +250,7 @@ impl Host {
         self.states
             .handle_configuration(engine.desired().pools.iter());
         let reply = Reply::Active(facts(engine));
+        self.permits.serve(&engine.desired().node);
         if let Some(sync) = sync {
             self.sync.configure(sync.as_ref());
         }
@@ -240,15 +258,11 @@ impl Host {
         reply
     }
 
-    async fn edit(&mut self, edits: &[weir_ipvsadm::Edit], files: Vec<OwnedFd>) -> Reply {
+    async fn edit(&mut self, edits: &[weir_ipvsadm::Edit]) -> Reply {
         let Some(engine) = &mut self.engine else {
             return Reply::NotOpen;
         };
-        let Some(socket) = files.first() else {
-            return refused("an edit by ipvsadm was sent without the client's socket".to_owned());
-        };
-        let directory = &self.paths.runtime_dir;
-        match caller::check(socket.as_fd(), &engine.desired().node, directory) {
+        match self.permits.take(edits) {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits by ipvsadm"),
             Err(reason) => return refused(reason),
         }
@@ -348,6 +362,13 @@ impl Host {
         }
     }
 
+    /// Serves the socket for edits by ipvsadm, unless another process's engine may be active.
+    fn serve_permits(&mut self) {
+        if let Some(engine) = self.engine.as_ref().filter(|_| !self.is_paused) {
+            self.permits.serve(&engine.desired().node);
+        }
+    }
+
     /// Returns the engine, unless another process's engine may be active.
     fn active_engine(&mut self) -> Option<(&mut Engine, &ServerStates)> {
         let engine = self.engine.as_mut().filter(|_| !self.is_paused)?;
@@ -365,6 +386,7 @@ impl Host {
 
     /// Runs the engine's periodic maintenance, once per second.
     pub(crate) async fn tick(&mut self) {
+        self.serve_permits();
         if let Some((engine, states)) = self.active_engine()
             && let Err(error) = engine.tick(states).await
         {

@@ -68,6 +68,9 @@ pub enum Request {
     Begin {
         /// Servers from server lists.
         added: Vec<AddedServer>,
+        /// See [`Request::Apply`].
+        #[serde(default)]
+        address_digest: Option<u64>,
     },
     /// Second half of opening the engine.
     Finish {
@@ -84,6 +87,10 @@ pub enum Request {
         added: Vec<AddedServer>,
         /// Changes to the state of servers.
         states: StateCopy,
+        /// `weir_helper::address_digest`; `None` = the text has no environment variables. Both processes must have the
+        /// same values of the variables.
+        #[serde(default)]
+        address_digest: Option<u64>,
     },
     /// Apply the weights of these pools.
     Weights {
@@ -97,7 +104,7 @@ pub enum Request {
         /// The override.
         record: OverrideRecord,
     },
-    /// Execute edits by ipvsadm. The client's socket is attached.
+    /// Execute edits by ipvsadm that a client has requested ([`crate::permit_edits`]).
     Edit {
         /// In execution order.
         edits: Vec<Edit>,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use weir_config::{Host, Severity};
+use weir_helper::{Environment, parse};
 use weir_model::{Admin, Check, Desired, FlowSync, MAX_WEIGHT, Metrics, Node, Server, SocketMode};
 use weir_sys::{read_own, replace_file};
 
@@ -72,7 +72,7 @@ impl Policy {
             let root_text = weir_helper::read_trusted(&path).ok()?;
             let published = active.as_ref().map_or("", |active| &active.text);
             let text = weir_helper::with_published_part(&root_text, published).ok()?;
-            let desired = parse(&text).ok()?;
+            let desired = parse(&text, &Environment).ok()?;
             Some(Accepted { text, desired })
         }));
     }
@@ -91,7 +91,7 @@ impl Policy {
         if let Some(active) = self.active.as_ref().filter(|active| active.text == text) {
             return Ok(Arc::clone(active));
         }
-        let desired = parse(&text)?;
+        let desired = parse(&text, &Environment)?;
         let accepted = Arc::new(Accepted { text, desired });
         let path = self.path.display();
         let file = weir_helper::read_trusted(&self.path).map_err(|error| {
@@ -106,7 +106,7 @@ impl Policy {
             let is_identical = whole == accepted.text;
             match is_identical {
                 true => Ok(None),
-                false => parse(&whole).map(Some).map_err(published),
+                false => parse(&whole, &Environment).map(Some).map_err(published),
             }
         });
         if matches!(file, Ok(None)) {
@@ -149,7 +149,7 @@ impl Policy {
 
     fn recorded(&self) -> Option<Desired> {
         let bytes = read_own(&self.record).ok()?;
-        parse(&String::from_utf8(bytes).ok()?).ok()
+        parse(&String::from_utf8(bytes).ok()?, &Environment).ok()
     }
 
     fn hash(&self, desired: &Desired) -> u64 {
@@ -210,25 +210,23 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
     }
 }
 
-/// Parses a configuration, TOML or JSON.
-///
-/// # Errors
-/// Returns a message with the first error.
-fn parse(text: &str) -> Result<Desired, String> {
-    let is_json = text.trim_start().starts_with('{');
-    let parsed = if is_json {
-        weir_config::parse_json(text, &Host::default())
-    } else {
-        weir_config::parse(text, &Host::default())
-    };
-    parsed.map(|parsed| parsed.desired).map_err(|found| {
-        let mut errors = found.iter().filter(|it| it.severity() == Severity::Error);
-        let first = errors.next().map_or("", |it| it.message.as_str());
-        format!("the configuration has an error: {first}")
-    })
-}
-
 impl Accepted {
+    /// Compares the digest of the addresses (`weir_helper::address_digest`) with the daemon's, which has read them from
+    /// the same text. `None` = the text has no environment variables.
+    ///
+    /// # Errors
+    /// Returns a message if the environments differ.
+    pub(crate) fn check_addresses(&self, daemon_digest: Option<u64>) -> Result<(), String> {
+        match daemon_digest {
+            Some(digest) if digest != weir_helper::address_digest(&self.desired) => Err(
+                "the configuration's environment variables have other values in root's process: set the same values \
+                 for both, with systemd in weir.service and in weir-helper.service"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns `[sync]` with its key. The key is read in this process, because only root's file may name its file.
     ///
     /// # Errors
@@ -237,14 +235,8 @@ impl Accepted {
         if self.desired.sync.is_none() {
             return Ok(None);
         }
-        let text = &self.text;
-        let parsed = if text.trim_start().starts_with('{') {
-            weir_config::parse_json(text, &weir_helper::ThisMachine)
-        } else {
-            weir_config::parse(text, &weir_helper::ThisMachine)
-        };
-        match parsed {
-            Ok(parsed) => Ok(parsed.desired.sync),
+        match parse(&self.text, &weir_helper::ThisMachine) {
+            Ok(desired) => Ok(desired.sync),
             Err(_) => Err("the secrets named in the configuration cannot be read".to_owned()),
         }
     }
@@ -378,6 +370,31 @@ pool = "p"
         assert!(accept("[").unwrap_err().contains("error"));
     }
 
+    #[test]
+    fn variables_of_addresses_have_no_placeholders() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let (directory, file) = directory("variables");
+        let text = TEXT.replace("10.0.0.9:80", "${WEIR_TEST_UNSET}:80");
+        write(&file, &text);
+        let mut policy = Policy::new(&file, &directory.0);
+        let refused = policy.accept(text.into_bytes()).unwrap_err();
+        assert!(
+            refused.contains("the environment variable WEIR_TEST_UNSET is not set"),
+            "{refused}"
+        );
+        // The daemon has the variable, this process has only the default.
+        let text = TEXT.replace("10.0.0.9:80", "${WEIR_TEST_UNSET:-10.0.0.9}:80");
+        write(&file, &text);
+        let accepted = policy.accept(text.into_bytes()).unwrap();
+        let digest = |text: &str| weir_helper::address_digest(&parse(text, &Environment).unwrap());
+        let other = digest(&TEXT.replace("10.0.0.9:80", "10.0.0.6:80"));
+        let refused = accepted.check_addresses(Some(other)).unwrap_err();
+        assert!(refused.contains("have other values"), "{refused}");
+        assert_eq!(accepted.check_addresses(Some(digest(TEXT))), Ok(()));
+    }
+
     const GROUP: &str = "[cluster]\netcd = [\"http://10.0.0.1:2379\"]\nname = \"edge\"\n[cluster.publish]\n\
         vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/8\"]\n";
 
@@ -477,7 +494,7 @@ pool = "p"
     #[test]
     fn servers_are_added_to_a_published_pool_within_the_limits() {
         let text = weir_config::with_published(GROUP, "edge", &published("192.0.2.1"));
-        let desired = parse(&text).unwrap();
+        let desired = parse(&text, &Environment).unwrap();
         let accepted = Accepted { text, desired };
         let server = |address: [u8; 4]| AddedServer {
             pool: "q".to_owned(),
@@ -549,7 +566,7 @@ pool = "p"
     fn list_server_with_unknown_pool_or_check_or_high_weight_is_rejected() {
         let accepted = Accepted {
             text: TEXT.to_owned(),
-            desired: parse(TEXT).unwrap(),
+            desired: parse(TEXT, &Environment).unwrap(),
         };
         let server = AddedServer {
             pool: "p".to_owned(),

@@ -84,9 +84,13 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
             return;
         }
     };
-    if let Request::Begin { added } = request {
+    if let Request::Begin {
+        added,
+        address_digest,
+    } = request
+    {
         let mut opening = OpeningOn { wire, number };
-        let reply = host.open(added, files, &mut opening).await;
+        let reply = host.open(added, address_digest, files, &mut opening).await;
         let number = opening.number;
         wire.send(number, &reply);
         return;

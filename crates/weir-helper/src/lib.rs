@@ -28,9 +28,11 @@ use std::path::PathBuf;
 
 pub use address::remove_recorded;
 pub use client::{Answered, Client};
-pub use daemon::{DaemonClient, is_trusted, read_trusted, section_digest, serve_daemon};
+pub use daemon::{
+    DaemonClient, address_digest, is_trusted, read_trusted, section_digest, serve_daemon,
+};
 pub use extra::virtual_mac;
-pub use machine::ThisMachine;
+pub use machine::{Environment, ThisMachine, parse};
 pub use message::{Answer, NotifyState, Reply, Request, TrackedOutcome, VERSION};
 pub use published::with_published_part;
 pub use root_section::RootSection;
@@ -64,10 +66,12 @@ pub enum Error {
         path: PathBuf,
     },
     /// The configuration has an error.
-    #[error("{path}: the configuration has an error", path = path.display())]
+    #[error("{path}: {reason}", path = path.display())]
     Configuration {
         /// The file.
         path: PathBuf,
+        /// The first error.
+        reason: String,
     },
     /// An unprivileged daemon requested content that root's configuration file does not have.
     #[error("{path} does not permit this {name} of the daemon: {reason}", path = path.display())]

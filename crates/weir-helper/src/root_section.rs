@@ -26,8 +26,8 @@ pub struct RootSection<T> {
     name: &'static str,
     configuration: PathBuf,
     record: PathBuf,
-    /// Reads the content from the text of a configuration; `None` = the text has an error.
-    read: fn(&str) -> Option<T>,
+    /// Reads the content from the text of a configuration. Errors are messages.
+    read: fn(&str) -> Result<T, String>,
     active: Option<T>,
     previous: Option<T>,
 }
@@ -38,7 +38,7 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
         name: &'static str,
         configuration: &Path,
         record: PathBuf,
-        read: fn(&str) -> Option<T>,
+        read: fn(&str) -> Result<T, String>,
     ) -> Self {
         Self {
             name,
@@ -62,10 +62,11 @@ impl<T: Clone + Debug + PartialEq + Serialize + DeserializeOwned> RootSection<T>
     ) -> Result<T, Error> {
         let file = read_trusted(&self.configuration);
         let file = file.and_then(|root_text| {
-            let whole = with_published_part(&root_text, daemon_text).ok();
+            let whole = with_published_part(&root_text, daemon_text);
             let read = whole.and_then(|text| (self.read)(&text));
-            read.ok_or_else(|| Error::Configuration {
+            read.map_err(|reason| Error::Configuration {
                 path: self.configuration.clone(),
+                reason,
             })
         });
         let known = [&self.active, &self.previous];
@@ -118,9 +119,9 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Option<Vec<String>> {
+    fn read(text: &str) -> Result<Vec<String>, String> {
         let words = text.lines().map(|line| line.trim_start_matches("# "));
-        Some(words.map(str::to_owned).collect())
+        Ok(words.map(str::to_owned).collect())
     }
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
         let new = || RootSection::new("[x]", &file, record.clone(), read);
         let accepts = |section: &mut RootSection<_>, text: &str| {
             let wanted = read(text);
-            section.accept("", |it| wanted.as_ref() == Some(it))
+            section.accept("", |it| wanted.as_ref() == Ok(it))
         };
         write("# one");
         let mut section = new();

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
-use weir_config::{Files, Host, MAX_FILE_BYTES, Machine};
+use weir_config::{Files, MAX_FILE_BYTES, Machine};
 use weir_model::VirtualRouter;
 use weir_sys::untrusted_file::{self, Owner};
 
-use crate::machine::ThisMachine;
+use crate::machine::{self, Environment, ThisMachine};
 use crate::root_section::RootSection;
 use crate::{CONFINED, Error};
 
@@ -46,8 +46,8 @@ impl RouterSource {
             is_written_by_daemon: std::env::var_os(CONFINED).is_some(),
             texts: texts.to_vec(),
             root_section: RootSection::new("[vrrp]", configuration, record, |text| {
-                Some(Routers {
-                    wanted: parse(text, &Host::default())?,
+                Ok(Routers {
+                    wanted: parse(text, &Environment)?,
                     complete: parse(text, &ThisMachine)?,
                 })
             }),
@@ -74,7 +74,8 @@ impl RouterSource {
             path: path.clone(),
             source: std::io::Error::other(reason),
         })?;
-        let wanted = parse(&text, &Host::default()).ok_or(Error::Configuration { path })?;
+        let wanted =
+            parse(&text, &Environment).map_err(|reason| Error::Configuration { path, reason })?;
         let accepted = self
             .root_section
             .accept(&text, |routers| routers.wanted == wanted);
@@ -85,13 +86,8 @@ impl RouterSource {
     }
 }
 
-fn parse(text: &str, machine: &dyn Machine) -> Option<Vec<VirtualRouter>> {
-    let parsed = if text.trim_start().starts_with('{') {
-        weir_config::parse_json(text, machine)
-    } else {
-        weir_config::parse(text, machine)
-    };
-    Some(parsed.ok()?.desired.vrrp)
+fn parse(text: &str, machine: &dyn Machine) -> Result<Vec<VirtualRouter>, String> {
+    Ok(machine::parse(text, machine)?.vrrp)
 }
 
 /// Reads a recorded configuration that a root process has written.
@@ -106,14 +102,15 @@ fn read_active(path: &Path) -> Result<Vec<VirtualRouter>, Error> {
             path: path.to_owned(),
         });
     }
-    let invalid = || Error::Configuration {
+    let invalid = |reason| Error::Configuration {
         path: path.to_owned(),
+        reason,
     };
     let bundle = weir_config::bundle(&text, path, &TrustedFiles);
-    if !bundle.errors.is_empty() {
-        return Err(invalid());
+    if let Some(error) = bundle.errors.first() {
+        return Err(invalid(error.message.clone()));
     }
-    parse(&bundle.text, &ThisMachine).ok_or_else(invalid)
+    parse(&bundle.text, &ThisMachine).map_err(invalid)
 }
 
 /// Returns whether only root and this process's user can change the file.

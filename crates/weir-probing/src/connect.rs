@@ -130,19 +130,22 @@ async fn connect_unix(path: &str, header: Option<ProxyHeader>) -> Result<Stream,
 /// the server replies as it would to a client. If the director does not have the VIP, the director's own address is
 /// used.
 pub(crate) fn bind(context: &Context, socket: &Socket, target: &Target) -> io::Result<()> {
-    let from = |address: IpAddr| socket.bind(&SocketAddr::new(address, 0).into());
+    let (from, is_optional) = local_address(context, target);
+    let Some(from) = from else { return Ok(()) };
+    match socket.bind(&SocketAddr::new(from, 0).into()) {
+        Err(error) if is_optional && error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
+        bound => bound,
+    }
+}
+
+/// Returns the source address for [`bind`], and whether the director may lack it; `None` = the kernel selects one.
+pub(crate) fn local_address(context: &Context, target: &Target) -> (Option<IpAddr>, bool) {
     match (target.source, target.path) {
-        (Some(address), _) => from(address),
-        (None, Some(path)) if path.source_is_vip => match from(path.vip) {
-            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(()),
-            bound => bound,
-        },
+        (Some(address), _) => (Some(address), false),
+        (None, Some(path)) if path.source_is_vip => (Some(path.vip), true),
         // If no better address is found, the kernel selects one.
-        (None, _) if target.address.is_ipv6() => match source(target, &context.vips()) {
-            Ok(address) => from(address),
-            Err(_) => Ok(()),
-        },
-        (None, _) => Ok(()),
+        (None, _) if target.address.is_ipv6() => (source(target, &context.vips()).ok(), false),
+        (None, _) => (None, false),
     }
 }
 

@@ -4,16 +4,20 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use weir_health::{Outcome, Target, datagram};
 use weir_model::Probe;
+use weir_sys::privileged::{self, PingSocket, PingTarget, ping_error};
 
-use crate::connect::bind;
+use crate::connect::{bind, local_address};
 use crate::context::Context;
 use crate::path::PathProbe;
 
+/// Pause before the next attempt after the privileged helper has ended.
+const HELPER_PAUSE: Duration = Duration::from_millis(50);
 /// Identifier of the next probe, which distinguishes concurrent probes.
 static NEXT_ID: AtomicU16 = AtomicU16::new(1);
 
@@ -27,19 +31,11 @@ pub(crate) async fn probe(
     path: Option<&PathProbe>,
 ) -> io::Result<Outcome> {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-    let is_ping = target.probe == Probe::Ping;
-    let socket = open_socket(context, target, path, is_ping).await?;
-    let mut buffer = [0; 4096];
-    if is_ping {
-        let request = echo_request(target.address, id);
-        socket.send(&request).await?;
-        loop {
-            let length = socket.recv(&mut buffer).await?;
-            if is_echo_reply(target.address, id, &buffer[..length]) {
-                return Ok(Outcome::passed("ping"));
-            }
-        }
+    if target.probe == Probe::Ping {
+        return ping(context, target, id).await;
     }
+    let socket = open_socket(context, target, path).await?;
+    let mut buffer = [0; 4096];
     let request = datagram::request(&target.probe, id).unwrap_or_default();
     socket.send(&request).await?;
     loop {
@@ -50,19 +46,53 @@ pub(crate) async fn probe(
     }
 }
 
+/// Sends an echo request and waits for the reply.
+async fn ping(context: &Context, target: &Target, id: u16) -> io::Result<Outcome> {
+    let (from, is_optional) = local_address(context, target);
+    let to = PingTarget {
+        to: target.address,
+        from,
+        is_optional,
+        interface: target.interface.clone(),
+    };
+    let request = echo_request(target.address, id);
+    let mut buffer = [0; 4096];
+    loop {
+        let (socket, is_relayed) = match privileged::ping_socket(&to)? {
+            PingSocket::Raw(socket) => (socket, false),
+            PingSocket::Relayed(socket) => (socket, true),
+        };
+        let socket = UdpSocket::from_std(socket.into())?;
+        match socket.send(&request).await {
+            Err(error) if !is_relayed => return Err(error),
+            _ => {}
+        }
+        loop {
+            let packet = match socket.recv(&mut buffer).await {
+                // The helper has ended.
+                Ok(0) | Err(_) if is_relayed => break,
+                received => &buffer[..received?],
+            };
+            if is_relayed && let Some(error) = ping_error(packet) {
+                return Err(error);
+            }
+            if is_echo_reply(target.address, id, packet) {
+                return Ok(Outcome::passed("ping"));
+            }
+        }
+        // The keeper starts another helper. The caller enforces the deadline.
+        tokio::time::sleep(HELPER_PAUSE).await;
+    }
+}
+
 /// Opens a connected socket, so that the kernel delivers only the target's replies and ICMP errors.
 async fn open_socket(
     context: &Context,
     target: &Target,
     path: Option<&PathProbe>,
-    is_ping: bool,
 ) -> io::Result<UdpSocket> {
     let to = SocketAddr::new(target.address, target.port.unwrap_or(0));
-    let socket = if is_ping {
-        Socket::from(weir_sys::privileged::ping_socket(to.is_ipv6())?)
-    } else {
-        Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?
-    };
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
     if let Some(interface) = &target.interface {
         socket.bind_device(Some(interface.as_bytes()))?;
     }

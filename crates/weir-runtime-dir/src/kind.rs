@@ -33,7 +33,13 @@ const SOCKETS: &[&str] = &[
     "weir.sock.held",
     "vrrp.sock",
     "announce.sock",
+    EDITS_SOCKET,
+    UPGRADE_SOCKET,
 ];
+/// The socket at which a client permits edits by ipvsadm to the engine process.
+pub const EDITS_SOCKET: &str = "edits.sock";
+/// The socket at which root permits the program of an upgrade to the keeper.
+pub const UPGRADE_SOCKET: &str = "upgrade.sock";
 /// The link to the active configuration.
 const LINKS: &[&str] = &["configuration", "configuration.new"];
 /// Directories whose files are named after processes.

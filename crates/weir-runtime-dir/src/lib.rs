@@ -23,6 +23,7 @@ use weir_model::Node;
 use weir_sys::names;
 
 use kind::{DIRECTORY, FILE, LINK, SOCKET, expected_kind};
+pub use kind::{EDITS_SOCKET, UPGRADE_SOCKET};
 use ownership::is_account;
 pub use ownership::{
     ACCOUNT, Sharing, account_that_owns, chown_socket, give, return_to_root, share, share_again,

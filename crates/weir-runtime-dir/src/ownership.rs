@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::kind::{DIRECTORY, expected_kind};
+use crate::kind::{DIRECTORY, EDITS_SOCKET, UPGRADE_SOCKET, expected_kind};
 
 /// The account of an unprivileged daemon.
 pub const ACCOUNT: &str = "weir";
@@ -27,6 +27,8 @@ const ROOT_FILES: &[&str] = &[
     "real-server.lock",
     "protect.lock",
     "protect.sysctl",
+    EDITS_SOCKET,
+    UPGRADE_SOCKET,
 ];
 
 /// Returns whether this process is root, and `owner` is the account of an unprivileged daemon.
@@ -182,7 +184,8 @@ pub fn give(directory: &Path, user: u32) {
     }
 }
 
-/// Gives the directory back to root, if the account owns or shares it. Errors are logged.
+/// Gives the directory back to root, if the account owns or shares it. Removes the sockets of root's processes, because
+/// an earlier version does not know them; a process that continues creates its socket again. Errors are logged.
 pub fn return_to_root(directory: &Path) {
     if account_that_owns(directory).is_none() {
         return;
@@ -190,7 +193,9 @@ pub fn return_to_root(directory: &Path) {
     // The directory's owner is changed first, so that the account cannot replace files in the meantime.
     let result = lchown(directory, Some(0), None)
         .and_then(|()| end_sharing(directory))
-        .and_then(|()| chown_files(directory, 0));
+        .and_then(|()| chown_files(directory, 0))
+        .and_then(|()| remove(&directory.join(EDITS_SOCKET)))
+        .and_then(|()| remove(&directory.join(UPGRADE_SOCKET)));
     if let Err(error) = result {
         tracing::warn!(%error, directory = %directory.display(), "could not change the owner of the runtime directory");
     }

@@ -17,8 +17,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat,
-    readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fcntl_getfl, fcntl_setfl, fstat,
+    fstatfs, openat, readlinkat, statat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -38,13 +38,17 @@ pub fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     open_last(path, flags | OFlags::RDONLY, Mode::empty())
 }
 
-/// Opens a file for appending, and creates it if it is missing.
+/// Opens a file for appending, and creates it if it is missing. Does not block: a pipe must have a reader.
 ///
 /// # Errors
 /// The same as for [`open`].
 pub fn append(path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-    open_last(path, flags, CREATED_MODE)
+    // The open of a pipe without a reader must not block.
+    let file = open_last(path, flags | OFlags::NONBLOCK, CREATED_MODE)?;
+    // Writes wait for the reader of a pipe.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 fn open_last(path: &Path, flags: OFlags, mode: Mode) -> io::Result<File> {
@@ -323,6 +327,29 @@ mod tests {
         let circle = room.link("circle", "own/circle", 0);
         let error = text(&circle).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+    }
+
+    #[test]
+    fn pipe_without_a_reader_does_not_block() {
+        if !is_root() {
+            return;
+        }
+        let room = Room::new("pipe");
+        let pipe = room.0.join("own/pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let (sender, appended) = std::sync::mpsc::channel();
+        let path = pipe.clone();
+        std::thread::spawn(move || sender.send(append(&path).map(drop)));
+        let limit = std::time::Duration::from_secs(10);
+        let rejected = appended.recv_timeout(limit).expect("it does not block");
+        let errno = rejected.unwrap_err().raw_os_error();
+        assert_eq!(errno, Some(Errno::NXIO.raw_os_error()));
+        let mut reader = open(&pipe, OFlags::NONBLOCK).unwrap();
+        append(&pipe).unwrap().write_all(b"line").unwrap();
+        let mut line = String::new();
+        reader.read_to_string(&mut line).unwrap();
+        assert_eq!(line, "line");
     }
 
     #[test]

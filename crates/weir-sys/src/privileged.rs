@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::fs::OFlags;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::guarded_path;
 use crate::untrusted_file::{self, Owner};
@@ -96,11 +97,11 @@ pub trait PrivilegedHelper: fmt::Debug + Send + Sync {
     /// The same as for [`Self::open`].
     fn bind_stream(&self, address: SocketAddr) -> io::Result<OwnedFd>;
 
-    /// Opens a raw ICMP socket for echo requests.
+    /// Opens a relayed socket for echo requests ([`PingSocket::Relayed`]).
     ///
     /// # Errors
     /// The same as for [`Self::open`].
-    fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd>;
+    fn ping_socket(&self, target: &PingTarget) -> io::Result<OwnedFd>;
 
     /// Checks whether root's configuration permits sections with this digest (`weir_helper::section_digest`).
     ///
@@ -268,33 +269,77 @@ pub fn bind_stream_directly(address: SocketAddr) -> rustix::io::Result<OwnedFd> 
     Ok(socket)
 }
 
-/// Opens a raw ICMP socket for echo requests.
+/// The target of echo requests, and the path to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PingTarget {
+    /// The target.
+    pub to: IpAddr,
+    /// The source address; `None` = the kernel selects one.
+    pub from: Option<IpAddr>,
+    /// Whether the kernel selects another source address if this machine does not have `from`.
+    pub is_optional: bool,
+    /// The interface to use; `None` = the kernel selects one.
+    pub interface: Option<String>,
+}
+
+/// A nonblocking socket that sends echo requests to one target, and receives its replies.
+#[derive(Debug)]
+pub enum PingSocket {
+    /// A raw ICMP socket of this process. A raw socket can send any IP packet from any source, so an unprivileged process
+    /// never gets one.
+    Raw(OwnedFd),
+    /// A socket to the helper, which has the raw socket and forwards only echo requests and replies. A packet of
+    /// [`PING_ERROR_BYTES`] is an error ([`ping_error`]). The end of the packets means that the helper has ended.
+    Relayed(OwnedFd),
+}
+
+/// Length of an error of a relayed socket, in bytes; ICMP messages are longer.
+pub const PING_ERROR_BYTES: usize = 4;
+
+/// Returns the error in a packet of a relayed socket; `None` = the packet is a reply.
+pub fn ping_error(packet: &[u8]) -> Option<io::Error> {
+    let errno = <[u8; PING_ERROR_BYTES]>::try_from(packet).ok()?;
+    Some(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
+}
+
+/// Opens a socket for echo requests.
 ///
 /// # Errors
-/// The process lacks `CAP_NET_RAW`, and the helper rejects the request.
-pub fn ping_socket(is_ipv6: bool) -> io::Result<OwnedFd> {
-    match ping_socket_directly(is_ipv6) {
+/// The process lacks `CAP_NET_RAW`, and the helper rejects the request; or the target cannot be reached.
+pub fn ping_socket(target: &PingTarget) -> io::Result<PingSocket> {
+    match ping_socket_directly(target) {
         Err(error) => match helper_for(&error) {
-            Some(helper) => helper.ping_socket(is_ipv6),
+            Some(helper) => helper.ping_socket(target).map(PingSocket::Relayed),
             None => Err(error),
         },
-        opened => opened,
+        opened => opened.map(PingSocket::Raw),
     }
 }
 
-/// Like [`ping_socket`], but without the helper.
+/// Like [`ping_socket`], but without the helper. The raw ICMP socket is connected, so that the kernel delivers only
+/// packets and ICMP errors from the target.
 ///
 /// # Errors
-/// The kernel rejects the request.
-pub fn ping_socket_directly(is_ipv6: bool) -> io::Result<OwnedFd> {
-    let protocol = if is_ipv6 {
-        ipproto::ICMPV6
-    } else {
-        ipproto::ICMP
+/// The kernel rejects the request, or the target cannot be reached.
+pub fn ping_socket_directly(target: &PingTarget) -> io::Result<OwnedFd> {
+    let (domain, protocol) = match target.to {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6),
     };
-    let flags = SocketFlags::CLOEXEC;
-    let opened = rustix::net::socket_with(family(is_ipv6), SocketType::RAW, flags, Some(protocol))?;
-    Ok(opened)
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))?;
+    if let Some(interface) = &target.interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
+    if let Some(from) = target.from {
+        match socket.bind(&SocketAddr::new(from, 0).into()) {
+            Err(error) if target.is_optional && error.kind() == io::ErrorKind::AddrNotAvailable => {
+            }
+            bound => bound?,
+        }
+    }
+    socket.connect(&SocketAddr::new(target.to, 0).into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
 }
 
 const fn family(is_ipv6: bool) -> AddressFamily {

@@ -5,24 +5,27 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Mode, fchmod};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, chownat, fchmod, fstat, openat};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, shutdown, socket_with,
 };
 
 use crate::{Channel, Error, Result};
 
 /// Maximum number of connections that wait for [`ServiceSocket::accept`].
 const BACKLOG: i32 = 16;
+/// Pause after an error of a socket.
+const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Mode of the directory: only the group can reach the socket.
 const DIRECTORY_MODE: u32 = 0o750;
 const SOCKET_MODE: u32 = 0o660;
@@ -41,6 +44,9 @@ pub struct Peer {
 pub struct ServiceSocket {
     path: PathBuf,
     socket: OwnedFd,
+    /// Device and inode of its file.
+    file: (u64, u64),
+    is_stopped: AtomicBool,
 }
 
 fn packet_socket() -> rustix::io::Result<OwnedFd> {
@@ -80,10 +86,85 @@ impl ServiceSocket {
             listen(&socket, BACKLOG)?;
             Ok(socket)
         };
+        let socket = bound().map_err(failed)?;
+        let known = fs::symlink_metadata(path).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
-            socket: bound().map_err(failed)?,
+            socket,
+            file: (known.dev(), known.ino()),
+            is_stopped: AtomicBool::new(false),
         })
+    }
+
+    /// Listens at `path` in a directory to which another account may also write, with mode 0600, or 0660 for `group`.
+    /// Replaces another file with this name. The mode is private from the start, and group and mode are changed through
+    /// the opened file, because the account may replace the file.
+    ///
+    /// # Errors
+    /// A system call failed, or the file was replaced.
+    pub fn listen_in_shared(path: &Path, group: Option<u32>) -> Result<Self> {
+        let failed = |error: io::Error| Error::file(path, error);
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let bound = || -> io::Result<(OwnedFd, Stat)> {
+            let socket = packet_socket()?;
+            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            bind(&socket, &SocketAddrUnix::new(path)?)?;
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat(CWD, path, flags, Mode::empty())?;
+            let known = fstat(&file)?;
+            let is_socket = FileType::from_raw_mode(known.st_mode) == FileType::Socket;
+            if !is_socket || known.st_uid != rustix::process::geteuid().as_raw() {
+                return Err(io::Error::other("another account has replaced it"));
+            }
+            if let Some(group) = group {
+                let group = Some(Gid::from_raw(group));
+                chownat(&file, "", None, group, AtFlags::EMPTY_PATH)?;
+                // fchmod(2) does not accept an O_PATH descriptor. This link leads to the opened file.
+                let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+                fs::set_permissions(link, Permissions::from_mode(SOCKET_MODE))?;
+            }
+            listen(&socket, BACKLOG)?;
+            Ok((socket, known))
+        };
+        let (socket, known) = bound().map_err(failed)?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket,
+            file: (known.st_dev, known.st_ino),
+            is_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Answers the first message of each connection, one connection after another, until [`Self::stop`]. `limit` is the
+    /// maximum time until a client has sent its message. Blocks.
+    pub fn answer(&self, limit: Duration, answer: impl Fn(&Channel, Peer, &[u8]) -> Vec<u8>) {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            let Ok((channel, peer)) = self.accept() else {
+                std::thread::sleep(ERROR_PAUSE);
+                continue;
+            };
+            if channel.set_receive_timeout(Some(limit)).is_err() {
+                continue;
+            }
+            if let Ok(Some(message)) = channel.receive() {
+                // The client may have gone.
+                let _ = channel.send(&answer(&channel, peer, &message.bytes), &[]);
+            }
+        }
+    }
+
+    /// Ends [`Self::answer`] and rejects connections. The file remains.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        let _ = shutdown(&self.socket, Shutdown::Both);
+    }
+
+    /// Returns whether the name still leads to this socket.
+    pub fn has_name(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|it| (it.dev(), it.ino()) == self.file)
     }
 
     /// Waits for a connection.
@@ -175,6 +256,43 @@ mod tests {
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         listener.accept().unwrap();
         fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn socket_in_a_shared_directory_answers_until_it_is_stopped() {
+        let path = std::env::temp_dir().join(format!("weir-shared-socket-{}", std::process::id()));
+        let own = rustix::process::getegid().as_raw();
+        for (group, mode) in [(None, 0o600), (Some(own), 0o660)] {
+            // Another account may have left something else under the name.
+            let _ = fs::remove_file(&path);
+            std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+            let socket = ServiceSocket::listen_in_shared(&path, group).unwrap();
+            let known = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((known.mode() & 0o777, known.gid()), (mode, own));
+            assert!(socket.has_name());
+            std::thread::scope(|scope| {
+                let answered = scope.spawn(|| {
+                    let limit = Duration::from_secs(5);
+                    socket.answer(limit, |_, peer, bytes| {
+                        assert_eq!(peer.process, std::process::id());
+                        bytes.to_ascii_uppercase()
+                    });
+                });
+                for _ in 0..2 {
+                    let (client, _) = connect_to_service(&path).unwrap();
+                    client
+                        .set_receive_timeout(Some(Duration::from_secs(5)))
+                        .unwrap();
+                    client.send(b"asked", &[]).unwrap();
+                    assert_eq!(client.receive().unwrap().unwrap().bytes, b"ASKED");
+                }
+                socket.stop();
+                answered.join().unwrap();
+            });
+            assert!(connect_to_service(&path).is_err());
+            fs::remove_file(&path).unwrap();
+            assert!(!socket.has_name());
+        }
     }
 
     #[test]

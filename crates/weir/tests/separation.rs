@@ -123,6 +123,7 @@ fn unprivileged_daemon_serves() {
         "newer: ok",
         "newer: served",
         "restarted: \"restarts\": 1",
+        "program of root: refused",
         "stopped: root 700",
     ];
     let lines: Vec<&str> = text.lines().collect();
@@ -156,11 +157,11 @@ const LAYER_4_ATTEMPTS: &[(&str, &str)] = &[
     ("ask for a probe", "the path is not configured"),
     (
         "ask for an edit of ipvsadm",
-        "does not belong to a client of the API",
+        "no client has asked for these edits",
     ),
     (
-        "ask for an edit by a socket of root",
-        "does not belong to a client of the API",
+        "ask to permit an edit",
+        "user 991 may not edit the services of ipvsadm",
     ),
 ];
 

@@ -135,6 +135,31 @@ served older 445
 wait_for page 445
 served newer 445
 echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
+
+# A compromised daemon requests a program that root has not permitted. The request stays in the channel to the keeper, so
+# this test is last.
+cat >"$room/request.py" <<'END'
+import array, ctypes, json, os, socket, sys
+libc = ctypes.CDLL(None, use_errno=True)
+process = libc.syscall(434, int(sys.argv[1]), 0)  # pidfd_open(2)
+for number in os.listdir(f"/proc/{sys.argv[1]}/fd"):
+    try:
+        if not os.readlink(f"/proc/{sys.argv[1]}/fd/{number}").startswith("socket:"):
+            continue
+    except OSError:
+        continue
+    one = socket.socket(fileno=libc.syscall(438, process, int(number), 0))  # pidfd_getfd(2)
+    if (one.family, one.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        state = array.array("i", [os.memfd_create("state")])
+        request = json.dumps({"upgrade": {"program": "/bin/sh"}}).encode()
+        try:
+            one.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, state)])
+        except OSError:
+            pass
+END
+python3 "$room/request.py" "$(process 'weir.* run ')"
+is_refused() { grep -q 'root has not permitted /bin/sh' "$room/out/log"; }
+wait_for is_refused && echo "program of root: refused"
 kill $keeper
 wait $keeper
 echo "stopped: $(owner run)"

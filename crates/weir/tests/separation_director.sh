@@ -6,8 +6,8 @@ weir=$1 room=$2
 . "$(dirname "$0")/separation_common.sh"
 echo 'lbadmin:x:992:daemon' >>group
 
-keeper= origin= load= listener= client= server=
-trap 'kill $keeper $origin $load $listener $client $server 2>/dev/null; wait 2>/dev/null' EXIT
+keeper= origin= load= client= server=
+trap 'kill $keeper $origin $load $client $server 2>/dev/null; wait 2>/dev/null' EXIT
 start_hosts 10.77
 in_server ip address add 10.77.9.2/32 dev lo
 # Replies of the server of `direct` reach the client without the director.
@@ -33,13 +33,13 @@ interval = "200ms"
 servers = ["10.77.2.2:80"]
 check = "open"
 [pool.q]
-servers = ["10.77.2.2"]
+servers = ["\${WEIR_TEST_SERVER:-10.77.2.9}"]
 [service.translated]
 listen = ["10.77.9.1:80"]
 forward = "nat"
 pool = "p"
 [service.direct]
-listen = ["10.77.9.2:80"]
+listen = ["\${WEIR_TEST_VIP}:80"]
 forward = "direct"
 pool = "q"
 [service.proxied]
@@ -49,17 +49,8 @@ protocol = "http"
 pool = "p"
 END
 chmod 600 weir.toml
-# A process of root that everybody can connect to, as journald is.
-python3 -c "import os, socket, time
-made = socket.socket(socket.AF_UNIX)
-made.bind('$room/out/root.sock')
-os.chmod('$room/out/root.sock', 0o666)
-made.listen(8)
-time.sleep(1000)" &
-listener=$!
-wait_for test -S "$room/out/root.sock"
 export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_TEST_ATTEMPTS=1
-export WEIR_TEST_SOCKET_OF_ROOT=$room/out/root.sock
+export WEIR_TEST_VIP=10.77.9.2 WEIR_TEST_SERVER=10.77.2.2
 cd /
 "$weir" run -c "$room/weir.toml" >"$room/out/log" 2>&1 &
 keeper=$!

@@ -51,8 +51,9 @@ const ATTEMPTS: &[(&str, &str)] = &[
     ),
     (
         "ask for an edit of ipvsadm",
-        "does not belong to a client of the API",
+        "no client has asked for these edits",
     ),
+    ("ask to permit an edit", "cannot reach the socket"),
 ];
 
 /// Runs a script of this directory in separate network and mount namespaces, with an empty directory.
@@ -102,6 +103,10 @@ fn unprivileged_keeper_and_daemon_serve() {
         "reload: reloaded",
         "reload: served",
         "new engine: weight",
+        "ipvsadm of root: done",
+        "edits: root lbadmin 660",
+        "WEIR_TEST_VIP is not set",
+        "have other values",
         "new service: reloaded",
         "new service: served",
         "service ended: 0",

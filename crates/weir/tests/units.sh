@@ -48,6 +48,8 @@ END
 chmod 600 weir.toml
 export WEIR_RUNTIME_DIR=$room/run WEIR_PIN_DIR=$room/bpf/weir WEIR_HELPER_SOCKET=$room/helper/socket
 export WEIR_CONFIG=$room/weir.toml WEIR_TEST_ATTEMPTS=1
+# Only the daemon has this variable.
+daemon_vip=10.77.9.5
 cd /
 
 # The capabilities of a unit, in the form that setpriv accepts.
@@ -63,7 +65,7 @@ start_service() {
 }
 start_keeper() {
   setpriv --reuid weir --regid weir --clear-groups --bounding-set "-all${daemon_set:+,$daemon_set}" --inh-caps -all \
-    --no-new-privs "$weir" run >>"$room/out/log" 2>&1 &
+    --no-new-privs env "WEIR_TEST_VIP=$daemon_vip" "$weir" run >>"$room/out/log" 2>&1 &
   keeper=$!
 }
 
@@ -129,6 +131,19 @@ kill -9 "$engine"
 wait_for is_new $service 'helper --engine' "$engine"
 wait_for "$weir" status
 "$weir" server p/10.77.2.2:80 weight 3 >/dev/null 2>&1 && echo "new engine: weight"
+
+"$weir" ipvsadm -A -t 10.77.9.3:80 -s rr && "$weir" ipvsadm -D -t 10.77.9.3:80 && echo "ipvsadm of root: done"
+echo "edits: $(owner run/edits.sock)"
+
+# The service reads the same variables as the daemon, or rejects the configuration.
+cp "$room/weir.toml" "$room/kept"
+for address in '${WEIR_TEST_VIP}' '${WEIR_TEST_VIP:-10.77.9.1}'; do
+  sed "s/10.77.9.1:80/$address:80/" "$room/kept" >"$room/weir.toml"
+  "$weir" reload >"$room/out/reload" 2>&1 && echo "variable: applied"
+  grep -o 'WEIR_TEST_VIP is not set\|have other values' "$room/out/reload"
+done
+cp "$room/kept" "$room/weir.toml"
+"$weir" reload >"$room/out/reload" 2>&1 || cat "$room/out/reload"
 
 # The service, and with it every helper.
 engine=$(process $service 'helper --engine')

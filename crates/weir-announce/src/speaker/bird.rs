@@ -3,12 +3,12 @@
 //! bird.conf is never changed: it must include the file at its top level and export the routes of `weir4` and `weir6`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
+use weir_sys::untrusted_file::{self, Owner};
 
 use super::{COMMAND_TIMEOUT, Change, prefix};
 use crate::Error;
@@ -23,8 +23,10 @@ pub(super) async fn apply(socket: &Path, include: &Path, change: &Change<'_>) ->
         source,
     };
     let text = render(change);
-    // BIRD runs as a separate user, so the file must be readable by all users.
-    if fs::read_to_string(include).ok().as_deref() != Some(&text) {
+    // BIRD runs as a separate user, so the file must be readable by all users. BIRD may own the directory, so anything
+    // except a regular file with this content is replaced.
+    let present = untrusted_file::read(include, Owner::Any, text.len() as u64);
+    if present.as_ref() != Ok(&text) {
         weir_sys::replace_public_file(include, text.as_bytes()).map_err(failed)?;
     }
     timeout(COMMAND_TIMEOUT, configure(socket))

@@ -174,3 +174,27 @@ async fn routes_of_a_failed_command_are_withdrawn() {
     driver.apply(&settings, &Routes::new()).await.unwrap();
     assert_eq!(driver.announced().count(), 0);
 }
+
+#[test]
+fn pipe_in_place_of_the_bird_file_does_not_block() {
+    let directory = std::env::temp_dir().join(format!("weir-bird-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let include = directory.join("weir.conf");
+    let _ = std::fs::remove_file(&include);
+    let made = std::process::Command::new("mkfifo").arg(&include).status();
+    assert!(made.unwrap().success());
+    let (sender, applied) = std::sync::mpsc::channel();
+    let path = include.clone();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        with_change(|change| runtime.block_on(bird::apply(&path.join("none"), &path, change))).ok();
+        sender.send(()).unwrap();
+    });
+    applied.recv_timeout(Duration::from_secs(10)).unwrap();
+    let text = std::fs::read_to_string(&include).unwrap();
+    assert_eq!(text, with_change(bird::render));
+    std::fs::remove_dir_all(&directory).unwrap();
+}

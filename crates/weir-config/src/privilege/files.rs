@@ -58,7 +58,9 @@ impl Walk {
             (Privilege::Read, "files" | "root") => return,
             (Privilege::Read, "file") if LISTS.contains(&section.page) => FileUse::List,
             (Privilege::Read | Privilege::Certificates, _) => FileUse::Read,
-            (Privilege::Write, _) => FileUse::Append,
+            (Privilege::Write, "access_log" | "path") => FileUse::Append,
+            // The announcer and the VRRP agent open these files themselves.
+            (Privilege::Write, _) => return,
             (Privilege::Control, "files") => FileUse::Certificates,
             (Privilege::Control, "admin") => return self.collect_admin(value),
             (
@@ -114,6 +116,29 @@ fn entry<'a, 'b>(table: &'a Table<'b>, key: &str) -> Option<&'a Entry<'b>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_access_logs_are_appended_to() {
+        let text = r#"
+[announce]
+speaker = "bird"
+socket = "/bird.ctl"
+include = "/bird.conf"
+pipe = "/exabgp.in"
+[vrrp.v]
+notify_fifo = "/fifo"
+[service.a]
+access_log = "/a"
+[service.b]
+access_log = { path = "/b", format = "json" }
+"#;
+        let appended: Vec<_> = named_files(text)
+            .into_iter()
+            .filter(|file| file.used == FileUse::Append)
+            .map(|file| file.name)
+            .collect();
+        assert_eq!(appended, ["/a", "/b"]);
+    }
 
     #[test]
     fn named_files_include_every_use() {

@@ -5,9 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -102,23 +100,6 @@ impl Caller {
             Self::Unix { .. } => Role::Write,
             Self::Tcp { role, .. } => *role,
         }
-    }
-}
-
-/// The socket of a client on this machine, with which a privileged process can get the client's identity from the
-/// kernel.
-#[derive(Clone, Debug, Default)]
-pub struct Peer(Option<Arc<OwnedFd>>);
-
-impl Peer {
-    /// Creates the peer for a client of the unix socket.
-    pub fn new(socket: OwnedFd) -> Self {
-        Self(Some(Arc::new(socket)))
-    }
-
-    /// Returns the client's socket; `None` = a client over TCP.
-    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
-        self.0.as_deref().map(AsFd::as_fd)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::caller::{Caller, Peer};
+use super::caller::Caller;
 use super::message::{
     FileRequest, NodeOrder, PublishRequest, Published, Refusal, Reloaded, ServerNow,
     UpgradeRequest, Upgraded,
@@ -74,8 +74,8 @@ pub enum Command {
     Cluster(Reply<Group>),
     /// Publish a configuration to the group.
     Publish(PublishRequest, Reply<Published>),
-    /// Execute a request from ipvsadm; includes the socket of the client.
-    Ipvsadm(ipvsadm::Request, Peer, Reply<ipvsadm::Answer>),
+    /// Execute a request from ipvsadm.
+    Ipvsadm(ipvsadm::Request, Reply<ipvsadm::Answer>),
     /// Explain how a packet would be handled.
     Explain(Packet, Reply<Answer>),
     /// Explain how an HTTP request would be handled.

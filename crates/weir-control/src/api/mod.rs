@@ -44,7 +44,7 @@ use policy::Gate;
 use weir_proxy::tap::{Tap, TapError};
 
 pub use body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES};
-pub use caller::{Caller, Peer, Role, UnknownRole};
+pub use caller::{Caller, Role, UnknownRole};
 pub use command::{Command, CommandSender, Reply, command_queue};
 pub use message::{
     ExplainRequest, FileRequest, NodeOrder, NodeState, PublishRequest, Published, Refusal,
@@ -328,13 +328,9 @@ async fn publish(State(commands): State<CommandSender>, body: Body) -> HandlerRe
     Ok(json(&commands.send(command).await?))
 }
 
-async fn ipvsadm(
-    State(commands): State<CommandSender>,
-    Extension(peer): Extension<Peer>,
-    body: Body,
-) -> HandlerResult {
+async fn ipvsadm(State(commands): State<CommandSender>, body: Body) -> HandlerResult {
     let request: crate::ipvsadm_message::Request = read(body).await?;
-    let command = |reply| Command::Ipvsadm(request, peer, reply);
+    let command = |reply| Command::Ipvsadm(request, reply);
     Ok(json(&commands.send(command).await?))
 }
 

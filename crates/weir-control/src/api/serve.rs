@@ -5,7 +5,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::body::{MAX_BODY_BYTES, MAX_TEXT_BODY_BYTES, collect};
-use super::caller::{Caller, Peer, Role};
+use super::caller::{Caller, Role};
 use super::command_line;
 use super::connection_limit::{ConnectionLimit, Limits, Progress, Slot};
 use super::failure::Failure;
@@ -65,17 +64,6 @@ pub enum Listener {
 enum Accepted {
     Unix(UnixStream),
     Tcp(TcpStream, Via),
-}
-
-impl Accepted {
-    /// Returns the client's socket, for privileged processes.
-    fn peer(&self) -> Peer {
-        match self {
-            Self::Unix(stream) => stream.as_fd().try_clone_to_owned().map(Peer::new),
-            Self::Tcp(..) => Ok(Peer::default()),
-        }
-        .unwrap_or_default()
-    }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -175,13 +163,12 @@ async fn connection(
     router: Router,
     slot: &Slot,
 ) {
-    let peer = accepted.peer();
     let accepted = match accepted {
         Accepted::Unix(stream) => {
             match command_line::starts_with_command(&stream, HEADER_TIMEOUT).await {
                 Ok(false) => Accepted::Unix(stream),
                 Ok(true) => {
-                    let router = router.layer(Extension(caller)).layer(Extension(peer));
+                    let router = router.layer(Extension(caller));
                     let router = router.layer(Extension(Arc::clone(&slot.progress)));
                     let stream = WriteTimeout::new(stream, WRITE_TIMEOUT);
                     if let Err(error) = command_line::serve(stream, router, HEADER_TIMEOUT).await {
@@ -207,7 +194,6 @@ async fn connection(
     };
     let router = router
         .layer(Extension(caller))
-        .layer(Extension(peer))
         .layer(Extension(via))
         .layer(Extension(Arc::clone(&slot.progress)));
     let connection = http1::Builder::new()

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::group_configuration::GroupConfiguration;
-use weir_config::{Desired, Diagnostic, Host};
+use weir_config::{Desired, Diagnostic};
 
 /// Why a published text cannot be used.
 pub(super) enum Unpublishable {
@@ -56,10 +56,5 @@ pub(crate) fn own_desired(text: &str, desired: &Desired) -> Option<Desired> {
     let group = &desired.cluster.as_ref()?.name;
     weir_config::published_part(text, group)?;
     let own = weir_config::without_published(text, group);
-    let is_json = own.trim_start().starts_with('{');
-    let parsed = match is_json {
-        true => weir_config::parse_json(own, &Host::default()),
-        false => weir_config::parse(own, &Host::default()),
-    };
-    Some(parsed.ok()?.desired)
+    weir_helper::parse(own, &weir_helper::Environment).ok()
 }

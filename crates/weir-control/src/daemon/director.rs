@@ -27,7 +27,7 @@ use super::reload_history::ReloadHistory;
 use super::tracked;
 use super::{Error, RuntimeDir};
 use crate::announce::facts;
-use crate::api::{Caller, Command, FileRequest, Peer, Refusal, Reloaded};
+use crate::api::{Caller, Command, FileRequest, Refusal, Reloaded};
 use crate::configuration::{self, Loaded, Rejected, Remembered};
 use crate::explain::{Answer, Packet};
 use crate::group_configuration::GroupConfiguration;
@@ -371,8 +371,8 @@ impl<P: Plane> Director<P> {
                 let _ = reply.send(group.ok_or_else(not_configured));
             }
             Command::Publish(request, reply) => self.publish(request, reply),
-            Command::Ipvsadm(request, peer, reply) => {
-                let _ = reply.send(self.ipvsadm(&request, &peer).await);
+            Command::Ipvsadm(request, reply) => {
+                let _ = reply.send(self.ipvsadm(&request).await);
             }
             Command::Explain(packet, reply) => {
                 let _ = reply.send(self.explain(&packet));
@@ -459,15 +459,11 @@ impl<P: Plane> Director<P> {
         });
     }
 
-    async fn ipvsadm(
-        &mut self,
-        request: &ipvsadm::Request,
-        peer: &Peer,
-    ) -> Result<ipvsadm::Answer, Refusal> {
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Refusal> {
         if let Some(answer) = flow_sync::ipvsadm(&mut self.sync, request) {
             return Ok(answer);
         }
-        let answered = self.plane.ipvsadm(request, peer.socket()).await;
+        let answered = self.plane.ipvsadm(request).await;
         let mut answer = answered.map_err(Refusal::new)?;
         if let ipvsadm::Answer::Edits(answers) = &mut answer {
             ipvsadm::name_file(answers, &self.file);

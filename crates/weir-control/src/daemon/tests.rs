@@ -20,7 +20,6 @@ use crate::explain::{Answer, Packet};
 use crate::ipvsadm_message as ipvsadm;
 use crate::plane::Wanted;
 use crate::snapshot::Snapshot;
-use std::os::fd::BorrowedFd;
 use weir_discovery::Lists;
 use weir_engine::ListenerConflict;
 
@@ -89,11 +88,7 @@ impl Plane for FakePlane {
         None
     }
 
-    async fn ipvsadm(
-        &mut self,
-        _: &ipvsadm::Request,
-        _: Option<BorrowedFd<'_>>,
-    ) -> Result<ipvsadm::Answer, io::Error> {
+    async fn ipvsadm(&mut self, _: &ipvsadm::Request) -> Result<ipvsadm::Answer, io::Error> {
         Err(io::Error::other("not in these tests"))
     }
 

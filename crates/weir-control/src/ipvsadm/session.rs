@@ -12,6 +12,7 @@ use super::direct::Direct;
 use crate::client::{self, Client};
 use crate::ipvsadm_message::{Answer, Request};
 use weir_engine::Paths;
+use weir_engine_host::permit_edits;
 
 /// Maximum number of edits per request; a batch of the largest edits fits the API's body limit.
 const BATCH_MAX: usize = 100;
@@ -50,6 +51,7 @@ pub async fn run<'a>(
         client: Client::new(&paths.runtime_dir).within(TIMEOUT),
         paths,
         direct: None,
+        is_started: false,
         program,
         names,
         streams,
@@ -76,6 +78,8 @@ struct Session<'a> {
     client: Client,
     paths: &'a Paths,
     direct: Option<Direct>,
+    /// Whether a request was sent to the daemon, which opens layer 4 for the first one.
+    is_started: bool,
     program: &'a str,
     names: &'a dyn Names,
     streams: Streams<'a>,
@@ -97,8 +101,28 @@ impl Session<'_> {
         Ok(exit.code)
     }
 
+    /// Permits edits in the engine process of an unprivileged daemon. A privileged daemon has no such process.
+    ///
+    /// # Errors
+    /// Returns a message if the engine process rejects the edits.
+    async fn permit(&mut self, edits: &[Edit]) -> Result<(), String> {
+        if self.direct.is_some() || permit_edits(&self.paths.runtime_dir, edits)? {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.is_started, true)
+            && self.client.ipvsadm(&Request::Timeouts).await.is_ok()
+        {
+            permit_edits(&self.paths.runtime_dir, edits)?;
+        }
+        Ok(())
+    }
+
     /// Executes edits in order and returns the exit code of the last one.
     async fn edits(&mut self, edits: &[Edit]) -> Result<u8, End> {
+        if let Err(reason) = self.permit(edits).await {
+            writeln!(self.streams.errors, "{reason}")?;
+            return Ok(255);
+        }
         let Answer::Edits(answers) = self.send(Request::Edits(edits.to_vec())).await? else {
             return Err(self.unavailable("the daemon sent an unexpected response"));
         };

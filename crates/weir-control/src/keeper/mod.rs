@@ -52,6 +52,7 @@ pub use facts::Facts;
 pub use kept::{Kept, Link, Takeover, UpgradeResult};
 pub use service::{SOCKET as HELPER_SOCKET, configured_socket, permit, serve as serve_keepers};
 pub use vrrp::check_parent;
+pub use weir_runtime_dir::UPGRADE_SOCKET;
 
 /// Maximum number of consecutive early crashes; the keeper exits after more.
 const EARLY_CRASHES_MAX: u32 = 10;
@@ -362,6 +363,7 @@ impl Keeper {
         else {
             return;
         };
+        self.privileged.serve_permits();
         for (name, socket) in sockets {
             self.keep(name, socket);
         }

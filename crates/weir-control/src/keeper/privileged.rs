@@ -11,7 +11,7 @@ use super::announcer::Announcer;
 use super::error::Error;
 use super::facts::Facts;
 use super::helper::{self, Kind};
-use super::service::{self, ServiceClient, Stopping};
+use super::service::{self, PermitSocket, ServiceClient, Stopping};
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::RuntimeDir;
 
@@ -31,6 +31,8 @@ pub(super) enum Privileged {
         sharing: Option<Sharing>,
         /// Whether a daemon of this keeper was unprivileged.
         confined: bool,
+        /// The programs that root has permitted.
+        permits: PermitSocket,
     },
     /// The helper service starts them.
     Service {
@@ -67,7 +69,12 @@ impl Privileged {
         let lock = lock.map_err(|source| Error::Signals { source })?;
         // A keeper that was killed may have left the directory to the account.
         weir_runtime_dir::return_to_root(&paths.runtime_dir);
+        let mut permits = PermitSocket::new(&paths.runtime_dir)?;
+        if is_root {
+            permits.serve();
+        }
         let own = Self::Own {
+            permits,
             vrrp: VrrpProcesses::new(&paths.runtime_dir, configuration),
             announcer: Announcer::new(&paths.runtime_dir, configuration),
             paths: paths.clone(),
@@ -124,7 +131,8 @@ impl Privileged {
     /// Prepares the runtime directory for the start of a successor. Returns the program to start.
     ///
     /// # Errors
-    /// Returns a message if an unprivileged daemon has specified a program that users other than root can change.
+    /// Returns a message if an unprivileged daemon has specified a program that root has not permitted, or that users
+    /// other than root can change.
     pub(super) fn begin_upgrade(&mut self, program: &Path) -> Result<PathBuf, String> {
         self.record_confinement();
         match self {
@@ -132,6 +140,7 @@ impl Privileged {
                 owner,
                 sharing,
                 paths,
+                permits,
                 ..
             } => {
                 // An unprivileged daemon could specify any file.
@@ -140,7 +149,9 @@ impl Privileged {
                 if owner.is_none() {
                     return Ok(program.to_owned());
                 }
-                let program = helper::check_program(program)?;
+                let program = permits.check(program).inspect_err(|reason| {
+                    tracing::error!(reason, "refused a request of the daemon");
+                })?;
                 // An earlier version rejects a directory that another account owns.
                 weir_runtime_dir::return_to_root(&paths.runtime_dir);
                 Ok(program)
@@ -163,8 +174,19 @@ impl Privileged {
         }
     }
 
+    /// Creates the socket for permits again after the start of a daemon, because [`Self::begin_upgrade`] may have removed
+    /// it.
+    pub(super) fn serve_permits(&mut self) {
+        if let Self::Own { permits, .. } = self
+            && rustix::process::geteuid().is_root()
+        {
+            permits.serve();
+        }
+    }
+
     /// Gives the runtime directory back to the daemon that continues.
-    pub(super) fn give_back(&self) {
+    pub(super) fn give_back(&mut self) {
+        self.serve_permits();
         if let Self::Own {
             owner: Some(owner),
             sharing,

@@ -46,6 +46,8 @@ pub(super) struct RemoteEngine {
     text: String,
     /// The servers from server lists.
     added: Vec<AddedServer>,
+    /// See [`address_digest`].
+    address_digest: Option<u64>,
     /// The active configuration without services created with ipvsadm.
     configured: Desired,
     /// The active configuration with services created with ipvsadm.
@@ -72,11 +74,19 @@ fn text_file(text: &str) -> Result<std::os::fd::OwnedFd, Error> {
     })
 }
 
+/// Returns a digest of the addresses, which the engine process compares with its own; `None` = the text has no
+/// environment variables.
+fn address_digest(text: &str, configured: &Desired) -> Option<u64> {
+    text.contains("${")
+        .then(|| weir_helper::address_digest(configured))
+}
+
 /// An engine whose data plane is open, but which does not have the configuration yet.
 pub(super) struct RemoteOpening {
     client: EngineClient,
     text: String,
     added: Vec<AddedServer>,
+    address_digest: Option<u64>,
     configured: Desired,
 }
 
@@ -90,6 +100,7 @@ impl RemoteOpening {
             client: client.clone(),
             text: wanted.text.to_owned(),
             added: wanted.added(),
+            address_digest: address_digest(wanted.text, wanted.configured),
             configured: wanted.desired.clone(),
         };
         let saved = opening.begin_again()?;
@@ -98,11 +109,11 @@ impl RemoteOpening {
 
     fn begin_again(&self) -> Result<SavedServers, Error> {
         let file = text_file(&self.text)?;
-        let added = self.added.clone();
-        match self
-            .client
-            .request(&Request::Begin { added }, &[file.as_fd()])?
-        {
+        let begin = Request::Begin {
+            added: self.added.clone(),
+            address_digest: self.address_digest,
+        };
+        match self.client.request(&begin, &[file.as_fd()])? {
             Reply::Begun { saved } => Ok(saved),
             _ => unexpected(),
         }
@@ -125,6 +136,7 @@ impl RemoteOpening {
             client: self.client,
             text: self.text,
             added: self.added,
+            address_digest: self.address_digest,
             desired: merged(&facts, &self.configured)?,
             configured: self.configured,
             facts,
@@ -148,12 +160,14 @@ impl RemoteEngine {
 
     fn apply(&mut self, wanted: Wanted<'_>, states: &ServerStates) -> Result<(), Error> {
         let added = wanted.added();
+        let address_digest = address_digest(wanted.text, wanted.configured);
         let file = (wanted.text != self.text).then(|| text_file(wanted.text));
         let file = file.transpose()?;
         let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         let request = Request::Apply {
             added,
             states: states.changes(self.unsent_results.take()),
+            address_digest,
         };
         let pending = self.client.begin(&request, &files)?;
         // While the other process works.
@@ -176,7 +190,7 @@ impl RemoteEngine {
         );
         // Freed on another thread, as in the engine: freeing takes as long as applying a change.
         tokio::task::spawn_blocking(move || drop(before));
-        (self.facts, self.added) = (facts, added);
+        (self.facts, self.added, self.address_digest) = (facts, added, address_digest);
         wanted.text.clone_into(&mut self.text);
         Ok(())
     }
@@ -187,6 +201,7 @@ impl RemoteEngine {
             client: self.client.clone(),
             text: self.text.clone(),
             added: self.added.clone(),
+            address_digest: self.address_digest,
             configured: self.configured.clone(),
         };
         opening.begin_again()?;
@@ -216,14 +231,9 @@ impl RemoteEngine {
         }
     }
 
-    fn edit(
-        &mut self,
-        edits: &[Edit],
-        client: Option<BorrowedFd<'_>>,
-    ) -> Result<Vec<Result<(), Refusal>>, Error> {
-        let files: Vec<BorrowedFd<'_>> = client.into_iter().collect();
+    fn edit(&mut self, edits: &[Edit]) -> Result<Vec<Result<(), Refusal>>, Error> {
         let edits = edits.to_vec();
-        match self.client.request(&Request::Edit { edits }, &files)? {
+        match self.client.request(&Request::Edit { edits }, &[])? {
             Reply::Edited { results, facts } => {
                 self.update(facts)?;
                 Ok(results)
@@ -364,17 +374,16 @@ impl Layer4 {
         }
     }
 
-    /// Executes edits from ipvsadm. `client` is the socket of the client that sent the request.
+    /// Executes edits from ipvsadm.
     pub(super) async fn edit_table(
         &mut self,
         edits: &[Edit],
         states: &ServerStates,
-        client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
         match self {
             Self::Local(engine) => engine.edit_table(edits, states).await,
             Self::Remote(_) if edits.is_empty() => Vec::new(),
-            Self::Remote(remote) => remote.edit(edits, client).unwrap_or_else(|error| {
+            Self::Remote(remote) => remote.edit(edits).unwrap_or_else(|error| {
                 let refusal = Refusal::Message(error.to_string());
                 vec![Err(refusal); edits.len()]
             }),

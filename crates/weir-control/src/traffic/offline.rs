@@ -54,6 +54,6 @@ impl Offline {
             desired: &self.configured,
             orders: &self.orders,
         };
-        planes.edit_table(&mut self.states, edits, None).await
+        planes.edit_table(&mut self.states, edits).await
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -134,17 +134,13 @@ impl Plane for Traffic {
     }
 
     /// Executes a request from ipvsadm. Opens the engine if there are only proxy services.
-    async fn ipvsadm(
-        &mut self,
-        request: &ipvsadm::Request,
-        client: Option<BorrowedFd<'_>>,
-    ) -> Result<ipvsadm::Answer, Error> {
+    async fn ipvsadm(&mut self, request: &ipvsadm::Request) -> Result<ipvsadm::Answer, Error> {
         if self.engine.is_none() {
             self.reopen_engine().await?;
         }
         if let ipvsadm::Request::Edits(edits) = request {
             let (mut planes, states) = self.planes();
-            let answers = planes.edit_table(states, edits, client).await;
+            let answers = planes.edit_table(states, edits).await;
             return Ok(ipvsadm::Answer::Edits(answers));
         }
         let Some(engine) = &mut self.engine else {

@@ -1,7 +1,6 @@
 //! Changes to server states (overrides, check results and ejections), applied to both planes.
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_health::Ejection;
@@ -98,7 +97,6 @@ impl Planes<'_> {
         &mut self,
         states: &mut ServerStates,
         edits: &[Edit],
-        client: Option<BorrowedFd<'_>>,
     ) -> Vec<Result<(), Refusal>> {
         let (mut results, mut rest) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
@@ -120,7 +118,7 @@ impl Planes<'_> {
             return Vec::new();
         };
         let before = engine.revision();
-        let edit_results = engine.edit_table(&rest, states, client).await;
+        let edit_results = engine.edit_table(&rest, states).await;
         let mut edit_results = edit_results.into_iter();
         if engine.revision() != before {
             states.handle_configuration(engine.desired().pools.iter());

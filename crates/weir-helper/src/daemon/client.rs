@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use weir_sys::Channel;
-use weir_sys::privileged::{OnEnd, PrivilegedHelper, Program};
+use weir_sys::privileged::{OnEnd, PingTarget, PrivilegedHelper, Program};
 use weir_sys::untrusted_file::Owner;
 
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
@@ -198,8 +198,19 @@ impl PrivilegedHelper for DaemonClient {
         self.file(DaemonRequest::Bind { address })
     }
 
-    fn ping_socket(&self, is_ipv6: bool) -> io::Result<OwnedFd> {
-        self.file(DaemonRequest::Ping { is_ipv6 })
+    fn ping_socket(&self, target: &PingTarget) -> io::Result<OwnedFd> {
+        let PingTarget {
+            to,
+            from,
+            is_optional,
+            interface,
+        } = target.clone();
+        self.file(DaemonRequest::Ping {
+            to,
+            from,
+            is_optional,
+            interface,
+        })
     }
 
     fn permits_sections(&self, digest: u64) -> io::Result<()> {

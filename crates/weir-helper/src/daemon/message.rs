@@ -28,8 +28,13 @@ pub(crate) enum DaemonRequest {
     },
     /// Bind a TCP socket.
     Bind { address: SocketAddr },
-    /// Open a raw ICMP socket.
-    Ping { is_ipv6: bool },
+    /// Open a relayed socket for echo requests (`weir_sys::privileged::PingTarget`).
+    Ping {
+        to: IpAddr,
+        from: Option<IpAddr>,
+        is_optional: bool,
+        interface: Option<String>,
+    },
     /// Check whether the configuration file has sections with this digest ([`super::section_digest`]).
     Sections { digest: u64 },
     /// Run the program of a check.

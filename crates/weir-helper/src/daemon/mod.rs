@@ -9,10 +9,11 @@
 
 mod client;
 mod message;
+mod ping;
 mod policy;
 mod run;
 mod serve;
 
 pub use client::DaemonClient;
-pub use policy::{is_trusted, read_trusted, section_digest};
+pub use policy::{address_digest, is_trusted, read_trusted, section_digest};
 pub use serve::serve_daemon;

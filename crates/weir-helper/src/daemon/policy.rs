@@ -6,15 +6,16 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use weir_config::{FileUse, Files, Host, MAX_FILE_BYTES, named_files};
+use weir_config::{FileUse, Files, MAX_FILE_BYTES, named_files};
 use weir_model::{Check, Desired, Probe, Publish, VirtualRouter};
 use weir_sys::privileged::is_plain;
 
 use crate::Error;
+use crate::machine::{Environment, parse};
 
 /// Set by the service manager (systemd.exec(5)).
 const CREDENTIALS: &str = "CREDENTIALS_DIRECTORY";
@@ -121,16 +122,11 @@ impl Policies {
             has_includes,
             included,
         } = load_trusted(&self.path, file)?;
-        let is_json = self.path.extension().is_some_and(|it| it == "json");
-        let parsed = if is_json {
-            weir_config::parse_json(&text, &Host::default())
-        } else {
-            weir_config::parse(&text, &Host::default())
-        };
-        let parsed = parsed.map_err(|_| Error::Configuration {
+        let desired = parse(&text, &Environment).map_err(|reason| Error::Configuration {
             path: self.path.clone(),
+            reason,
         })?;
-        let mut policy = Policy::new(&text, &parsed.desired);
+        let mut policy = Policy::new(&text, &desired);
         policy.has_includes = has_includes;
         policy.read.extend(included.read.into_inner());
         policy.list.extend(included.listed.into_inner());
@@ -180,9 +176,10 @@ fn load_trusted(path: &Path, file: File) -> Result<Trusted, Error> {
     })?;
     let included = Included::default();
     let bundle = weir_config::bundle(&text, path, &included);
-    if !bundle.errors.is_empty() {
+    if let Some(error) = bundle.errors.first() {
         return Err(Error::Configuration {
             path: path.to_owned(),
+            reason: error.message.clone(),
         });
     }
     Ok(Trusted {
@@ -247,6 +244,20 @@ pub fn section_digest(desired: &Desired) -> u64 {
         vips.hash(&mut hasher);
     }
     desired.announce.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns a digest of the addresses of layer 4. It differs if two processes have different values of the environment
+/// variables in the same text.
+pub fn address_digest(desired: &Desired) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for service in &desired.services {
+        (&service.name, &service.listen).hash(&mut hasher);
+        let pool = desired.pools.iter().find(|it| it.name == service.pool);
+        for server in pool.iter().flat_map(|pool| &pool.servers) {
+            (server.address, server.port).hash(&mut hasher);
+        }
+    }
     hasher.finish()
 }
 
@@ -344,9 +355,11 @@ impl Policy {
         self.bind.contains(&address) || publish.is_some_and(|it| it.permits_proxy(address))
     }
 
-    /// Returns whether ICMP sockets are permitted: a configured or published check may use one.
-    pub(super) const fn permits_ping(&self) -> bool {
-        self.ping || self.publish.is_some()
+    /// Returns whether echo requests to this address are permitted: by a configured check, or by a check that may be
+    /// published for this server.
+    pub(super) fn permits_ping(&self, to: IpAddr) -> bool {
+        let publish = self.publish.as_ref();
+        self.ping || publish.is_some_and(|it| it.permits_server(to))
     }
 
     pub(super) fn permits_check(&self, command: &[String], user: &str) -> bool {
@@ -380,6 +393,8 @@ fn checks(desired: &Desired) -> impl Iterator<Item = &Check> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     const TEXT: &str = r#"
@@ -403,7 +418,7 @@ user = "daemon"
 "#;
 
     fn policy() -> Policy {
-        let desired = weir_config::parse(TEXT, &Host::default()).unwrap().desired;
+        let desired = parse(TEXT, &Environment).unwrap();
         Policy::new(TEXT, &desired)
     }
 
@@ -453,7 +468,7 @@ user = "daemon"
         let page = (words(&["/usr/bin/page"]), "daemon".to_owned());
         assert_eq!(policy.notifier("n"), Some(page));
         assert_eq!(policy.notifier("m"), None);
-        assert!(!policy.permits_ping());
+        assert!(!policy.permits_ping(Ipv4Addr::LOCALHOST.into()));
     }
 
     #[test]
@@ -463,7 +478,7 @@ user = "daemon"
              [cluster.publish]\nvips = [\"192.0.2.0/24\"]\nports = [\"80\"]\nservers = [\"10.0.0.0/8\"]\n"
         );
         let policy = |text: &str| {
-            let desired = weir_config::parse(text, &Host::default()).unwrap().desired;
+            let desired = parse(text, &Environment).unwrap();
             Policy::new(text, &desired)
         };
         let policy_with_group = policy(&text);
@@ -471,7 +486,8 @@ user = "daemon"
         assert!(policy_with_group.permits_binding("192.0.2.7:80".parse().unwrap()));
         assert!(!policy_with_group.permits_binding("192.0.2.7:443".parse().unwrap()));
         assert!(!policy_with_group.permits_binding("0.0.0.0:80".parse().unwrap()));
-        assert!(policy_with_group.permits_ping());
+        assert!(policy_with_group.permits_ping("10.9.9.9".parse().unwrap()));
+        assert!(!policy_with_group.permits_ping("192.0.2.7".parse().unwrap()));
         assert!(policy_with_group.permits_reading(Path::new("/etc/weir/shared/a/fullchain.pem")));
         assert!(policy_with_group.permits_listing(Path::new("/etc/weir/shared/a")));
         assert!(!policy_with_group.permits_reading(Path::new("/etc/weir/shared/../../shadow")));

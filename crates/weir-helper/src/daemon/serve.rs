@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use weir_sys::privileged::PingTarget;
 use weir_sys::untrusted_file::{self, Owner};
 use weir_sys::{Channel, guarded_path, privileged, sealed_file};
 
 use super::message::{DaemonRequest, HelperReply, UNREQUESTED};
+use super::ping;
 use super::policy::Policies;
 use super::run::{self, Prepared};
 use crate::Error;
@@ -36,6 +38,7 @@ pub async fn serve_daemon(channel: Channel, configuration: &Path) -> Result<(), 
         policies: Policies::new(configuration),
         channel: Arc::clone(&channel),
         running: HashMap::new(),
+        pings: Arc::new(Semaphore::new(ping::RELAYS_MAX)),
         ended,
     };
     helper.send(UNREQUESTED, &HelperReply::Started, None);
@@ -69,6 +72,8 @@ struct Helper {
     channel: Arc<Channel>,
     /// Dropping a sender kills the program.
     running: HashMap<u64, oneshot::Sender<()>>,
+    /// A permit for each relayed socket.
+    pings: Arc<Semaphore>,
     ended: mpsc::UnboundedSender<(u64, HelperReply)>,
 }
 
@@ -164,11 +169,24 @@ impl Helper {
                 }
                 file(privileged::bind_stream_directly(address)?)
             }
-            DaemonRequest::Ping { is_ipv6 } => {
-                if !self.policies.permits(super::policy::Policy::permits_ping) {
-                    return Err(refused("open", &"an ICMP socket"));
+            DaemonRequest::Ping {
+                to,
+                from,
+                is_optional,
+                interface,
+            } => {
+                if !self.policies.permits(|policy| policy.permits_ping(to)) {
+                    return Err(refused("send echo requests to", &to));
                 }
-                file(privileged::ping_socket_directly(is_ipv6)?)
+                file(ping::relay(
+                    &PingTarget {
+                        to,
+                        from,
+                        is_optional,
+                        interface,
+                    },
+                    &self.pings,
+                )?)
             }
             DaemonRequest::Sections { digest } => {
                 if !self

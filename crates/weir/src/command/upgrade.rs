@@ -17,7 +17,7 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
         Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?,
     };
-    permit(&program)?;
+    permit(global, &program)?;
     let request = UpgradeRequest { program };
     let client = Client::new(&global.runtime_dir);
     let upgraded = with_progress("the upgrade", client.upgrade(&request))??;
@@ -25,9 +25,12 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Permits the program in the helper service, if there is one: it starts helpers only of programs that root permits.
-fn permit(program: &Path) -> Result<(), Failure> {
-    let socket =
+/// Permits the program in the helper service, or in the keeper if it is root: they start only programs that root permits.
+fn permit(global: &GlobalOptions, program: &Path) -> Result<(), Failure> {
+    let service =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));
-    keeper::permit(&socket, program).map_err(|message| Failure::Failed { message })
+    let keeper = global.runtime_dir.join(keeper::UPGRADE_SOCKET);
+    [service, keeper].iter().try_for_each(|socket| {
+        keeper::permit(socket, program).map_err(|message| Failure::Failed { message })
+    })
 }

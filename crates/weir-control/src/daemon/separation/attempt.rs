@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Request};
+use weir_engine_host::{EngineClient, ProbeId, ProbeWay, Request, permit_edits};
 use weir_ipvsadm::Edit;
 use weir_sys::privileged::{self, PrivilegedHelper, Program};
 
@@ -20,8 +20,6 @@ use crate::runtime_dir::SOCKET;
 
 /// The environment variable that enables the attempts.
 const VARIABLE: &str = "WEIR_TEST_ATTEMPTS";
-/// The environment variable with the path of a socket on which a root process listens.
-const ROOT_SOCKET_VARIABLE: &str = "WEIR_TEST_SOCKET_OF_ROOT";
 
 /// Maximum number of checks whether the daemon serves, and the interval between them.
 const POLLS_MAX: u32 = 600;
@@ -106,6 +104,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
     }
     attempt_publication(engine, &text, service);
     let (engine, socket) = (engine.clone(), options.runtime_dir.join(SOCKET));
+    let runtime_dir = options.runtime_dir.clone();
     // The socket is an earlier daemon's, so it does not indicate when the engine is open.
     if socket.exists() {
         return;
@@ -115,11 +114,7 @@ fn attempt_layer_4(options: &Options, engine: &EngineClient) {
             if socket.exists() {
                 report("ask for a probe", ask_for_probe(&engine));
                 report("ask for an edit of ipvsadm", ask_for_edit(&engine));
-                if let Some(path) = std::env::var_os(ROOT_SOCKET_VARIABLE) {
-                    let asked = UnixStream::connect(path);
-                    let asked = asked.and_then(|client| ask_for_edit_by(&engine, &client));
-                    report("ask for an edit by a socket of root", asked);
-                }
+                report("ask to permit an edit", ask_to_permit(&runtime_dir));
                 return;
             }
             std::thread::sleep(POLL_INTERVAL);
@@ -148,7 +143,10 @@ fn attempt_publication(engine: &EngineClient, text: &str, service: &str) {
 
 fn ask_for_configuration(engine: &EngineClient, text: &str) -> io::Result<()> {
     let file = weir_sys::sealed_file("attempt", text.as_bytes())?;
-    let begin = Request::Begin { added: Vec::new() };
+    let begin = Request::Begin {
+        added: Vec::new(),
+        address_digest: None,
+    };
     let answer = engine.request(&begin, &[file.as_fd()]);
     answer.map(drop).map_err(io::Error::other)
 }
@@ -173,14 +171,16 @@ fn ask_for_probe(engine: &EngineClient) -> io::Result<()> {
 }
 
 fn ask_for_edit(engine: &EngineClient) -> io::Result<()> {
-    let (client, _other) = UnixStream::pair()?;
-    ask_for_edit_by(engine, &client)
+    let edits = vec![Edit::Clear];
+    let answer = engine.request(&Request::Edit { edits }, &[]);
+    answer.map(drop).map_err(io::Error::other)
 }
 
-fn ask_for_edit_by(engine: &EngineClient, client: &UnixStream) -> io::Result<()> {
-    let edits = vec![Edit::Clear];
-    let answer = engine.request(&Request::Edit { edits }, &[client.as_fd()]);
-    answer.map(drop).map_err(io::Error::other)
+fn ask_to_permit(runtime_dir: &Path) -> io::Result<()> {
+    match permit_edits(runtime_dir, &[Edit::Clear]).map_err(io::Error::other)? {
+        true => Ok(()),
+        false => Err(io::Error::other("cannot reach the socket")),
+    }
 }
 
 fn script() -> Program {

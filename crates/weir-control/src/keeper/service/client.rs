@@ -80,11 +80,11 @@ fn connect(path: &Path) -> Result<Channel, String> {
     Ok(channel)
 }
 
-/// Requests from the service that helpers of a program are permitted. Does nothing if this process is not root or no
-/// service is running.
+/// Requests at the socket of the helper service or of a keeper that a program is permitted. Does nothing if this process
+/// is not root, or if no process listens.
 ///
 /// # Errors
-/// Returns a message if the service rejects the request.
+/// Returns a message if the process rejects the request.
 pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

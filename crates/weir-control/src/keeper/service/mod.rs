@@ -14,17 +14,17 @@
 
 mod client;
 mod message;
+mod permitted;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use weir_config::Host;
 use weir_engine::Paths;
 use weir_model::Desired;
 use weir_runtime_dir::ACCOUNT;
@@ -37,8 +37,10 @@ use super::helper;
 use super::vrrp::VrrpProcesses;
 use crate::runtime_dir::{self, RuntimeDir, socket_group};
 use message::{FromService, ToService, VERSION};
+use permitted::{Permitted, SharedPermitted, permit_program};
 
 pub(super) use client::{ServiceClient, Stopping};
+pub(super) use permitted::PermitSocket;
 
 pub use client::permit;
 
@@ -51,8 +53,6 @@ const GREETINGS_MAX: usize = 32;
 const WAITING_MAX: usize = 4;
 /// Maximum number of queued messages from a keeper; further messages wait in the keeper.
 const RECEIVED_MAX: usize = 64;
-/// Maximum number of programs that root has permitted; the oldest one is removed for a new one.
-const PERMITTED_MAX: usize = 16;
 /// Pause after an error from accept(2).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -63,54 +63,6 @@ pub const SOCKET: &str = "/run/weir-helper/socket";
 pub fn configured_socket() -> Option<PathBuf> {
     socket_group::service()
 }
-
-/// Programs that may be started as root.
-#[derive(Debug)]
-struct Permitted {
-    own: PathBuf,
-    others: Vec<PathBuf>,
-}
-
-impl Permitted {
-    fn new() -> Result<Self, Error> {
-        let own = std::env::current_exe().map_err(|source| Error::Program {
-            path: "/proc/self/exe".into(),
-            source,
-        })?;
-        // The suffix means that a package update has replaced the file (proc(5)).
-        let name = own.to_string_lossy();
-        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
-        Ok(Self {
-            own: PathBuf::from(own),
-            others: Vec::new(),
-        })
-    }
-
-    /// Permits a program. Links are resolved, because another account could change a link afterwards.
-    fn add(&mut self, program: &Path) -> Result<(), String> {
-        let program = helper::check_program(program)?;
-        self.others.retain(|other| *other != program);
-        if self.others.len() >= PERMITTED_MAX {
-            self.others.remove(0);
-        }
-        self.others.push(program);
-        Ok(())
-    }
-
-    /// Returns the path of a permitted program, with links resolved.
-    fn check(&self, program: &Path) -> Result<PathBuf, String> {
-        let path = helper::check_program(program)?;
-        if self.own != path && !self.others.contains(&path) {
-            return Err(format!(
-                "root has not permitted {}: run `weir upgrade` as root",
-                program.display()
-            ));
-        }
-        Ok(path)
-    }
-}
-
-type SharedPermitted = Arc<Mutex<Permitted>>;
 
 /// The state of the thread that accepts connections.
 #[derive(Debug, Clone)]
@@ -243,12 +195,7 @@ impl Acceptor {
                 return Some(Client { channel, peer });
             }
             Ok(ToService::Permit { program }) if user == 0 => {
-                let permitted = self.permitted.lock();
-                let mut permitted = permitted.unwrap_or_else(PoisonError::into_inner);
-                match permitted.add(&program) {
-                    Ok(()) => FromService::Permitted,
-                    Err(reason) => FromService::Refused { reason },
-                }
+                permit_program(&self.permitted, &program)
             }
             Ok(ToService::Keeper { version }) if user == self.user => {
                 let reason =
@@ -360,9 +307,7 @@ impl Session {
     }
 
     fn check(&self, program: &Path) -> Result<PathBuf, String> {
-        let permitted = self.permitted.lock();
-        let permitted = permitted.unwrap_or_else(PoisonError::into_inner);
-        let checked = permitted.check(program);
+        let checked = permitted::check(&self.permitted, program);
         if let Err(reason) = &checked {
             tracing::error!(reason, "refused a request from the keeper");
         }
@@ -498,10 +443,12 @@ fn desired(configuration: &Path) -> Option<Desired> {
             return None;
         }
     };
-    let parsed = if text.trim_start().starts_with('{') {
-        weir_config::parse_json(&text, &Host::default())
-    } else {
-        weir_config::parse(&text, &Host::default())
-    };
-    Some(parsed.ok()?.desired)
+    let parsed = weir_helper::parse(&text, &weir_helper::Environment);
+    if let Err(reason) = &parsed {
+        tracing::warn!(
+            reason,
+            "the configuration file cannot be used by the helper service"
+        );
+    }
+    parsed.ok()
 }

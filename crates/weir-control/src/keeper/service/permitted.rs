@@ -1,0 +1,200 @@
+//! Programs that may be started as root: this process's own file, and files that root has permitted with `weir upgrade`.
+//! An unprivileged daemon or its keeper requests the start, so the kernel reports who permits a program.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use weir_runtime_dir::UPGRADE_SOCKET;
+use weir_sys::ServiceSocket;
+
+use super::message::{FromService, ToService};
+use crate::keeper::error::Error;
+use crate::keeper::helper;
+
+/// Maximum number of programs that root has permitted; the oldest one is removed for a new one.
+const PERMITTED_MAX: usize = 16;
+/// Maximum time until a client has sent its message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Programs that may be started as root.
+#[derive(Debug)]
+pub(super) struct Permitted {
+    own: PathBuf,
+    others: Vec<PathBuf>,
+}
+
+impl Permitted {
+    /// Permits only this process's own file.
+    ///
+    /// # Errors
+    /// The path of this process's file is unknown.
+    pub(super) fn new() -> Result<Self, Error> {
+        let own = std::env::current_exe().map_err(|source| Error::Program {
+            path: "/proc/self/exe".into(),
+            source,
+        })?;
+        // The suffix means that a package update has replaced the file (proc(5)).
+        let name = own.to_string_lossy();
+        let own = name.strip_suffix(" (deleted)").unwrap_or(&name);
+        Ok(Self {
+            own: PathBuf::from(own),
+            others: Vec::new(),
+        })
+    }
+
+    /// Permits a program. Links are resolved, because another account could change a link afterwards.
+    fn add(&mut self, program: &Path) -> Result<(), String> {
+        let program = helper::check_program(program)?;
+        self.others.retain(|other| *other != program);
+        if self.others.len() >= PERMITTED_MAX {
+            self.others.remove(0);
+        }
+        self.others.push(program);
+        Ok(())
+    }
+
+    /// Returns the path of a permitted program, with links resolved.
+    fn check(&self, program: &Path) -> Result<PathBuf, String> {
+        let path = helper::check_program(program)?;
+        if self.own != path && !self.others.contains(&path) {
+            return Err(format!(
+                "root has not permitted {}: run `weir upgrade` as root",
+                program.display()
+            ));
+        }
+        Ok(path)
+    }
+}
+
+/// The permitted programs, shared with the threads that answer clients.
+pub(super) type SharedPermitted = Arc<Mutex<Permitted>>;
+
+/// Permits a program. Returns the answer to the client.
+pub(super) fn permit_program(permitted: &Mutex<Permitted>, program: &Path) -> FromService {
+    let mut permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
+    match permitted.add(program) {
+        Ok(()) => FromService::Permitted,
+        Err(reason) => FromService::Refused { reason },
+    }
+}
+
+/// Returns the path of a permitted program, with links resolved.
+///
+/// # Errors
+/// Returns a message if root has not permitted the program.
+pub(super) fn check(permitted: &Mutex<Permitted>, program: &Path) -> Result<PathBuf, String> {
+    let permitted = permitted.lock().unwrap_or_else(PoisonError::into_inner);
+    permitted.check(program)
+}
+
+/// The socket in the runtime directory at which root permits programs to a keeper that is root.
+#[derive(Debug)]
+pub(in crate::keeper) struct PermitSocket {
+    path: PathBuf,
+    permitted: SharedPermitted,
+    socket: Option<Arc<ServiceSocket>>,
+}
+
+impl PermitSocket {
+    /// Permits only this process's own file; [`Self::serve`] opens the socket.
+    ///
+    /// # Errors
+    /// The path of this process's file is unknown.
+    pub(in crate::keeper) fn new(runtime_dir: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            path: runtime_dir.join(UPGRADE_SOCKET),
+            permitted: Arc::new(Mutex::new(Permitted::new()?)),
+            socket: None,
+        })
+    }
+
+    /// Listens, unless it already does. Creates a removed socket again.
+    pub(in crate::keeper) fn serve(&mut self) {
+        if self.socket.as_ref().is_some_and(|it| it.has_name()) {
+            return;
+        }
+        self.stop();
+        let socket = match ServiceSocket::listen_in_shared(&self.path, None) {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => {
+                tracing::warn!(%error, "`weir upgrade` cannot permit another program");
+                return;
+            }
+        };
+        self.socket = Some(Arc::clone(&socket));
+        let permitted = Arc::clone(&self.permitted);
+        std::thread::spawn(move || {
+            socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
+                let answer = match serde_json::from_slice(bytes) {
+                    Ok(ToService::Permit { program }) if peer.user == 0 => {
+                        permit_program(&permitted, &program)
+                    }
+                    Ok(_) | Err(_) => FromService::Refused {
+                        reason: format!("user {} is not permitted to request this", peer.user),
+                    },
+                };
+                serde_json::to_vec(&answer).unwrap_or_default()
+            });
+        });
+    }
+
+    /// Returns the path of a permitted program, with links resolved.
+    ///
+    /// # Errors
+    /// Returns a message if root has not permitted the program.
+    pub(in crate::keeper) fn check(&self, program: &Path) -> Result<PathBuf, String> {
+        check(&self.permitted, program)
+    }
+
+    fn stop(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            socket.stop();
+            if socket.has_name() {
+                let _ = std::fs::remove_file(&self.path);
+            }
+        }
+    }
+}
+
+impl Drop for PermitSocket {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keeper::permit;
+
+    #[test]
+    fn daemon_alone_cannot_permit_a_program() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("weir-permit-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        let mut socket = PermitSocket::new(&directory).unwrap();
+        socket.serve();
+        let shell = Path::new("/bin/sh");
+        let refused = socket.check(shell).unwrap_err();
+        assert!(
+            refused.contains("root has not permitted /bin/sh"),
+            "{refused}"
+        );
+        let path = directory.join(UPGRADE_SOCKET);
+        permit(&path, shell).unwrap();
+        assert_eq!(socket.check(shell), Ok(shell.canonicalize().unwrap()));
+        // The runtime directory was given to an earlier version in between.
+        std::fs::remove_file(&path).unwrap();
+        socket.serve();
+        permit(&path, Path::new("/bin/cat")).unwrap();
+        assert!(socket.check(Path::new("/bin/cat")).is_ok());
+        drop(socket);
+        assert!(!path.exists());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

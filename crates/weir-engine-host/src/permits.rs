@@ -1,0 +1,259 @@
+//! Permits edits by ipvsadm that a client has requested at a socket of this process.
+//!
+//! The client sends its edits to this socket, and the kernel reports who the client is. This process executes the edits
+//! when the daemon requests them: once, and no others. A compromised daemon also holds connections from root, so a
+//! connection does not prove that root wants an edit.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use weir_ipvsadm::Edit;
+use weir_model::Node;
+use weir_runtime_dir::EDITS_SOCKET;
+use weir_sys::{ServiceSocket, connect_to_service, names};
+
+use crate::caller;
+
+/// Maximum time until a client has sent its message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time until this process has answered.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which edits are permitted: the daemon may have to finish a reload before it requests them.
+const VALIDITY: Duration = Duration::from_secs(60);
+/// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
+const WAITING_MAX: usize = 64;
+
+/// A client's request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PermitRequest {
+    edits: Vec<Edit>,
+}
+
+/// The answer to a client.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Permitted,
+    Refused { reason: String },
+}
+
+/// Permits these edits in the engine process of an unprivileged daemon, which then executes them when the daemon
+/// requests them. Returns whether there is such a process.
+///
+/// # Errors
+/// Returns a message if the engine process rejects the edits.
+pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> {
+    let Ok((channel, peer)) = connect_to_service(&runtime_dir.join(EDITS_SOCKET)) else {
+        return Ok(false);
+    };
+    if peer.user != 0 {
+        return Ok(false);
+    }
+    let request = PermitRequest {
+        edits: edits.to_vec(),
+    };
+    let request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
+    let answer = channel
+        .set_receive_timeout(Some(ANSWER_TIMEOUT))
+        .and_then(|()| channel.send(&request, &[]))
+        .and_then(|()| channel.receive());
+    match answer.map_err(|error| error.to_string())? {
+        Some(message) => match serde_json::from_slice(&message.bytes) {
+            Ok(Answer::Permitted) => Ok(true),
+            Ok(Answer::Refused { reason }) => Err(reason),
+            Err(error) => Err(format!(
+                "the privileged process of layer 4 sent an invalid response: {error}"
+            )),
+        },
+        None => Err("the privileged process of layer 4 has ended".to_owned()),
+    }
+}
+
+/// A request that waits for the daemon.
+#[derive(Debug)]
+struct Waiting {
+    edits: Vec<Edit>,
+    /// The client's user ID.
+    user: u32,
+    since: Instant,
+}
+
+/// The state that the socket's thread shares.
+#[derive(Debug, Default)]
+struct State {
+    /// The settings that decide who may edit.
+    node: Node,
+    waiting: VecDeque<Waiting>,
+}
+
+/// The socket, and the clients' requests.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+    /// The socket with its group; `None` = this process does not listen.
+    socket: Option<(Arc<ServiceSocket>, Option<u32>)>,
+}
+
+impl Permits {
+    /// Creates the permits; [`Self::serve`] opens the socket.
+    pub(crate) fn new(runtime_dir: &Path) -> Self {
+        Self {
+            path: runtime_dir.join(EDITS_SOCKET),
+            state: Arc::default(),
+            socket: None,
+        }
+    }
+
+    /// Listens with these settings, unless it already does. Creates a removed socket again.
+    pub(crate) fn serve(&mut self, node: &Node) {
+        let group = node.socket_group.as_deref().and_then(names::group_id);
+        let group = group.filter(|_| node.socket_mode.is_for_group());
+        let mut state = lock(&self.state);
+        if state.node != *node {
+            state.node.clone_from(node);
+        }
+        drop(state);
+        let is_served = self
+            .socket
+            .as_ref()
+            .is_some_and(|(socket, own)| *own == group && socket.has_name());
+        if is_served {
+            return;
+        }
+        self.stop();
+        let socket = match ServiceSocket::listen_in_shared(&self.path, group) {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => {
+                tracing::warn!(%error, "ipvsadm cannot edit services");
+                return;
+            }
+        };
+        self.socket = Some((Arc::clone(&socket), group));
+        let state = Arc::clone(&self.state);
+        std::thread::spawn(move || {
+            socket.answer(MESSAGE_TIMEOUT, |channel, _, bytes| {
+                let answer = match record(&state, channel.as_fd(), bytes) {
+                    Ok(()) => Answer::Permitted,
+                    Err(reason) => {
+                        tracing::error!(reason, "refused edits by ipvsadm");
+                        Answer::Refused { reason }
+                    }
+                };
+                serde_json::to_vec(&answer).unwrap_or_default()
+            });
+        });
+    }
+
+    /// Closes the socket and removes all requests, because another process serves the daemon.
+    pub(crate) fn close(&mut self) {
+        self.stop();
+        lock(&self.state).waiting.clear();
+    }
+
+    fn stop(&mut self) {
+        if let Some((socket, _)) = self.socket.take() {
+            socket.stop();
+        }
+    }
+
+    /// Returns the user ID of the client that has requested these edits. They are not permitted a second time.
+    ///
+    /// # Errors
+    /// Returns a message if no client has requested them.
+    pub(crate) fn take(&self, edits: &[Edit]) -> Result<u32, String> {
+        let mut state = lock(&self.state);
+        state.waiting.retain(|it| it.since.elapsed() < VALIDITY);
+        // The daemon itself executes edits of weights of configured servers, and omits them here.
+        let is_part = |whole: &[Edit]| {
+            let mut whole = whole.iter();
+            edits
+                .iter()
+                .all(|edit| whole.any(|requested| requested == edit))
+        };
+        let found = state.waiting.iter().position(|it| is_part(&it.edits));
+        let taken = found.and_then(|at| state.waiting.remove(at));
+        let taken = taken.ok_or_else(|| {
+            "no client has asked for these edits of ipvsadm: use `weir ipvsadm`".to_owned()
+        })?;
+        Ok(taken.user)
+    }
+}
+
+impl Drop for Permits {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Records the edits that a client requests.
+///
+/// # Errors
+/// Returns a message if the request is invalid, or if the client may not edit services.
+fn record(
+    state: &Mutex<State>,
+    client: std::os::fd::BorrowedFd<'_>,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let request = serde_json::from_slice(bytes);
+    let PermitRequest { edits } =
+        request.map_err(|error| format!("the request is invalid: {error}"))?;
+    let mut state = lock(state);
+    let user = caller::check(client, &state.node)?;
+    if state.waiting.len() >= WAITING_MAX {
+        state.waiting.pop_front();
+    }
+    let since = Instant::now();
+    state.waiting.push_back(Waiting { edits, user, since });
+    drop(state);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_edits_that_a_client_requested_are_permitted_and_once() {
+        if !weir_testing::require_root() {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("weir-permits-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        let mut permits = Permits::new(&directory);
+        assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(false));
+        permits.serve(&Node::default());
+        let zero = Edit::Zero(None);
+        // A client that is only connected, as `weir status` is, permits nothing.
+        let _client = connect_to_service(&directory.join(EDITS_SOCKET)).unwrap();
+        assert!(permits.take(&[Edit::Clear]).is_err());
+        let requested = [zero.clone(), Edit::Clear, zero.clone()];
+        assert_eq!(permit_edits(&directory, &requested), Ok(true));
+        for other in [
+            vec![Edit::Clear, Edit::Clear],
+            vec![zero.clone(), zero.clone(), Edit::Clear],
+        ] {
+            assert!(permits.take(&other).is_err(), "{other:?}");
+        }
+        assert_eq!(permits.take(&[Edit::Clear, zero.clone()]), Ok(0));
+        assert!(permits.take(&[zero]).is_err(), "used up");
+        // The keeper has removed the socket for another program, which did not start.
+        std::fs::remove_file(directory.join(EDITS_SOCKET)).unwrap();
+        permits.serve(&Node::default());
+        assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(true));
+        permits.close();
+        assert!(permits.take(&[Edit::Clear]).is_err());
+        assert_eq!(permit_edits(&directory, &[Edit::Clear]), Ok(false));
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
