@@ -7,8 +7,8 @@
 //!   reads itself, and only if only root can write it, or as in the configuration that was applied last (`policy`). No
 //!   message contains an interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
-//! - Edits by ipvsadm are those that a client has requested at a socket of this process (`permits`), so that the kernel,
-//!   not the daemon, identifies the caller (`caller`).
+//! - Edits by ipvsadm are those that a client has requested at a socket of this process (`permits`): the kernel, not
+//!   the daemon, identifies the caller (`caller`).
 //! - Flows are exchanged with the peers in `[sync]` of that configuration. This process reads the key (`flow_sync`).
 //! - The daemon's probes use the path of a configured service to one of its servers (`probe`).
 //! - Files are written to a directory in which the daemon can neither create nor replace files

@@ -334,7 +334,7 @@ mod tests {
         if !is_root() {
             return;
         }
-        let room = Room::new("pipe");
+        let room = TestDirectory::new("pipe");
         let pipe = room.0.join("own/pipe");
         let made = std::process::Command::new("mkfifo").arg(&pipe).status();
         assert!(made.unwrap().success());

@@ -285,8 +285,8 @@ pub struct PingTarget {
 /// A nonblocking socket that sends echo requests to one target, and receives its replies.
 #[derive(Debug)]
 pub enum PingSocket {
-    /// A raw ICMP socket of this process. A raw socket can send any IP packet from any source, so an unprivileged process
-    /// never gets one.
+    /// A raw ICMP socket of this process. A raw socket can send any IP packet from any source, so an unprivileged
+    /// process never gets one.
     Raw(OwnedFd),
     /// A socket to the helper, which has the raw socket and forwards only echo requests and replies. A packet of
     /// [`PING_ERROR_BYTES`] is an error ([`ping_error`]). The end of the packets means that the helper has ended.

@@ -136,8 +136,8 @@ wait_for page 445
 served newer 445
 echo "restarted: $("$weir" status --json | grep -o '"restarts": *[0-9]*')"
 
-# A compromised daemon requests a program that root has not permitted. The request stays in the channel to the keeper, so
-# this test is last.
+# A compromised daemon requests a program that root has not permitted. The answer stays in its channel, so this test is
+# last.
 cat >"$room/request.py" <<'END'
 import array, ctypes, json, os, socket, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -174,8 +174,7 @@ impl Privileged {
         }
     }
 
-    /// Creates the socket for permits again after the start of a daemon, because [`Self::begin_upgrade`] may have removed
-    /// it.
+    /// Creates the socket for permits again after the start of a daemon. [`Self::begin_upgrade`] may have removed it.
     pub(super) fn serve_permits(&mut self) {
         if let Self::Own { permits, .. } = self
             && rustix::process::geteuid().is_root()

@@ -18,8 +18,8 @@ const PACKET_BYTES_MAX: usize = 4096;
 /// Length of the ICMP header: type, code, checksum, identifier and sequence number.
 const HEADER_BYTES: usize = 8;
 
-/// Opens a relayed socket. Returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called inside
-/// a tokio runtime. The relay ends when the daemon closes its end.
+/// Opens a relayed socket. Returns the daemon's end ([`weir_sys::privileged::PingSocket::Relayed`]). Must be called
+/// inside a tokio runtime. The relay ends when the daemon closes its end.
 ///
 /// # Errors
 /// The kernel rejects the request, or too many sockets are relayed.

@@ -25,7 +25,7 @@ pub(super) fn upgrade(global: &GlobalOptions, path: Option<&Path>) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Permits the program in the helper service, or in the keeper if it is root: they start only programs that root permits.
+/// Permits the program in the helper service, or in the keeper if it is root: they start only permitted programs.
 fn permit(global: &GlobalOptions, program: &Path) -> Result<(), Failure> {
     let service =
         keeper::configured_socket().unwrap_or_else(|| PathBuf::from(keeper::HELPER_SOCKET));

@@ -80,8 +80,8 @@ fn connect(path: &Path) -> Result<Channel, String> {
     Ok(channel)
 }
 
-/// Requests at the socket of the helper service or of a keeper that a program is permitted. Does nothing if this process
-/// is not root, or if no process listens.
+/// Requests at the socket of the helper service or of a keeper that a program is permitted. Does nothing if this
+/// process is not root, or if no process listens.
 ///
 /// # Errors
 /// Returns a message if the process rejects the request.
