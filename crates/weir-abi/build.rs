@@ -89,7 +89,7 @@ fn parse_reasons(header: &str) -> Vec<Reason> {
 
 fn render_reasons(reasons: &[Reason]) -> Result<String, fmt::Error> {
     let mut out = String::from(
-        "/// The reason for which a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
+        "/// Reason for which a packet was dropped, passed or counted; the number is the index into `weir_reasons`.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]\n#[repr(u8)]\npub enum Reason {\n",
     );
     for reason in reasons {

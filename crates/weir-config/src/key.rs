@@ -219,7 +219,9 @@ impl Kind {
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),
-            Self::Secret => "a string, or { file = PATH }, { env = NAME } or { credential = NAME }".to_owned(),
+            Self::Secret => {
+                "a string, or { file = PATH }, { env = NAME } or { credential = NAME }".to_owned()
+            }
             Self::StatusCodes => "status codes like \"200-299,304\"".to_owned(),
             Self::ServiceName => "the name of a service".to_owned(),
             Self::DescribedText(meaning) => format!("a string, {meaning}"),
@@ -228,11 +230,11 @@ impl Kind {
             Self::Address => "an IP address".to_owned(),
             Self::Network => "\"ADDRESS\" or \"ADDRESS/LENGTH\"".to_owned(),
             Self::ServerAddress => "\"ADDRESS\" or \"ADDRESS:PORT\"".to_owned(),
-            Self::PoolServer => {
-                "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned()
-            }
+            Self::PoolServer => "\"ADDRESS\", \"ADDRESS:PORT\" or \"unix:PATH\"".to_owned(),
             Self::Listener => {
-                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \"fwmark6/N\"".to_owned()
+                "\"[tcp/|udp/]ADDRESS:PORT\", `:A-B` or `:*` in place of `:PORT`; \"fwmark/N\", \
+                 \"fwmark6/N\""
+                    .to_owned()
             }
             Self::PortRange => "\"FIRST-LAST\", ports from 1 to 65535".to_owned(),
             Self::Flag => "true or false".to_owned(),

@@ -33,8 +33,8 @@ enum Privilege {
     Program,
     /// Reads a file. A file that the active configuration uses with the same key is allowed in any table.
     Read,
-    /// Reads certificates or keys of TLS, which no client can read. The rule of `Read` applies; a published configuration
-    /// may also name the files of `[cluster] files`.
+    /// Reads certificates or keys of TLS, which no client can read. The rule of `Read` applies; a published
+    /// configuration may also name the files of `[cluster] files`.
     Certificates,
     /// Writes a file; the rule of `Read` applies.
     Write,
@@ -126,7 +126,8 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`, as certificates.
+/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`, as
+/// certificates.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
@@ -193,8 +194,8 @@ impl Use {
         (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
-    /// Whether the key reads only these files, or files in these directories, as certificates. Through another key, such
-    /// as an error page, a client could get a private key.
+    /// Whether the key reads only these files, or files in these directories, as certificates. Through another key,
+    /// such as an error page, a client could get a private key.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());

@@ -142,8 +142,8 @@ fn records(packet: &Packet<'_>) -> Records {
     records
 }
 
-/// Returns a name of a response for messages and queries: bytes without a visible character are escaped as in a zone file (RFC
-/// 1035 section 5.1), because the writer of a zone must not control terminals.
+/// Returns a name of a response for messages and queries: bytes without a visible character are escaped as in a zone
+/// file (RFC 1035 section 5.1), because the writer of a zone must not control terminals.
 fn text_of(name: &Name<'_>) -> String {
     let mut text = String::new();
     for (at, label) in name.get_labels().iter().enumerate() {

@@ -97,8 +97,9 @@ impl Desired {
     }
 
     /// Returns why a server that another director of the group has added must not be added to a pool of this director;
-    /// `None` = it may. `address` is the server's address, if it has one. `[cluster.publish]` limits what the group adds to
-    /// any pool, including the director's own pools. Without it the group can only add servers to pools of proxy services.
+    /// `None` = it may. `address` is the server's address, if it has one. `[cluster.publish]` limits what the group
+    /// adds to any pool, including the director's own pools. Without it the group can only add servers to pools of
+    /// proxy services.
     pub fn unshareable(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
         let is_permitted = match publish {

@@ -207,10 +207,12 @@ fn every_variable_has_a_value() {
     let mut own = route(Some("/a/*"), Some("(b)"));
     own.source.line = 12;
     let text = "{client} {client_port} {listen_port} {scheme} {host} {path} {query} {method} {pool} {route} \
-                {tls_version} {tls_sni} {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} {header.none}{cookie.none}.";
+                {tls_version} {tls_sni} {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} \
+                {header.none}{cookie.none}.";
     assert_eq!(
         filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&own)),
-        "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b 000000000000000000000000000000ab ."
+        "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
+         000000000000000000000000000000ab ."
     );
     assert_eq!(
         filled("{tls_cipher}", Target::Field, &get("h", "/"), None),
