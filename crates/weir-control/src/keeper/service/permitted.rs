@@ -1,5 +1,5 @@
-//! Programs that may be started as root: this process's own file, and files that root has permitted with
-//! `weir upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel reports who permits a program.
+//! Programs that may be started as root: this process's own file, and files that root has permitted with `weir
+//! upgrade`. An unprivileged daemon or its keeper requests the start, so the kernel reports who permits a program.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
