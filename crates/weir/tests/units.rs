@@ -99,7 +99,7 @@ fn unprivileged_keeper_and_daemon_serve() {
         r#"{"refused":{"reason":"user 991 is not permitted to request this"}}"#,
         r#"{"refused":{"reason":"user 1 is not permitted to request this"}}"#,
         r#"{"refused":{"reason":"the helper service does not support protocol version 99"}}"#,
-        "must belong to root",
+        "must be owned by root",
         "reload: reloaded",
         "reload: served",
         "new engine: weight",

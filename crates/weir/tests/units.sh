@@ -116,7 +116,7 @@ as daemon /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"ver
 as weir /usr/bin/python3 "$room/ask.py" "$WEIR_HELPER_SOCKET" '{"keeper":{"version":99}}'
 cp /bin/true "$room/foreign"
 chown daemon "$room/foreign"
-ask "{\"permit\":{\"program\":\"$room/foreign\"}}" | grep -o 'must belong to root'
+ask "{\"permit\":{\"program\":\"$room/foreign\"}}" | grep -o 'must be owned by root'
 
 reload() {
   sed -i "s/10.77.1.1:$1/10.77.1.1:$2/" "$room/weir.toml"
