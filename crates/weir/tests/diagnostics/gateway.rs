@@ -208,7 +208,7 @@ fn assert_warned_until_reply(family: Family) {
         warning(&world, family, 0).is_null()
     });
     assert!(warning(&world, family, 1)["reason"].is_string());
-    assert!(world.log().contains("come through the director again"));
+    assert!(world.log().contains("pass through the director again"));
 }
 
 #[test]

@@ -1,7 +1,8 @@
-"""A server of gRPC's health checking protocol, by gRPC's own implementation of the transport.
+"""A server of gRPC's health checking protocol, with the grpcio library.
 
-Arguments: the port without TLS, the port with it, a certificate and its key, a directory. A service has the status that the file
-of its name in the directory holds, as a number (grpc/health/v1/health.proto); one without a file is not known.
+Arguments: plaintext port, TLS port, certificate, key, directory. The file in the directory that has a service's name
+contains the service's status as a number (grpc/health/v1/health.proto); `server` is the file of the empty name. A
+service without a file is unknown.
 """
 
 import concurrent.futures
