@@ -157,6 +157,9 @@ for number in os.listdir(f"/proc/{sys.argv[1]}/fd"):
         except OSError:
             pass
 END
+# The daemon before the upgrade may still run.
+is_alone() { [ "$(process 'weir.* run ' | wc -l)" = 1 ]; }
+wait_for is_alone
 python3 "$room/request.py" "$(process 'weir.* run ')"
 is_refused() { grep -q 'root has not permitted /bin/sh' "$room/out/log"; }
 wait_for is_refused && echo "program of root: refused"

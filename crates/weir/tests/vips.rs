@@ -280,7 +280,7 @@ fn assert_warned_about_removed_vips(services: &str, vips: &[&str]) {
     let check = printed(&world, &["check", "-c", path]);
     assert_eq!(check.matches("warning: ").count(), 1, "{check}");
     assert!(
-        check.contains("help: write vip_interface = \"eth0\" in [node]"),
+        check.contains("help: set vip_interface = \"eth0\" in [node]"),
         "{check}"
     );
     for vip in vips {

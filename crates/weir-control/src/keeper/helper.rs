@@ -83,15 +83,18 @@ pub(super) fn is_closed(channel: &OwnedFd) -> bool {
 /// with all links resolved, because another account could change a link afterwards.
 ///
 /// # Errors
-/// A user other than root can change the program.
+/// The program is not a regular file, or a user other than root can change it.
 pub(super) fn check_program(program: &Path) -> Result<PathBuf, String> {
     let failed = |error: io::Error| format!("{}: {error}", program.display());
     let path = fs::canonicalize(program).map_err(failed)?;
+    if !fs::metadata(&path).map_err(failed)?.is_file() {
+        return Err(format!("{}: not a regular file", program.display()));
+    }
     for (depth, component) in path.ancestors().enumerate() {
         let metadata = fs::metadata(component).map_err(failed)?;
         let is_shared =
             metadata.mode() & 0o022 != 0 && (depth == 0 || metadata.mode() & STICKY == 0);
-        if metadata.uid() != 0 || is_shared || (depth == 0 && !metadata.is_file()) {
+        if metadata.uid() != 0 || is_shared {
             let component = component.display();
             return Err(format!(
                 "{}: {component} must be owned by root and not writable by others, because the program is \

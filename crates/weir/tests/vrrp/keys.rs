@@ -168,7 +168,7 @@ fn tracked_pool_changes_state_and_priority() {
     let output = pair.try_weir("director", &["check", "-c", &bad]);
     let message = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("there is no pool \"none\""), "{message}");
+    assert!(message.contains("pool `none` does not exist"), "{message}");
 }
 
 /// The data plane is tracked by default: `data_plane` is not in the file.
