@@ -1,4 +1,4 @@
-//! A group of directors that share state in etcd, without I/O.
+//! Decides what one director of a group writes to etcd and tells its daemon, without I/O.
 //!
 //! [`Machine`] is the state machine of one director. It receives etcd's responses ([`Input`]), local facts and the
 //! time, and returns requests to etcd and to the daemon ([`Output`]). It mirrors the group's keys. Every decision

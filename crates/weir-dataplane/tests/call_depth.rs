@@ -1,6 +1,6 @@
 //! Tests that the stack of every call chain fits the limits of the oldest supported kernel (Linux 6.1,
 //! kernel/bpf/verifier.c, check_max_stack_depth): 512 bytes with each frame rounded up to 32, callbacks of bpf_loop
-//! counted like calls, fewer than eight frames, and less than 256 bytes above a function that may make a tail call.
+//! counted like calls, at most eight frames, and less than 256 bytes above a function that may make a tail call.
 //! Newer kernels round up to only 16, so loading a program on them does not test this.
 
 #[path = "support/elf.rs"]
@@ -35,15 +35,15 @@ struct Function {
     frame: usize,
     calls: Vec<Address>,
     /// Callbacks of timers, which run on a separate stack.
-    later: Vec<Address>,
+    timer_callbacks: Vec<Address>,
     tail_calls: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Instruction {
     opcode: u8,
-    to: u8,
-    from: u8,
+    dst: u8,
+    src: u8,
     offset: i16,
     imm: i32,
 }
@@ -52,8 +52,8 @@ fn instructions(code: &[u8]) -> Vec<Instruction> {
     code.chunks_exact(INSTRUCTION_BYTES)
         .map(|at| Instruction {
             opcode: at[0],
-            to: at[1] & 0xf,
-            from: at[1] >> 4,
+            dst: at[1] & 0xf,
+            src: at[1] >> 4,
             offset: i16::from_le_bytes([at[2], at[3]]),
             imm: i32::from_le_bytes([at[4], at[5], at[6], at[7]]),
         })
@@ -65,10 +65,10 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
     let below = |offset: i64| usize::try_from(-offset).unwrap_or(0);
     match (now.opcode & 0x07, now.opcode) {
         // Loads have the frame pointer as their source, stores as their destination.
-        (1, _) if now.from == FRAME_POINTER => below(i64::from(now.offset)),
-        (2 | 3, _) if now.to == FRAME_POINTER => below(i64::from(now.offset)),
-        (_, OPCODE_MOVE) if now.from == FRAME_POINTER => match next {
-            Some(add) if add.opcode == OPCODE_ADD_IMM && add.to == now.to => {
+        (1, _) if now.src == FRAME_POINTER => below(i64::from(now.offset)),
+        (2 | 3, _) if now.dst == FRAME_POINTER => below(i64::from(now.offset)),
+        (_, OPCODE_MOVE) if now.src == FRAME_POINTER => match next {
+            Some(add) if add.opcode == OPCODE_ADD_IMM && add.dst == now.dst => {
                 below(i64::from(add.imm))
             }
             _ => panic!(
@@ -83,7 +83,7 @@ fn reach(now: Instruction, next: Option<&Instruction>) -> usize {
 fn is_timer_callback(code: &[Instruction], at: usize) -> bool {
     let helper = code[at..]
         .iter()
-        .find(|next| next.opcode == OPCODE_CALL && next.from == 0);
+        .find(|next| next.opcode == OPCODE_CALL && next.src == 0);
     helper.is_some_and(|helper| helper.imm == HELPER_TIMER_SET_CALLBACK)
 }
 
@@ -94,7 +94,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
         name: symbol.name.clone(),
         frame: 0,
         calls: Vec::new(),
-        later: Vec::new(),
+        timer_callbacks: Vec::new(),
         tail_calls: false,
     };
     let mut depth = 1;
@@ -106,7 +106,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
         match (now.opcode, named) {
             // libbpf, bpf_object__reloc_code: `imm` counts from the symbol, or from the instruction if there is no
             // symbol.
-            (OPCODE_CALL, to) if now.from == PSEUDO_CALL => {
+            (OPCODE_CALL, to) if now.src == PSEUDO_CALL => {
                 let start = to.map_or(offset, |to| to.value);
                 let section = to.map_or(symbol.section, |to| to.section);
                 let start = start.checked_add_signed(bytes(now.imm + 1)).unwrap();
@@ -115,7 +115,7 @@ fn function(elf: &Elf, symbols: &[Symbol], symbol: &Symbol) -> Function {
             (OPCODE_LOAD_IMM64, Some(to)) if elf.name(to.section) == ".text" => {
                 let start = to.value + usize::try_from(now.imm).unwrap();
                 let list = if is_timer_callback(&code, index) {
-                    &mut found.later
+                    &mut found.timer_callbacks
                 } else {
                     &mut found.calls
                 };
@@ -152,7 +152,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn from(&mut self, address: Address) {
+    fn visit(&mut self, address: Address) {
         let function = self.functions.get(&address).unwrap_or_else(|| {
             panic!(
                 "{:?} calls {address:?}, which is not a function",
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
             report(format!("{} frames", self.chain.len()));
         }
         for callee in &function.calls {
-            self.from(*callee);
+            self.visit(*callee);
         }
         self.chain.pop();
     }
@@ -188,7 +188,9 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         .iter()
         .filter(|((section, _), _)| elf.name(*section) != ".text")
         .map(|(address, _)| *address);
-    let later = functions.values().flat_map(|from| from.later.clone());
+    let timer_callbacks = functions
+        .values()
+        .flat_map(|from| from.timer_callbacks.clone());
     let mut walk = Walk {
         functions: &functions,
         chain: Vec::new(),
@@ -196,8 +198,8 @@ fn depths(elf: &[u8]) -> (usize, Vec<String>) {
         violations: Vec::new(),
     };
     let mut started = 0;
-    for address in programs.chain(later) {
-        walk.from(address);
+    for address in programs.chain(timer_callbacks) {
+        walk.visit(address);
         started += 1;
     }
     assert!(started > 0, "an object without a program");
@@ -245,7 +247,7 @@ fn callbacks_are_found() {
         };
         (
             by(|function| &function.calls),
-            by(|function| &function.later),
+            by(|function| &function.timer_callbacks),
         )
     };
     assert_eq!(called("climb_step"), (true, false), "callback of bpf_loop");

@@ -1,4 +1,4 @@
-//! Defines the error for a listener in the file that ipvsadm already uses.
+//! Defines the error for a listener of the configuration file that a service of ipvsadm already has.
 
 use weir_model::Source;
 

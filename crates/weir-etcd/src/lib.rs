@@ -1,7 +1,7 @@
-//! The driver of a group member: a client for etcd's JSON gateway (`/v3/…`, etcd 3.4 or later), and the thread that
-//! runs the state machine [`weir_cluster::Machine`].
+//! Runs a director's state machine of its group, and sends its requests to etcd.
 //!
-//! The gateway needs neither protoc nor gRPC. The state machine makes all decisions; this crate only does I/O.
+//! The state machine, [`weir_cluster::Machine`], makes all decisions; this crate only does I/O. It uses etcd's JSON
+//! gateway (`/v3/…`, etcd 3.4 or later), which needs neither protoc nor gRPC.
 
 mod client;
 mod driver;

@@ -1,4 +1,5 @@
-//! Latency of servers whose replies bypass the director.
+//! Turns samples of servers' latency into statistics, shares for `least-time`, and adjusted weights. The samples come
+//! from packets of clients, so replies may bypass the director.
 //!
 //! [`flow`] is the model of the estimator in the data plane (bpf/lib/latency.h): it turns the packets that a client
 //! sends into samples. [`aggregate`] turns samples into a server's statistics, and [`share`] turns the statistics of a

@@ -1,4 +1,4 @@
-//! Finds root directories of static files that cannot be opened.
+//! Checks that the root directories of static files can be opened.
 
 use weir_model::{Desired, Proxy, Route};
 

@@ -106,8 +106,7 @@ impl Inlet {
             return;
         }
         // The lock is held until the connection is added: a concurrent handover either sees the connection, or its
-        // start is
-        // seen here.
+        // start is seen here.
         let mut inbox = self.shared.inbox.lock();
         if self.shared.handing_over.load(Ordering::Acquire) {
             drop(inbox);

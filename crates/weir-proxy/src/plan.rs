@@ -1,9 +1,8 @@
-//! Defines the workers' configuration: services with listeners, pools and servers, as an immutable snapshot that each
-//! worker reads once per wake-up, and the counters and loads that workers and the control thread share.
+//! Defines the plan: an immutable snapshot of services, listeners, pools and servers for the workers. Each worker reads
+//! it once per wake-up. It contains the counters and loads that workers and the control thread share.
 //!
 //! Only numbers change within a snapshot: a server's weight and load, and the counters. All workers share the loads
-//! that
-//! schedulers compare.
+//! that schedulers compare.
 
 mod counters;
 mod detail;
@@ -279,8 +278,7 @@ impl Service {
     }
 
     /// Moves a client of a worker from this service's count to that of `other`: the same service with another
-    /// configuration,
-    /// or a service that was removed and added again.
+    /// configuration, or a service that was removed and added again.
     pub(crate) fn pass_client(&self, other: &Self, worker: usize) {
         if Arc::ptr_eq(&self.clients, &other.clients) {
             return;

@@ -18,7 +18,7 @@ pub(crate) enum Verdict {
         /// Complete header lines.
         lines: Vec<u8>,
     },
-    /// No response arrived in time, or its status decides nothing.
+    /// No response arrived in time, or its status neither allows nor denies the request.
     Failed,
 }
 

@@ -67,6 +67,7 @@ impl Desired {
     }
 
     /// Returns this state without `vips`. A VIP without ports means all its ports. Empty = all VIPs are removed.
+    /// Without VIPs, the state has no other settings either.
     #[must_use]
     pub fn without(&self, vips: &[VipArgument]) -> Self {
         if vips.is_empty() {
@@ -95,7 +96,7 @@ impl Desired {
             .collect()
     }
 
-    /// Returns a problem for each two VIPs that packets cannot distinguish.
+    /// Returns a problem for each pair of VIPs that the DSCP and the port of packets do not distinguish.
     fn shared_mark_problems(&self) -> Vec<Problem> {
         let marks: Vec<&Entry> = self
             .entries
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn vip_is_not_added_without_a_mark() {
+    fn dscp_0_needs_no_vip_on_loopback() {
         let mut unmarked = request(Forward::L3dsr, &["192.0.2.10:80"]);
         unmarked.dscp = Some(0);
         unmarked.except = vec!["10.0.0.0/8".parse().unwrap()];

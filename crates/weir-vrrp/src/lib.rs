@@ -1,5 +1,4 @@
-//! VRRP without I/O: packets of versions 2 (RFC 3768) and 3 (RFC 9568), the state machine of a virtual router, and a
-//! set of virtual routers in which the members of a group change state together.
+//! Implements VRRP 2 (RFC 3768) and 3 (RFC 9568) without I/O: packets, virtual routers, and groups of them.
 //!
 //! Time is an argument: a [`Duration`](std::time::Duration) since an origin that the caller selects. The crate does not
 //! send packets or change addresses. It requests this through [`Output`]; a driver sends packets, and adds, removes and

@@ -1,4 +1,4 @@
-//! Packets as bytes: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
+//! Parses and builds packets: Ethernet, ARP, IPv4, IPv6, TCP, UDP, ICMP, NDP, and the tunnels IP-in-IP, GUE and GRE.
 //!
 //! There are two interfaces, both with pure functions over byte slices:
 //!

@@ -17,15 +17,15 @@ use world::{World, privileged};
 const NODE: &str = "[node]\ninterfaces = [\"eth0\"]\nmax_flows = 65536\n";
 
 /// A seeded random number generator.
-struct Dice(SplitMix64);
+struct RandomSource(SplitMix64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0.below(sides as u64) as usize
+impl RandomSource {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.below(limit as u64) as usize
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.roll(from.len())]
+        from[self.below(from.len())]
     }
 }
 
@@ -49,14 +49,14 @@ fn port(service: &str) -> &str {
 }
 
 /// Returns a syntactically valid line, and the model after it, or `None` if the line must be rejected.
-fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
-    let service = dice.pick(&SERVICES);
+fn line(random: &mut RandomSource, model: &Model) -> (String, Option<Model>) {
+    let service = random.pick(&SERVICES);
     let known = model.contains_key(service);
     let mut next = model.clone();
-    match dice.roll(20) {
+    match random.below(20) {
         0..5 => {
-            let command = dice.pick(&["-A", "-A", "-E"]);
-            let (given, printed, valid) = service_options(dice, service);
+            let command = random.pick(&["-A", "-A", "-E"]);
+            let (given, printed, valid) = service_options(random, service);
             let servers = model.get(service).map(|(_, servers)| servers.clone());
             next.insert(service, (printed, servers.unwrap_or_default()));
             let fits = valid && known == (command == "-E");
@@ -67,12 +67,12 @@ fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
             (format!("-D {service}"), known.then_some(next))
         }
         6..15 => {
-            let (address, given, printed, valid) = server_options(dice, service);
-            let there = model
+            let (address, given, printed, valid) = server_options(random, service);
+            let exists = model
                 .get(service)
                 .is_some_and(|(_, servers)| servers.contains_key(&address));
-            let command = dice.pick(&["-a", "-a", "-e", "--edit-server"]);
-            let fits = known && valid && there != (command == "-a");
+            let command = random.pick(&["-a", "-a", "-e", "--edit-server"]);
+            let fits = known && valid && exists != (command == "-a");
             if let Some((_, servers)) = next.get_mut(service) {
                 servers.insert(address.clone(), printed);
             }
@@ -86,38 +86,38 @@ fn line(dice: &mut Dice, model: &Model) -> (String, Option<Model>) {
                 .get(service)
                 .map(|(_, servers)| servers.keys().cloned().collect::<Vec<_>>());
             let address = match servers.filter(|servers| !servers.is_empty()) {
-                Some(servers) => servers[dice.roll(servers.len())].clone(),
+                Some(servers) => servers[random.below(servers.len())].clone(),
                 None => "10.71.0.99:80".to_owned(),
             };
-            let there = next
+            let exists = next
                 .get_mut(service)
                 .and_then(|(_, servers)| servers.remove(&address))
                 .is_some();
-            (format!("-d {service} -r {address}"), there.then_some(next))
+            (format!("-d {service} -r {address}"), exists.then_some(next))
         }
         17 => (format!("-Z {service}"), known.then_some(next)),
         18 => ("--set 0 0 0".to_owned(), Some(next)),
-        _ if dice.roll(12) == 0 => ("-C".to_owned(), Some(Model::new())),
+        _ if random.below(12) == 0 => ("-C".to_owned(), Some(Model::new())),
         _ => ("-Z".to_owned(), Some(next)),
     }
 }
 
 /// Returns options as given and as printed, and whether they are valid.
-fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
+fn service_options(random: &mut RandomSource, service: &str) -> (String, String, bool) {
     let v6 = service.contains('[');
-    let packets = service.starts_with("-u");
-    let scheduler = dice.pick(&["rr", "wrr", "lc", "wlc", "sh", "mh", "none", "nope"]);
+    let is_udp = service.starts_with("-u");
+    let scheduler = random.pick(&["rr", "wrr", "lc", "wlc", "sh", "mh", "none", "nope"]);
     let (mut given, mut printed) = (format!(" -s {scheduler}"), scheduler.to_owned());
     let mut valid = scheduler != "nope";
-    if dice.roll(3) == 0 {
-        let seconds = dice.pick(&["1", "300", "2678400"]);
+    if random.below(3) == 0 {
+        let seconds = random.pick(&["1", "300", "2678400"]);
         given += &format!(" -p {seconds}");
         printed += &format!(" -p {seconds}");
         let mask = match v6 {
-            true => dice.pick(&["128", "64", "129"]),
-            false => dice.pick(&["255.255.255.255", "255.255.0.0", "255.0.255.0"]),
+            true => random.pick(&["128", "64", "129"]),
+            false => random.pick(&["255.255.255.255", "255.255.0.0", "255.0.255.0"]),
         };
-        if dice.roll(2) == 0 {
+        if random.below(2) == 0 {
             given += &format!(" -M {mask}");
             valid &= mask != "129" && mask != "255.0.255.0";
             if !["128", "255.255.255.255"].contains(&mask) {
@@ -125,13 +125,13 @@ fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
             }
         }
     }
-    if dice.roll(6) == 0 {
+    if random.below(6) == 0 {
         given += " -o";
         printed += " -o";
-        valid &= packets;
+        valid &= is_udp;
     }
-    if dice.roll(4) == 0 {
-        let flag = dice.pick(&["sh-port", "mh-fallback", "flag-1"]);
+    if random.below(4) == 0 {
+        let flag = random.pick(&["sh-port", "mh-fallback", "flag-1"]);
         given += &format!(" -b {flag}");
         valid &= flag == "flag-1" || flag[..2] == scheduler[..2];
         let name = match (flag, scheduler) {
@@ -144,26 +144,26 @@ fn service_options(dice: &mut Dice, service: &str) -> (String, String, bool) {
 }
 
 /// Returns address with port, options as given and as printed, and whether they are valid.
-fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bool) {
+fn server_options(random: &mut RandomSource, service: &str) -> (String, String, String, bool) {
     let v6 = service.contains('[');
-    let six = if dice.roll(8) == 0 { !v6 } else { v6 };
-    let host = 20 + dice.roll(3);
-    let method = dice.pick(&["-g", "-i", "-m", ""]);
-    let own = dice.pick(&["8080", port(service)]);
+    let six = if random.below(8) == 0 { !v6 } else { v6 };
+    let host = 20 + random.below(3);
+    let method = random.pick(&["-g", "-i", "-m", ""]);
+    let own = random.pick(&["8080", port(service)]);
     // Only masquerading has a separate port.
     let port = if method == "-m" { own } else { port(service) };
     let address = match six {
         true => format!("[fd71::{host}]:{port}"),
         false => format!("10.71.0.{host}:{port}"),
     };
-    let weight = dice.pick(&[0_u32, 1, 7, 70_000, 2_147_483_648]);
+    let weight = random.pick(&[0_u32, 1, 7, 70_000, 2_147_483_648]);
     let mut given = format!(" {method} -w {weight}");
     let mut printed = format!(
         "{} -w {weight}",
         if method.is_empty() { "-g" } else { method }
     );
     let mut valid = weight <= 2_147_483_647 && (six == v6 || method == "-i");
-    let tunnel = dice.pick(&[
+    let tunnel = random.pick(&[
         ("", " --tun-type ipip"),
         (" --tun-type gre --tun-csum", " --tun-type gre --tun-csum"),
         (
@@ -173,14 +173,14 @@ fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bo
         (" --tun-type gue", ""),
         (" --tun-csum", ""),
     ]);
-    if method == "-i" || dice.roll(8) == 0 {
+    if method == "-i" || random.below(8) == 0 {
         given += tunnel.0;
         valid &= tunnel.0.is_empty() || method == "-i" && !tunnel.1.is_empty();
     }
     if method == "-i" {
         printed += tunnel.1;
     }
-    match dice.roll(8) {
+    match random.below(8) {
         0 => given += " -x 10 -y 5",
         1 => {
             given += " -x 5 -y 10";
@@ -191,8 +191,8 @@ fn server_options(dice: &mut Dice, service: &str) -> (String, String, String, bo
     (address, given, printed, valid)
 }
 
-/// Returns a line that is invalid, or refers to a service that does not exist.
-fn broken(dice: &mut Dice) -> String {
+/// Returns a line that is always rejected, because it ends with an unknown option.
+fn broken(random: &mut RandomSource) -> String {
     let words = [
         "-A",
         "-a",
@@ -226,8 +226,8 @@ fn broken(dice: &mut Dice) -> String {
         "-1",
         "999999999999",
     ];
-    let count = 1 + dice.roll(6);
-    let tail: Vec<&str> = (0..count).map(|_| dice.pick(&words)).collect();
+    let count = 1 + random.below(6);
+    let tail: Vec<&str> = (0..count).map(|_| random.pick(&words)).collect();
     // The line ends with an argument that no command accepts, so no part of it may be applied.
     format!("{} --no-such", tail.join(" "))
 }
@@ -263,7 +263,7 @@ fn table_matches_model_at_length() {
         .enable_all()
         .build()
         .expect("build the runtime");
-    let say = |line: &str| {
+    let run_line = |line: &str| {
         let arguments: Vec<String> = line
             .split(' ')
             .filter(|word| !word.is_empty())
@@ -288,15 +288,15 @@ fn table_matches_model_at_length() {
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(1);
-    let mut dice = Dice(SplitMix64::new(seed));
+    let mut random = RandomSource(SplitMix64::new(seed));
     let mut model = Model::new();
-    let (mut taken, mut refused) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     for step in 0..steps {
-        let (line, expected) = match dice.roll(5) {
-            0 => (broken(&mut dice), None),
-            _ => line(&mut dice, &model),
+        let (line, expected) = match random.below(5) {
+            0 => (broken(&mut random), None),
+            _ => line(&mut random, &model),
         };
-        let (code, output, errors) = say(&line);
+        let (code, output, errors) = run_line(&line);
         let context = format!("step {step}, seed {seed}: {line}: {code} {errors}");
         match expected {
             Some(next) => {
@@ -306,27 +306,27 @@ fn table_matches_model_at_length() {
                     "{context}"
                 );
                 model = next;
-                taken += 1;
+                accepted += 1;
             }
             None => {
                 assert!(code != 0 && code != 101 && !errors.is_empty(), "{context}");
-                refused += 1;
+                rejected += 1;
             }
         }
         if step % 10 == 0 || step + 1 == steps {
-            let (_, listed, _) = say("-S -n");
+            let (_, listed, _) = run_line("-S -n");
             let mut listed: Vec<&str> = listed.lines().collect();
             listed.sort_unstable();
             assert_eq!(listed, text(&model), "{context}");
         }
     }
     assert!(
-        taken > steps / 10 && refused > steps / 10,
-        "{taken} taken, {refused} refused"
+        accepted > steps / 10 && rejected > steps / 10,
+        "{accepted} accepted, {rejected} rejected"
     );
-    // A new daemon reads the same table from the state file.
+    // Without a daemon, the table is read from the pinned data plane.
     world.kill_director(pid);
-    let (_, without, _) = say("-S -n");
+    let (_, without, _) = run_line("-S -n");
     let mut without: Vec<&str> = without.lines().collect();
     without.sort_unstable();
     assert_eq!(without, text(&model), "without a daemon");

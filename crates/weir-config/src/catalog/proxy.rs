@@ -102,7 +102,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "fields",
             integer(ProxyLimits::FIELDS),
             Default("100"),
-            "Maximum number of header fields.",
+            "Maximum number of header fields of a request (otherwise 431) and of a response (otherwise 502).",
             "fields = 50",
         )
         .known_as(&["maxhdr"]),
@@ -128,7 +128,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             integer(ProxyLimits::RETRY_BUDGET),
             Default("100"),
             "Retries allowed, as a percentage of a worker's requests; ten per second are always allowed. This \
-             prevents retries from multiplying the load when servers fail. Failed connection attempts do not count.",
+             prevents retries from multiplying the load when servers fail. Retries after a failed \
+             connection attempt do not count.",
             "retry_budget = 20",
         ),
         Key::new(
@@ -162,11 +163,12 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "resets",
             integer(ProxyLimits::RESETS),
             Default("100"),
-            "HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may reset before they \
-             are answered, or cause Weir to reset by an error, over all its connections; with a burst of ten times as \
-             many. A network above the limit gets ENHANCE_YOUR_CALM and no new streams for ten seconds. All clients of \
-             the service together may reset a hundred times as many; above that, new streams from networks with recent \
-             resets are refused (REFUSED_STREAM). Networks in `trusted` count only toward the limit of the service. 0 \
+            "Maximum number of HTTP/2 streams per second that one client network (an IPv4 address, an IPv6 /64) may \
+             reset before the response, or that Weir resets because of a protocol error, over all connections of the \
+             network; bursts may be ten times larger. A network above the limit gets ENHANCE_YOUR_CALM and no new \
+             streams for ten seconds. All clients of the service together may reset a hundred times as many; above \
+             that, new streams from networks with recent resets are refused (REFUSED_STREAM). Networks in `trusted` \
+             count only toward the limit of the service. 0 \
              = no limit.",
             "resets = 1000",
         )

@@ -108,7 +108,7 @@ fn service_without_servers_rejects_or_drops() {
 }
 
 #[test]
-fn errors_are_limited() {
+fn reject_responses_are_rate_limited() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -123,7 +123,7 @@ fn errors_are_limited() {
 }
 
 #[test]
-fn no_error_is_sent_to_broadcast_or_reserved_sources() {
+fn no_reject_response_is_sent_to_invalid_sources() {
     let Some(mut bench) = Bench::open() else {
         return;
     };
@@ -159,20 +159,25 @@ fn server_with_weight_zero_keeps_flows_and_gets_no_new_ones() {
         &[NewServer::direct(1), NewServer::direct(2)],
     );
     let frame = |port, flags| Shape::tcp(flags).arriving(at(CLIENT, port), at(VIP, 80));
-    let went = |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
+    let selected_server =
+        |bench: &mut Bench, port, flags| u32::from(bench.send(&frame(port, flags)).frame[5]);
     let old: Vec<u32> = (1000..1004)
-        .map(|port| went(&mut bench, port, SYN))
+        .map(|port| selected_server(&mut bench, port, SYN))
         .collect();
     bench.set_weight(service, dests[0], 0);
     for (port, server) in (1000..).zip(&old) {
-        assert_eq!(went(&mut bench, port, ACK), *server, "flow {port}");
+        assert_eq!(
+            selected_server(&mut bench, port, ACK),
+            *server,
+            "flow {port}"
+        );
     }
     for port in 2000..2004 {
-        assert_eq!(went(&mut bench, port, SYN), dests[1]);
+        assert_eq!(selected_server(&mut bench, port, SYN), dests[1]);
     }
     bench.set_weight(service, dests[0], 1);
     let back: std::collections::BTreeSet<u32> = (3000..3004)
-        .map(|port| went(&mut bench, port, SYN))
+        .map(|port| selected_server(&mut bench, port, SYN))
         .collect();
     assert_eq!(back.len(), 2, "both servers are used again");
     bench.assert_same_state();

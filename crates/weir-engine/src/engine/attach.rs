@@ -1,4 +1,4 @@
-//! Attaches programs to interfaces, has the kernel keep neighbours resolved, and disables offloads.
+//! Attaches programs to interfaces, disables GRO and LRO where needed, and keeps neighbours resolved.
 //!
 //! [`super::address`] manages VIPs. Before each change that must be reverted, the state file records the former
 //! setting.

@@ -1,4 +1,4 @@
-//! Ends sockets whose server is removed or down, so that programs reconnect to another server.
+//! Closes local programs' sockets to removed or failed servers, so that the programs connect to others.
 //!
 //! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
 //! same as `reset`. A connected UDP socket always ends, because it would send to a dead server for ever.

@@ -1,4 +1,4 @@
-//! Handles network events and the one-second tick.
+//! Updates rows after network events, and does upkeep once per second, such as releasing unused rows.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Looks up the source address that this director would use towards a peer's client.
+//! Looks up this director's source address towards a client whose flow another director has sent.
 //!
 //! Connecting a UDP socket makes the kernel select the address, and sends nothing. The caller derives the device from
 //! the address.

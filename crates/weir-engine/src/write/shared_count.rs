@@ -1,4 +1,4 @@
-//! Initializes and corrects the counters that a server shares between several services.
+//! Initializes and corrects a server's flow counts that are summed over several services.
 //!
 //! A shared counter is the sum of the counters of the server in each service.
 

@@ -1,4 +1,5 @@
-//! Checkers of a real server. Each becomes one check; an HTTP checker with several URLs becomes several.
+//! Checkers of a real server. Each becomes one check, an HTTP checker one for each URL, an SMTP checker one for
+//! each `host`.
 
 mod http;
 mod misc;
@@ -96,7 +97,9 @@ pub(super) fn checks(
 impl<'a> Checker<'a> {
     fn read(node: &'a Node, outer: &Settings, notes: &mut Notes) -> Self {
         if let Some(word) = node.word(1) {
-            let why = format!("not imported from \"{word}\" on: a checker takes no arguments");
+            let why = format!(
+                "arguments from \"{word}\" on are not imported: a checker takes no arguments"
+            );
             notes.remark(node.position, why);
         }
         let mut settings = Settings::default();
@@ -262,13 +265,13 @@ fn smtp(checker: &Checker<'_>, retries: u64, notes: &mut Notes) -> Vec<Probe> {
     }
     let mut probes = Vec::new();
     for endpoint in hosts {
-        let at = Checker {
+        let host_checker = Checker {
             endpoint,
             settings: checker.settings.clone(),
             rest: Vec::new(),
             node: checker.node,
         };
-        let mut probe = at.probe("smtp", retries, notes);
+        let mut probe = host_checker.probe("smtp", retries, notes);
         probe.push(helo.clone());
         probes.push(probe);
     }

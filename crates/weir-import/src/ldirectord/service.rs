@@ -155,7 +155,7 @@ impl Section {
             Some((name, value)) => self
                 .number(name, value, position, notes)
                 .or_else(|| self.text(name, value, position, notes))
-                .unwrap_or_else(|| self.word(name, value, position, notes)),
+                .unwrap_or_else(|| self.parse_other(name, value, position, notes)),
             None => unknown(line),
         };
         if let Some(why) = refusal {
@@ -240,7 +240,13 @@ impl Section {
     }
 
     /// Parses all other directives.
-    fn word(&mut self, name: &str, value: &str, position: Position, notes: &mut Notes) -> Refusal {
+    fn parse_other(
+        &mut self,
+        name: &str,
+        value: &str,
+        position: Position,
+        notes: &mut Notes,
+    ) -> Refusal {
         match name {
             "real" | "real6" => {
                 if !self.has_family(name, value, position, notes) {

@@ -1,5 +1,5 @@
-//! Experiment 1: each host's link has 10 Mbit/s, and the file has 4 MB. Methods that send responses through the
-//! director share its link; with direct methods the servers' rates add up.
+//! Experiment 1: each host's link is limited to 10 Mbit/s by default, and the file is 4 MB. Methods that send responses
+//! through the director share its link; with direct methods the servers' rates add up.
 
 use super::trial::{Balancer, Method, Site, Trial, Work};
 use super::{RunOptions, scheduler};

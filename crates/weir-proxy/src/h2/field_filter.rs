@@ -1,8 +1,7 @@
 //! Finds the field blocks in a client's byte stream and replaces malformed ones; see [`super::field_block`].
 //!
 //! Everything else passes unchanged, except for empty DATA frames without END_STREAM: they have no effect, but the
-//! framer
-//! would queue each of them. A block is held back until it is complete; the framer does not process partial
+//! framer would queue each of them. A block is held back until it is complete; the framer does not process partial
 //! blocks either.
 
 use super::field_block::{BlockChecker, Checked};

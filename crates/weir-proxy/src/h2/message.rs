@@ -375,8 +375,7 @@ mod tests {
 
     proptest! {
         /// Content and trailers that were encoded as chunks are decoded correctly, for any segmentation of the input
-        /// and any
-        /// any requested length.
+        /// and any any requested length.
         #[test]
         fn encoded_chunks_decode_to_same_content(
             parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40), 0..6),

@@ -1,4 +1,4 @@
-//! Sends to the client: a server's response, responses that Weir generates, and the end of the connection.
+//! Writes to the client: sends and buffers bytes, generates Weir's own responses, ends connections.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Forwards the rest of a request to the server, and the server's response to the client.
+//! Runs the exchange with a server: sends it the rest of the request, and forwards its response.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! Drives HTTP/2 connections in the worker's loop, and performs the actions that their streams require.
+//! Drives HTTP/2 connections, and starts, resumes or ends the sessions that serve their streams.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;

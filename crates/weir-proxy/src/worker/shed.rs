@@ -1,5 +1,4 @@
-//! Sheds load when descriptors are exhausted: closes idle server connections, then the longest idle clients, so that
-//! waiting clients can be accepted.
+//! Closes idle connections when descriptors run out: first those to servers, then the longest idle clients.
 
 use std::collections::VecDeque;
 

@@ -54,8 +54,8 @@ fn unspecified_address(family: Family) -> IpAddr {
     }
 }
 
-/// Returns the byte at an offset in the stream. The pattern repeats every `CHUNK` bytes, so that wrong bytes are
-/// detected.
+/// Returns the byte at an offset in a block; the stream repeats the block. Bytes depend on their offset, so that lost
+/// or reordered data is detected.
 fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(2_654_435_761) >> 13) as u8
 }
@@ -201,7 +201,7 @@ impl EchoConnection {
             .expect("set the read timeout");
         self.0.write_all(&text).expect("send the message");
         let mut received = vec![0; text.len()];
-        self.0.read_exact(&mut received).expect("read an answer");
+        self.0.read_exact(&mut received).expect("read the echo");
         assert_eq!(text, received);
     }
 

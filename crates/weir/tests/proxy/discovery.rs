@@ -244,7 +244,7 @@ fn ten_membership_changes_a_second_fail_no_request_at_length() {
         ),
         ("PUT", "/v1/servers/q/10.0.0.3".to_owned(), "", "no pool q"),
         ("PUT", path.clone(), r#"{"wieght": 3}"#, "wieght"),
-        ("PUT", path, "[]", "the body"),
+        ("PUT", path, "[]", "invalid body"),
     ] {
         let answer = call(&proxy, method, &path, body);
         assert!(

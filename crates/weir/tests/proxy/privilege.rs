@@ -440,7 +440,7 @@ fn commands_report_missing_privileges() {
     ] {
         let printed = run(command);
         assert!(
-            printed.contains("weir.sock: Permission denied"),
+            printed.contains("weir.sock: permission denied"),
             "{command}: {printed}"
         );
         assert!(

@@ -85,7 +85,7 @@ fn implausible_list_changes_nothing() {
     };
     assert_eq!(problem(), "");
     for (text, word) in [
-        ("nonsense", "line 1, column 1: not an IP address"),
+        ("nonsense", "line 1, column 1: not a valid IP address"),
         (all[1].as_str(), "shrank"),
         ("", "shrank"),
     ] {

@@ -267,12 +267,12 @@ fn other_path_spellings_do_not_bypass_the_route() {
     }
     let known = ["-u", "a:password"];
     assert_eq!(curl(&proxy, "/sub/index.html", &known).1, b"below");
-    // Without another route, other spellings are served.
+    // A percent-encoded path is served if no other route matches the decoded path.
     assert_eq!(curl(&proxy, "/page%2Ehtml", &[]).1, b"page");
 }
 
 #[test]
-fn requests_without_a_file_are_sent_to_the_pool() {
+fn requests_for_missing_files_are_sent_to_the_pool() {
     let origin = Origin::start("o");
     let proxy = proxy(
         &origin,

@@ -326,7 +326,7 @@ fn other_users_cannot_add_sockets() {
     proxy.reload(&text(&proxy, "http", &with_list, ""));
     let status = proxy.status();
     let problem = status["sources"][0]["problem"].as_str().unwrap_or_default();
-    assert!(problem.contains("not an IP address"), "{status:#}");
+    assert!(problem.contains("not a valid IP address"), "{status:#}");
     let servers = status["services"][0]["servers"].as_array().map(Vec::len);
     assert_eq!(servers, Some(1));
 }

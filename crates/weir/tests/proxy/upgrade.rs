@@ -66,7 +66,7 @@ impl PersistentClients {
     fn wait_for_progress(&self) {
         let before = self.done.load(Ordering::Relaxed);
         let ended = |thread: &JoinHandle<_>| thread.is_finished();
-        until("clients that stay", || {
+        until("progress of the persistent clients", || {
             let failed = self.threads.iter().any(ended);
             failed || self.done.load(Ordering::Relaxed) > before + 50
         });
@@ -96,7 +96,7 @@ fn fetch(client: &mut Client, _: u64) -> Result<(), String> {
     }
 }
 
-/// Sends bytes that no other client sends, and reads them back.
+/// Sends bytes that depend on the round, and reads them back.
 pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
     let sent: Vec<u8> = (0..2_000u64)
         .flat_map(|at| (round * 7 + at).to_be_bytes())
@@ -110,7 +110,7 @@ pub(super) fn echo(client: &mut Client, round: u64) -> Result<(), String> {
 }
 
 #[test]
-fn upgrades_under_load_fail_no_request_at_length() {
+fn no_request_fails_during_upgrades_under_load_at_length() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let (load, persistent) = (
@@ -128,7 +128,7 @@ fn upgrades_under_load_fail_no_request_at_length() {
     let answers = persistent.stop();
     let [served, refused, broken] = load.stop();
     println!(
-        "{} upgrades: {answers} requests of clients that stay, {served} of others",
+        "{} upgrades: {answers} requests by persistent clients, {served} by others",
         rounds()
     );
     assert_eq!((refused, broken), (0, 0));
@@ -232,7 +232,7 @@ fn old_processes_are_shown_while_they_have_clients() {
     until("their end", || draining().is_empty());
 }
 
-/// Restricts all threads of a process, and of its children, to these CPUs.
+/// Restricts all threads of a process to these CPUs; children that it starts later inherit the restriction.
 fn confine(pid: u32, cpus: &CpuSet) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("read /proc");
     for task in tasks.flatten() {
@@ -256,7 +256,7 @@ fn changed_worker_count_closes_no_listener() {
     let origin = Origin::start("o");
     let proxy = Proxy::start("http", &[origin.address()], "");
     let load = ConnectionLoad::start(proxy.listen);
-    // Fewer workers than sockets, and the original number again.
+    // One worker, then the original number, then one again.
     for cpus in [&one, &all, &one] {
         confine(proxy.child.id(), cpus);
         let (done, printed) = proxy.upgrade();
@@ -265,7 +265,7 @@ fn changed_worker_count_closes_no_listener() {
     }
     let [served, refused, broken] = load.stop();
     println!(
-        "{served} served by {} workers, then fewer, then as many",
+        "{served} requests served while the number of workers changed between {} and 1",
         all.count()
     );
     assert_eq!((refused, broken), (0, 0));
@@ -303,9 +303,9 @@ fn health_states_are_handed_over_and_survive_a_kill() {
     let (done, printed) = proxy.upgrade();
     assert!(done, "{printed}");
     assert_eq!(states(), before);
-    let left = proxy.directory.join("run/proxy-left.json");
-    until("it is written down", || {
-        std::fs::read_to_string(&left).is_ok_and(|text| text.contains("refused"))
+    let handover_file = proxy.directory.join("run/proxy-left.json");
+    until("the health states are saved", || {
+        std::fs::read_to_string(&handover_file).is_ok_and(|text| text.contains("refused"))
     });
     super::keeper::kill_daemon(&proxy);
     assert_eq!(states(), before);

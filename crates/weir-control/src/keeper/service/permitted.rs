@@ -128,15 +128,16 @@ impl PermitSocket {
         std::thread::spawn(move || {
             socket.answer(MESSAGE_TIMEOUT, |_, peer, bytes| {
                 let answer = match serde_json::from_slice(bytes) {
-                    // The keeper of a daemon that is root starts every program that root names.
-                    Ok(ToService::Permit { .. })
-                        if peer.user == 0
-                            && weir_runtime_dir::account_that_owns(&runtime_dir).is_none() =>
-                    {
-                        FromService::Permitted
-                    }
                     Ok(ToService::Permit { program }) if peer.user == 0 => {
-                        permit_program(&permitted, &program)
+                        match permit_program(&permitted, &program) {
+                            // The keeper of a daemon that is root starts every program that root names.
+                            FromService::Refused { .. }
+                                if weir_runtime_dir::account_that_owns(&runtime_dir).is_none() =>
+                            {
+                                FromService::Permitted
+                            }
+                            answer => answer,
+                        }
                     }
                     Ok(_) | Err(_) => FromService::Refused {
                         reason: format!("user {} is not permitted to request this", peer.user),

@@ -21,7 +21,7 @@ fn assert_fits(text: &str) {
 }
 
 #[test]
-fn text_of_a_director() {
+fn report_without_a_terminal_lists_services_and_servers() {
     insta::assert_snapshot!(render(&Report::from(&director()), &View::default()));
 }
 
@@ -48,8 +48,7 @@ fn large() -> Report {
             };
             server.state = if at % 20 == 0 { "down" } else { "up" }.to_owned();
             server.reason =
-                "http 503 in 1000.0ms, which is not one of 200-299, 301, 302 (failed 3 of 3)"
-                    .to_owned();
+                "http 503 in 1000.0ms, expected 200-299, 301, 302 (failed 3 of 3)".to_owned();
             server.weight = 65_535;
             server.effective_weight = if at % 20 == 0 { 0 } else { 65_535 };
             server.active_connections = 123_456_789;
@@ -127,12 +126,12 @@ fn states_are_coloured_only_if_requested() {
 }
 
 #[test]
-fn missing_services_are_reported() {
+fn report_without_services_says_so() {
     insta::assert_snapshot!(render(&Report::default(), &View::default()));
 }
 
 #[test]
-fn rates_are_computed_from_two_documents() {
+fn rates_are_computed_from_two_reports() {
     let before = Report::from(&director());
     let mut now = before.clone();
     now.services[0].totals.connections += 30;
