@@ -229,6 +229,23 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// Writes a header of each version with two addresses, and asserts which source and destination are read from it.
+    fn assert_read(
+        written: (SocketAddr, SocketAddr),
+        (source, destination): (SocketAddr, SocketAddr),
+    ) {
+        for version in ProxyHeader::ALL {
+            let mut text = Vec::new();
+            write(version, written.0, written.1, &mut text);
+            let expected = Preamble::Client {
+                len: text.len(),
+                source,
+                destination,
+            };
+            assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
+        }
+    }
+
     #[test]
     fn written_headers_are_parsed() {
         for (from, to) in [
@@ -270,16 +287,7 @@ mod tests {
                 shown.starts_with("PROXY TCP6 ") && shown.contains(" ::ffff:192.0.2.1 "),
                 "{shown}"
             );
-            for version in ProxyHeader::ALL {
-                let mut text = Vec::new();
-                write(version, source, destination, &mut text);
-                let expected = Preamble::Client {
-                    len: text.len(),
-                    source,
-                    destination,
-                };
-                assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
-            }
+            assert_read((source, destination), (source, destination));
         }
     }
 
@@ -289,22 +297,11 @@ mod tests {
             SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
             SocketAddr::V6(_) => panic!("{text}"),
         };
-        let (source, destination) = (address("192.0.2.5:1000"), address("127.0.0.1:80"));
-        for version in ProxyHeader::ALL {
-            let mut text = Vec::new();
-            write(
-                version,
-                mapped("192.0.2.5:1000"),
-                mapped("127.0.0.1:80"),
-                &mut text,
-            );
-            let expected = Preamble::Client {
-                len: text.len(),
-                source,
-                destination,
-            };
-            assert_eq!(read(&text), Ok(Some(expected)), "{version:?}");
-        }
+        let (source, destination) = ("192.0.2.5:1000", "127.0.0.1:80");
+        assert_read(
+            (mapped(source), mapped(destination)),
+            (address(source), address(destination)),
+        );
     }
 
     #[test]

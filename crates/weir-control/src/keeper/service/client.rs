@@ -100,9 +100,9 @@ pub fn permit(path: &Path, program: &Path) -> Result<(), String> {
         Ok(Some(message)) => match serde_json::from_slice(&message.bytes) {
             Ok(FromService::Permitted) => Ok(()),
             Ok(FromService::Refused { reason }) => Err(reason),
-            Ok(_) | Err(_) => Err("the helper service sent an invalid response".to_owned()),
+            Ok(_) | Err(_) => Err(format!("invalid response at {}", path.display())),
         },
-        Ok(None) => Err("the helper service has ended".to_owned()),
+        Ok(None) => Err(format!("the process at {} has ended", path.display())),
         Err(error) => Err(error.to_string()),
     }
 }
