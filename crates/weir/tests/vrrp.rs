@@ -22,6 +22,8 @@ mod pair;
 mod recorder;
 #[path = "vrrp/schedules.rs"]
 mod schedules;
+#[path = "vrrp/steady.rs"]
+mod steady;
 #[path = "vrrp/upgrade.rs"]
 mod upgrade;
 
