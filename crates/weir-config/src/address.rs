@@ -29,15 +29,15 @@ impl AddressError {
 const ZONE: &str = "remove the zone; addresses that need one are not supported";
 
 /// Parses `ADDRESS` or `ADDRESS:PORT`; IPv6 addresses with a port need brackets.
-pub(crate) fn server(text: &str) -> Result<(IpAddr, Option<u16>), AddressError> {
+pub(crate) fn parse_server(text: &str) -> Result<(IpAddr, Option<u16>), AddressError> {
     if let Ok(address) = text.parse::<IpAddr>() {
-        return usable(text, address).map(|address| (address, None));
+        return check_usable(text, address).map(|address| (address, None));
     }
-    let (host, port) = split(text)?;
-    let address = usable(text, ip(host)?)?;
+    let (host, port) = split_host(text)?;
+    let address = check_usable(text, parse_ip(host)?)?;
     match port {
         None => Ok((address, None)),
-        Some(port) => Ok((address, Some(self::port(port)?))),
+        Some(port) => Ok((address, Some(parse_port(port)?))),
     }
 }
 
@@ -46,24 +46,24 @@ pub(crate) fn server_name(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = text
         .split_once(':')
         .map_or((text, None), |(host, port)| (host, Some(port)));
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_name = text.matches(':').count() <= 1
         && host.contains(|c: char| c.is_ascii_alphabetic())
-        && host.chars().all(plain);
+        && host.chars().all(is_plain);
     is_name.then_some((host, port.and_then(|port| port.parse().ok())))
 }
 
-/// Parses a listener of a proxy service, which may be an unspecified address. The caller checks the other restrictions.
-pub(crate) fn proxy_listener(text: &str) -> Result<Listener, AddressError> {
-    listener_at(text, true)
+/// Parses a listener of a proxy service, whose address may be unspecified. The caller checks the other restrictions.
+pub(crate) fn parse_proxy_listener(text: &str) -> Result<Listener, AddressError> {
+    parse_listener(text, true)
 }
 
 /// Parses `ADDRESS` or `ADDRESS/LENGTH`.
-pub(crate) fn network(text: &str) -> Result<Network, AddressError> {
+pub(crate) fn parse_network(text: &str) -> Result<Network, AddressError> {
     let (host, length) = text
         .split_once('/')
         .map_or((text, None), |(host, length)| (host, Some(length)));
-    let address = ip(host)?;
+    let address = parse_ip(host)?;
     let max_length = if address.is_ipv4() { 32 } else { 128 };
     let prefix = match length {
         None => Some(max_length),
@@ -86,16 +86,16 @@ pub(crate) enum LayerFourListener {
 }
 
 /// Parses `[tcp/|udp/]ADDRESS:PORT`, with `A-B` or `*` for PORT; `fwmark/N`, `fwmark6/N`.
-pub(crate) fn layer_4_listener(text: &str) -> Result<LayerFourListener, AddressError> {
+pub(crate) fn parse_layer_4_listener(text: &str) -> Result<LayerFourListener, AddressError> {
     let family = match text.split_once('/') {
         Some(("fwmark", _)) => Family::V4,
         Some(("fwmark6", _)) => Family::V6,
-        _ => return listener_at(text, false).map(LayerFourListener::Address),
+        _ => return parse_listener(text, false).map(LayerFourListener::Address),
     };
     let number = text.split_once('/').map_or("", |(_, number)| number);
-    let plain = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse() {
-        Ok(mark) if plain => Ok(LayerFourListener::Mark(Mark { mark, family })),
+        Ok(mark) if is_number => Ok(LayerFourListener::Mark(Mark { mark, family })),
         _ => Err(AddressError::new(
             Code::BadListener,
             format!("invalid firewall mark in `{text}`"),
@@ -104,24 +104,24 @@ pub(crate) fn layer_4_listener(text: &str) -> Result<LayerFourListener, AddressE
     }
 }
 
-fn listener_at(text: &str, all: bool) -> Result<Listener, AddressError> {
+fn parse_listener(text: &str, allows_unspecified: bool) -> Result<Listener, AddressError> {
     let (protocol, rest) = protocol_of(text)?;
     if let Ok(bare) = rest.parse::<IpAddr>() {
         let example = SocketAddr::new(bare, 80);
         let fix = format!("write \"{example}\", or `:*` for all ports");
-        return Err(without_port(text, fix));
+        return Err(missing_port(text, fix));
     }
-    let (host, ports) = split(rest)?;
+    let (host, ports) = split_host(rest)?;
     if let ("" | "*", Some(port)) = (host, ports) {
-        return Err(without_address(text, port, all));
+        return Err(missing_address(text, port, allows_unspecified));
     }
-    let address = ip(host)?;
+    let address = parse_ip(host)?;
     let Some(ports) = ports else {
         let fix = "add `:80`, `:8000-8999`, or `:*` for all ports";
-        return Err(without_port(text, fix));
+        return Err(missing_port(text, fix));
     };
-    let ports = self::ports(ports)?;
-    let address = match (address.is_unspecified(), all) {
+    let ports = parse_ports(ports)?;
+    let address = match (address.is_unspecified(), allows_unspecified) {
         (true, true) => address,
         (true, false) => {
             let message = format!(
@@ -133,7 +133,7 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, AddressError> {
                 "list each VIP; only forward = \"proxy\" can listen on all addresses",
             ));
         }
-        (false, _) => usable(text, address)?,
+        (false, _) => check_usable(text, address)?,
     };
     Ok(Listener {
         protocol,
@@ -142,13 +142,13 @@ fn listener_at(text: &str, all: bool) -> Result<Listener, AddressError> {
     })
 }
 
-fn without_port(text: &str, fix: impl Into<String>) -> AddressError {
+fn missing_port(text: &str, fix: impl Into<String>) -> AddressError {
     AddressError::new(Code::BadListener, format!("`{text}` has no port"), fix)
 }
 
 /// Returns the error for `:80` and `*:80`, which other programs accept.
-fn without_address(text: &str, port: &str, all: bool) -> AddressError {
-    let fix = match all {
+fn missing_address(text: &str, port: &str, allows_unspecified: bool) -> AddressError {
+    let fix = match allows_unspecified {
         true => {
             format!("write \"0.0.0.0:{port}\" for all IPv4 addresses, \"[::]:{port}\" for IPv6")
         }
@@ -161,7 +161,7 @@ fn without_address(text: &str, port: &str, all: bool) -> AddressError {
     AddressError::new(Code::BadAddress, format!("`{text}` has no address"), fix)
 }
 
-/// Splits a listener into the protocol and the remaining text.
+/// Splits a listener into its protocol, TCP by default, and the remaining text.
 fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
     let (code, message, fix) = match text.split_once('/') {
         None => return Ok((Protocol::Tcp, text)),
@@ -196,8 +196,8 @@ fn protocol_of(text: &str) -> Result<(Protocol, &str), AddressError> {
 }
 
 /// Parses `A-B` or `A` and returns the first and the last port.
-pub(crate) fn port_range(text: &str) -> Result<(u16, u16), AddressError> {
-    match ports(text)? {
+pub(crate) fn parse_port_range(text: &str) -> Result<(u16, u16), AddressError> {
+    match parse_ports(text)? {
         Ports::Any => Err(AddressError::new(
             Code::BadPort,
             "`*` is not allowed here",
@@ -207,14 +207,14 @@ pub(crate) fn port_range(text: &str) -> Result<(u16, u16), AddressError> {
     }
 }
 
-fn ports(text: &str) -> Result<Ports, AddressError> {
+fn parse_ports(text: &str) -> Result<Ports, AddressError> {
     if text == "*" {
         return Ok(Ports::Any);
     }
     let Some((first, last)) = text.split_once('-') else {
-        return port(text).map(Ports::One);
+        return parse_port(text).map(Ports::One);
     };
-    let (first, last) = (port(first)?, port(last)?);
+    let (first, last) = (parse_port(first)?, parse_port(last)?);
     match first.cmp(&last) {
         std::cmp::Ordering::Less => Ok(Ports::Range(first, last)),
         std::cmp::Ordering::Equal => Ok(Ports::One(first)),
@@ -229,21 +229,21 @@ fn ports(text: &str) -> Result<Ports, AddressError> {
     }
 }
 
-fn port(text: &str) -> Result<u16, AddressError> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+fn parse_port(text: &str) -> Result<u16, AddressError> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u16>() {
         Ok(0) => Err(AddressError::new(
             Code::BadPort,
             "port 0 is not allowed",
             "ports are 1 to 65535",
         )),
-        Ok(port) if plain => Ok(port),
+        Ok(port) if is_number => Ok(port),
         _ if text.is_empty() => Err(AddressError::new(
             Code::BadPort,
             "missing port after the colon",
             "ports are 1 to 65535",
         )),
-        _ if plain => Err(AddressError::new(
+        _ if is_number => Err(AddressError::new(
             Code::BadPort,
             format!("port {text} is out of range"),
             "ports are 1 to 65535",
@@ -257,7 +257,7 @@ fn port(text: &str) -> Result<u16, AddressError> {
 }
 
 /// Splits `HOST[:PORT]`; brackets around the host are removed.
-fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
+fn split_host(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((host, tail)) = rest.split_once(']') else {
             let message = format!("missing `]` in `{text}`");
@@ -303,13 +303,13 @@ fn split(text: &str) -> Result<(&str, Option<&str>), AddressError> {
     }
 }
 
-fn ip(host: &str) -> Result<IpAddr, AddressError> {
+fn parse_ip(host: &str) -> Result<IpAddr, AddressError> {
     host.parse().map_err(|_| {
         let message = format!("`{host}` is not an IP address");
-        let name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
+        let is_name = host.contains(|c: char| c.is_ascii_alphabetic()) && !host.contains(':');
         let fix = if host.contains('%') {
             ZONE
-        } else if name {
+        } else if is_name {
             "write the IP address; host names are not resolved here"
         } else {
             "an IPv4 address has four numbers from 0 to 255, as in 192.0.2.10"
@@ -319,7 +319,7 @@ fn ip(host: &str) -> Result<IpAddr, AddressError> {
 }
 
 /// Rejects addresses that cannot belong to a single machine, and addresses that need an interface.
-fn usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
+fn check_usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
     let reject = |what: &str, fix: String| {
         Err(AddressError::new(
             Code::BadAddress,
@@ -327,11 +327,11 @@ fn usable(text: &str, address: IpAddr) -> Result<IpAddr, AddressError> {
             fix,
         ))
     };
-    let unicast = || "write the address of one machine".to_owned();
+    let unicast_fix = || "write the address of one machine".to_owned();
     match address {
-        address if address.is_unspecified() => reject("the unspecified address", unicast()),
-        address if address.is_multicast() => reject("a multicast address", unicast()),
-        IpAddr::V4(v4) if v4.is_broadcast() => reject("the broadcast address", unicast()),
+        address if address.is_unspecified() => reject("the unspecified address", unicast_fix()),
+        address if address.is_multicast() => reject("a multicast address", unicast_fix()),
+        IpAddr::V4(v4) if v4.is_broadcast() => reject("the broadcast address", unicast_fix()),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => reject(
             "a link-local address, which requires an interface",
             "use a global or unique local address".to_owned(),
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     fn listener(text: &str) -> Result<Listener, AddressError> {
-        match layer_4_listener(text)? {
+        match parse_layer_4_listener(text)? {
             LayerFourListener::Address(listener) => Ok(listener),
             LayerFourListener::Mark(mark) => panic!("{mark}"),
         }
@@ -361,11 +361,11 @@ mod tests {
     fn server_address_parses_with_and_without_port() {
         let v6: IpAddr = "2001:db8::5".parse().unwrap();
         let v4: IpAddr = "10.0.0.5".parse().unwrap();
-        assert_eq!(server("10.0.0.5"), Ok((v4, None)));
-        assert_eq!(server("10.0.0.5:8080"), Ok((v4, Some(8080))));
-        assert_eq!(server("2001:db8::5"), Ok((v6, None)));
-        assert_eq!(server("[2001:db8::5]"), Ok((v6, None)));
-        assert_eq!(server("[2001:db8::5]:80"), Ok((v6, Some(80))));
+        assert_eq!(parse_server("10.0.0.5"), Ok((v4, None)));
+        assert_eq!(parse_server("10.0.0.5:8080"), Ok((v4, Some(8080))));
+        assert_eq!(parse_server("2001:db8::5"), Ok((v6, None)));
+        assert_eq!(parse_server("[2001:db8::5]"), Ok((v6, None)));
+        assert_eq!(parse_server("[2001:db8::5]:80"), Ok((v6, Some(80))));
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
         #[test]
         fn listener_display_round_trips(v6: bool, bits: u128, udp: bool, first in 1u16.., last in 1u16..) {
             let address = if v6 { IpAddr::V6(bits.into()) } else { IpAddr::V4((bits as u32).into()) };
-            prop_assume!(usable("", address).is_ok());
+            prop_assume!(check_usable("", address).is_ok());
             let ports = if first < last { Ports::Range(first, last) } else { Ports::One(first) };
             let protocol = if udp { Protocol::Udp } else { Protocol::Tcp };
             let written = Listener { protocol, address, ports };
@@ -395,7 +395,7 @@ mod tests {
 
         #[test]
         fn arbitrary_text_does_not_panic(text in "\\PC{0,24}") {
-            let _ = (server(&text), listener(&text), port_range(&text));
+            let _ = (parse_server(&text), listener(&text), parse_port_range(&text));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 /// The beginning of the line that precedes an included file.
 pub(crate) const FILE_MARKER: &str = "#\u{1}";
 
-/// Whether a file is JSON: its name ends in `.json`, or the name has no extension and the text begins with `{`.
+/// Returns whether a file is JSON: its name ends in `.json`, or the name has no extension and the text begins with `{`.
 pub(crate) fn is_json(name: Option<&str>, text: &str) -> bool {
     match name.and_then(|name| Path::new(name).extension()) {
         Some(extension) => extension == "json",
@@ -33,10 +33,10 @@ impl BundleFile<'_> {
 pub(crate) fn files_of_bundle(text: &str) -> Vec<BundleFile<'_>> {
     let mut files = Vec::new();
     let (mut name, mut start) = ("", 0);
-    let between = format!("\n{FILE_MARKER}");
+    let separator = format!("\n{FILE_MARKER}");
     loop {
         let rest = &text[start..];
-        let Some(end) = rest.find(&between) else {
+        let Some(end) = rest.find(&separator) else {
             files.push(BundleFile {
                 name,
                 start,
@@ -49,14 +49,14 @@ pub(crate) fn files_of_bundle(text: &str) -> Vec<BundleFile<'_>> {
             start,
             text: &rest[..end],
         });
-        let line = &rest[end + between.len()..];
+        let line = &rest[end + separator.len()..];
         let length = line.find('\n').unwrap_or(line.len());
         name = &line[..length];
-        start += end + between.len() + (length + 1).min(line.len());
+        start += end + separator.len() + (length + 1).min(line.len());
     }
 }
 
-/// Whether the text contains its included files.
+/// Returns whether the text contains its included files.
 pub(crate) fn is_bundle(text: &str) -> bool {
     text.contains(FILE_MARKER)
 }

@@ -52,10 +52,10 @@ fn format_table(table: &mut Table) {
         match item {
             Item::None => {}
             Item::Value(it) => {
-                let before = key.leaf_decor().prefix().and_then(|it| it.as_str());
-                let before = leading_comments(before.unwrap_or_default());
+                let prefix = key.leaf_decor().prefix().and_then(|it| it.as_str());
+                let comments = leading_comments(prefix.unwrap_or_default());
                 let decor = key.leaf_decor_mut();
-                decor.set_prefix(before);
+                decor.set_prefix(comments);
                 decor.set_suffix(" ");
                 remove_space_around_dots(&mut key);
                 format_value(it, width(&name) + 3);
@@ -88,11 +88,11 @@ fn format_header(table: &mut Table) {
     if table.is_dotted() {
         return;
     }
-    let before = table.decor().prefix().and_then(|it| it.as_str());
-    let before = leading_comments(before.unwrap_or_default());
+    let prefix = table.decor().prefix().and_then(|it| it.as_str());
+    let comments = leading_comments(prefix.unwrap_or_default());
     let comment = trailing_comment(table.decor().suffix().and_then(|it| it.as_str()));
     let decor = table.decor_mut();
-    decor.set_prefix(format!("\n{}", before.trim_start_matches('\n')));
+    decor.set_prefix(format!("\n{}", comments.trim_start_matches('\n')));
     decor.set_suffix(comment);
 }
 
@@ -129,35 +129,35 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Formats a value; `at` is its column.
-fn format_value(value: &mut Value, at: usize) {
+/// Formats a value that starts at `column`, and its trailing comment.
+fn format_value(value: &mut Value, column: usize) {
     let comment = trailing_comment(value.decor().suffix().and_then(|it| it.as_str()));
-    format_bare_value(value, at);
+    format_bare_value(value, column);
     let decor = value.decor_mut();
     decor.set_prefix(" ");
     decor.set_suffix(comment);
 }
 
 /// Formats a value without the space around it.
-fn format_bare_value(value: &mut Value, at: usize) {
+fn format_bare_value(value: &mut Value, column: usize) {
     match value {
-        Value::Array(list) => format_array(list, at),
-        Value::InlineTable(table) => format_inline_table(table, at),
+        Value::Array(list) => format_array(list, column),
+        Value::InlineTable(table) => format_inline_table(table, column),
         _ => {}
     }
 }
 
-fn format_inline_table(table: &mut InlineTable, at: usize) {
+fn format_inline_table(table: &mut InlineTable, column: usize) {
     if has_comments(&table.to_string()) {
         return;
     }
     table.set_trailing("");
     table.set_trailing_comma(false);
-    format_entries(table, at, " ");
+    format_entries(table, column, " ");
 }
 
 /// Formats the entries of an inline table; `end` is the space after the last value.
-fn format_entries(table: &mut InlineTable, at: usize, end: &str) {
+fn format_entries(table: &mut InlineTable, column: usize, end: &str) {
     let count = table.len();
     for (index, (mut key, it)) in table.iter_mut().enumerate() {
         let end = if index + 1 == count { end } else { "" };
@@ -166,27 +166,27 @@ fn format_entries(table: &mut InlineTable, at: usize, end: &str) {
         decor.set_prefix(" ");
         decor.set_suffix(" ");
         match it {
-            Value::InlineTable(inner) if inner.is_dotted() => format_entries(inner, at, end),
+            Value::InlineTable(inner) if inner.is_dotted() => format_entries(inner, column, end),
             _ => {
-                format_bare_value(it, at);
+                format_bare_value(it, column);
                 *it.decor_mut() = toml_edit::Decor::new(" ", end);
             }
         }
     }
 }
 
-fn format_array(array: &mut Array, at: usize) {
-    let commented = has_comments(&array.to_string());
-    if !commented {
+fn format_array(array: &mut Array, column: usize) {
+    let has_comments_inside = has_comments(&array.to_string());
+    if !has_comments_inside {
         for (index, it) in array.iter_mut().enumerate() {
-            format_bare_value(it, at);
+            format_bare_value(it, column);
             *it.decor_mut() = toml_edit::Decor::new(if index == 0 { "" } else { " " }, "");
         }
         array.set_trailing("");
         array.set_trailing_comma(false);
         *array.decor_mut() = toml_edit::Decor::default();
         let line = array.to_string();
-        if !line.contains('\n') && at + width(&line) <= WIDTH {
+        if !line.contains('\n') && column + width(&line) <= WIDTH {
             return;
         }
     }
@@ -235,37 +235,37 @@ fn text_between_items(text: &str) -> String {
     out + "\n    "
 }
 
-/// Whether a TOML text contains a comment outside strings.
+/// Returns whether a TOML text contains a comment outside strings.
 fn has_comments(text: &str) -> bool {
     let mut rest = text;
-    while let Some(at) = rest.find(['#', '"', '\'']) {
-        let quote = &rest[at..=at];
+    while let Some(start) = rest.find(['#', '"', '\'']) {
+        let quote = &rest[start..=start];
         if quote == "#" {
             return true;
         }
         let triple = quote.repeat(3);
-        let end = if rest[at..].starts_with(&triple) {
+        let end = if rest[start..].starts_with(&triple) {
             triple
         } else {
             quote.to_owned()
         };
-        let mut from = at + end.len();
+        let mut search_start = start + end.len();
         loop {
-            let Some(found) = rest[from..].find(&end) else {
+            let Some(found) = rest[search_start..].find(&end) else {
                 return false;
             };
-            let position = from + found;
+            let position = search_start + found;
             let backslashes = rest[..position]
                 .bytes()
                 .rev()
                 .take_while(|byte| *byte == b'\\')
                 .count();
-            from = position + end.len();
+            search_start = position + end.len();
             if quote == "'" || backslashes % 2 == 0 {
                 break;
             }
         }
-        rest = &rest[from..];
+        rest = &rest[search_start..];
     }
     false
 }

@@ -8,11 +8,11 @@ use crate::when::when;
 
 /// Returns the pages of `docs/manual/configuration/`: file name and Markdown.
 pub fn cards() -> Vec<(String, String)> {
-    let mut pages = vec![("README.md".to_owned(), index())];
+    let mut pages = vec![("README.md".to_owned(), index_page())];
     pages.extend(
         catalog::PAGES
             .iter()
-            .map(|section| (format!("{}.md", section.page), page(section))),
+            .map(|section| (format!("{}.md", section.page), section_page(section))),
     );
     pages
 }
@@ -45,7 +45,7 @@ pub fn codes() -> String {
     out
 }
 
-fn index() -> String {
+fn index_page() -> String {
     let mut out = String::from(
         "# Configuration\n\nThe configuration is one TOML file, `/etc/weir/weir.toml`. `weir check` reports all \
          mistakes in it at once, and\n`weir schema` prints the JSON Schema for editors. JSON with the same schema is \
@@ -65,37 +65,37 @@ fn index() -> String {
             first.trim_end_matches(':')
         ));
     }
-    out.push_str(&later(&catalog::ROOT));
+    out.push_str(&planned_keys(&catalog::ROOT));
     out
 }
 
 /// Returns a line with the keys of a section that are not implemented, or an empty string.
-fn later(section: &Section) -> String {
-    let later: Vec<String> = section
+fn planned_keys(section: &Section) -> String {
+    let planned: Vec<String> = section
         .keys
         .iter()
         .filter(|key| !key.is_built())
         .map(|key| format!("`{}`", key.name))
         .collect();
-    match later.as_slice() {
+    match planned.as_slice() {
         [] => String::new(),
-        _ => format!("\nNot built yet, and rejected: {}.\n", later.join(", ")),
+        _ => format!("\nNot built yet, and rejected: {}.\n", planned.join(", ")),
     }
 }
 
-fn page(section: &Section) -> String {
+fn section_page(section: &Section) -> String {
     let mut out = format!(
         "# `[{}]`\n\n{}\n\n```toml\n{}```\n",
         section.path, section.purpose, section.example
     );
     for key in section.built() {
-        out.push_str(&card(key, when(section.page, key.name)));
+        out.push_str(&key_card(key, when(section.page, key.name)));
     }
-    out.push_str(&later(section));
+    out.push_str(&planned_keys(section));
     out
 }
 
-fn card(key: &Key, when: Option<&str>) -> String {
+fn key_card(key: &Key, when: Option<&str>) -> String {
     let default = match key.presence {
         Presence::Required => "none (required)".to_owned(),
         Presence::Default(text) => format!("`{}`", quoted(&key.kind, text)),
@@ -107,13 +107,13 @@ fn card(key: &Key, when: Option<&str>) -> String {
     }
     out.push_str(&format!("- Syntax: {}\n", key.kind.syntax()));
     if let Some(choices) = choices(&key.kind) {
-        for (what, words) in [
+        for (label, words) in [
             ("Also accepted", choices.aliases),
-            ("Not built yet", choices.later),
+            ("Not built yet", choices.planned),
         ] {
             if !words.is_empty() {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
-                out.push_str(&format!("- {what}: {}\n", words.join(", ")));
+                out.push_str(&format!("- {label}: {}\n", words.join(", ")));
             }
         }
     }

@@ -89,7 +89,7 @@ const TIMEOUT: Kind = Kind::Duration {
 /// Returns the values of `forward` in a service.
 fn forwards() -> Choices {
     let mut choices = server_forwards();
-    choices.now.push(PROXY);
+    choices.values.push(PROXY);
     choices
 }
 
@@ -99,7 +99,7 @@ pub(crate) const PROXY: &str = "proxy";
 /// Returns the values of `forward` in a server.
 fn server_forwards() -> Choices {
     Choices {
-        now: Forward::ALL
+        values: Forward::ALL
             .iter()
             .map(|forward| forward.as_str())
             .collect(),
@@ -118,7 +118,7 @@ fn server_forwards() -> Choices {
 /// Returns the values of `persistence.client`.
 fn local_clients() -> Choices {
     Choices {
-        now: LocalClient::ALL
+        values: LocalClient::ALL
             .iter()
             .map(|client| client.as_str())
             .collect(),
@@ -128,7 +128,7 @@ fn local_clients() -> Choices {
 
 fn protocols() -> Choices {
     Choices {
-        now: ProxyProtocol::ALL
+        values: ProxyProtocol::ALL
             .iter()
             .map(|protocol| protocol.as_str())
             .collect(),
@@ -138,7 +138,7 @@ fn protocols() -> Choices {
 
 fn metrics() -> Choices {
     Choices {
-        now: Metrics::ALL
+        values: Metrics::ALL
             .iter()
             .map(|metrics| metrics.as_str())
             .collect(),
@@ -148,7 +148,7 @@ fn metrics() -> Choices {
 
 fn attaches() -> Choices {
     Choices {
-        now: Attach::ALL.iter().map(|attach| attach.as_str()).collect(),
+        values: Attach::ALL.iter().map(|attach| attach.as_str()).collect(),
         known_as: &[
             ("native", "xdp"),
             ("generic", "xdp"),
@@ -161,7 +161,7 @@ fn attaches() -> Choices {
 
 fn socket_modes() -> Choices {
     Choices {
-        now: SocketMode::ALL.iter().map(|mode| mode.as_str()).collect(),
+        values: SocketMode::ALL.iter().map(|mode| mode.as_str()).collect(),
         known_as: &[("600", "0600"), ("660", "0660")],
         ..Choices::default()
     }
@@ -169,14 +169,14 @@ fn socket_modes() -> Choices {
 
 fn tunnels() -> Choices {
     Choices {
-        now: TunnelKind::ALL.iter().map(|kind| kind.as_str()).collect(),
+        values: TunnelKind::ALL.iter().map(|kind| kind.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn checksums() -> Choices {
     Choices {
-        now: TunnelChecksum::ALL
+        values: TunnelChecksum::ALL
             .iter()
             .map(|checksum| checksum.as_str())
             .collect(),
@@ -186,40 +186,40 @@ fn checksums() -> Choices {
 
 fn adapts() -> Choices {
     Choices {
-        now: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
+        values: Adapt::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn no_servers() -> Choices {
     Choices {
-        now: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
+        values: NoServer::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn on_removes() -> Choices {
     Choices {
-        now: OnRemove::ALL.iter().map(|choice| choice.as_str()).collect(),
+        values: OnRemove::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn schedulers() -> Choices {
-    let (now, later): (Vec<_>, Vec<_>) = SchedulerKind::ALL
+    let (built, planned): (Vec<_>, Vec<_>) = SchedulerKind::ALL
         .into_iter()
         .partition(|kind| kind.is_built() || kind.works_in_proxy());
     Choices {
-        now: now.into_iter().map(SchedulerKind::as_str).collect(),
+        values: built.into_iter().map(SchedulerKind::as_str).collect(),
         aliases: ALIASES.iter().map(|alias| alias.name).collect(),
         known_as: &[],
-        later: later.into_iter().map(SchedulerKind::as_str).collect(),
+        planned: planned.into_iter().map(SchedulerKind::as_str).collect(),
     }
 }
 
 fn scheduler_flags() -> Choices {
     Choices {
-        now: vec!["sh-port", "sh-fallback", "mh-port", "mh-fallback"],
+        values: vec!["sh-port", "sh-fallback", "mh-port", "mh-fallback"],
         ..Choices::default()
     }
 }

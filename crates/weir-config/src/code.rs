@@ -53,9 +53,9 @@ macro_rules! codes {
             }
 
             /// Parses a code, such as `E003`, in upper or lower case.
-            pub fn named(number: &str) -> Option<Self> {
-                let same = |code: &&Self| code.as_str().eq_ignore_ascii_case(number);
-                Self::ALL.iter().find(same).copied()
+            pub fn parse(number: &str) -> Option<Self> {
+                let is_same = |code: &&Self| code.as_str().eq_ignore_ascii_case(number);
+                Self::ALL.iter().find(is_same).copied()
             }
 
             /// Returns the explanation for users.
@@ -150,7 +150,7 @@ codes! {
     Contradiction = "E018",
         "Each setting is valid on its own, but not both together. Both locations are shown.",
         "Change or remove one of them.";
-    /// A list is empty that needs an entry.
+    /// A list that needs an entry is empty.
     EmptyList = "E019",
         "With an empty list nothing would be served, checked or selected; omitting the key has a different meaning.",
         "Add an entry, or remove the key.";
@@ -208,7 +208,7 @@ codes! {
     /// A list in a file cannot be used.
     NoList = "E075",
         "The file with networks, hosts, users or entries of a map is missing, unreadable or too large, or a line is \
-         invalid. Without the list, the wrong requests would be admitted or rejected.",
+         invalid. Without the list, the wrong requests would be allowed or rejected.",
         "Create it where the message indicates, readable by the user that runs Weir, with one entry per line.";
     /// An included file cannot be used.
     NoInclude = "E076",
@@ -293,8 +293,8 @@ codes! {
          }`.";
     /// The connection to etcd is not protected.
     PlainEtcd = "W071",
-        "A URL of `etcd` begins with http:// and is not that of this machine. Who can read the packets learns the \
-         password of `user`. Who can change them can change the configuration, unless the directors have a \
+        "A URL of `etcd` begins with http:// and is not that of this machine. Anyone who can read the packets learns \
+         the password of `user`. Anyone who can change them can change the configuration, unless the directors have a \
          `group_key`.",
         "Use https:// URLs with `ca`, and `group_key`.";
     /// The scheduler name is an alias.
@@ -304,7 +304,7 @@ codes! {
     /// Diagnostics were omitted.
     TooMany = "N002",
         "A file with more than 1000 different errors or warnings is probably not the intended file.",
-        "Fix the reported ones, then check again.";
+        "Fix the reported problems, then check again.";
     /// Packets of firewall mark services pass through the kernel's network stack.
     MarkCost = "N003",
         "The mark is set by the firewall in the network stack, so XDP cannot process these packets earlier. They cost \
@@ -312,8 +312,8 @@ codes! {
         "Use an address and port if possible.";
     /// Connections end when another director takes over the VIP.
     FailoverEndsFlows = "N004",
-        "Without [sync] the other director has no entries for these flows. It only sends their packets to the right \
-         servers if the scheduler is stateless.",
+        "Without [sync] the other director has no entries for these flows. It sends their packets to the right servers \
+         only if the scheduler is stateless.",
         "Use `[sync]`, or `scheduler = \"maglev\"` with `direct`, `tunnel` or `l3dsr`, and the same file on both \
          directors (docs/manual/failover.md).";
     /// Directors divide the source ports of `snat`.
@@ -343,8 +343,8 @@ impl Code {
         }
     }
 
-    /// Whether the code reports that something is missing. After a syntax error such findings are unreliable, because
-    /// the parser may have skipped the rest of the file.
+    /// Returns whether the code reports that something is missing. After a syntax error such findings are unreliable,
+    /// because the parser may have skipped the rest of the file.
     pub(crate) const fn is_absence(self) -> bool {
         matches!(
             self,
@@ -391,8 +391,8 @@ mod tests {
                 assert!(!text.contains("  "), "{code}: {text}");
             }
             assert!(seen.insert(title) && seen.insert(cause), "{code}: {title}");
-            assert_eq!(Code::named(&code.as_str().to_lowercase()), Some(*code));
+            assert_eq!(Code::parse(&code.as_str().to_lowercase()), Some(*code));
         }
-        assert_eq!(Code::named("E999"), None);
+        assert_eq!(Code::parse("E999"), None);
     }
 }

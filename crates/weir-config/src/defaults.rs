@@ -28,15 +28,15 @@ pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'
         return None;
     };
     View::open(sink, &catalog::DEFAULTS, defaults, &entry.key_span);
-    let defaults_of = |name: &str| table(defaults, name);
+    let defaults_of = |name: &str| child_table(defaults, name);
     let [service, pool, check] = ["service", "pool", "check"].map(defaults_of);
-    for ((name, own), section) in
+    for ((name, excluded), section) in
         WITHOUT_DEFAULT
             .iter()
             .zip([&catalog::SERVICE, &catalog::POOL, &catalog::CHECK])
     {
         if let Some(table) = defaults_of(name) {
-            validate(sink, table, section, own);
+            validate(sink, table, section, excluded);
         }
     }
     let mut root = root.clone();
@@ -44,14 +44,14 @@ pub(crate) fn apply<'t>(sink: &mut Sink<'_>, root: &Table<'t>) -> Option<Table<'
         let Value::Table(tables) = &mut entry.item.value else {
             continue;
         };
-        let each = tables.entries.iter_mut().filter_map(as_table);
+        let tables = tables.entries.iter_mut().filter_map(table_of_entry);
         match &*entry.key {
-            "service" => each.for_each(|table| add_defaults(table, service, is_key_of_service)),
-            "pool" => each.for_each(|pool_table| {
+            "service" => tables.for_each(|table| add_defaults(table, service, is_key_of_service)),
+            "pool" => tables.for_each(|pool_table| {
                 add_defaults(pool_table, pool, |_, _| true);
                 add_to_checks_of_pool(pool_table, check);
             }),
-            "check" => each.for_each(|table| add_defaults(table, check, is_key_of_check)),
+            "check" => tables.for_each(|table| add_defaults(table, check, is_key_of_check)),
             _ => {}
         }
     }
@@ -71,8 +71,8 @@ fn add_to_checks_of_pool(pool: &mut Table<'_>, defaults: Option<&Table<'_>>) {
                     let Value::Table(server) = &mut server.value else {
                         continue;
                     };
-                    let own = server.entries.iter_mut().filter(|it| it.key == "check");
-                    own.for_each(|entry| add_to_checks(&mut entry.item.value, defaults));
+                    let checks = server.entries.iter_mut().filter(|it| it.key == "check");
+                    checks.for_each(|entry| add_to_checks(&mut entry.item.value, defaults));
                 }
             }
             _ => {}
@@ -90,7 +90,7 @@ fn add_to_checks(value: &mut Value<'_>, defaults: Option<&Table<'_>>) {
     }
 }
 
-/// Whether the kind of a check has the key.
+/// Returns whether the kind of a check has the key.
 fn is_key_of_check(check: &Table<'_>, key: &str) -> bool {
     if !CheckKind::is_kind_specific(key) {
         return true;
@@ -121,8 +121,8 @@ fn add_defaults(
         if !is_valid(table, &entry.key) {
             continue;
         }
-        let own = table.entries.iter_mut().find(|own| own.key == entry.key);
-        match (own.map(|own| &mut own.item.value), &entry.item.value) {
+        let existing = table.entries.iter_mut().find(|it| it.key == entry.key);
+        match (existing.map(|it| &mut it.item.value), &entry.item.value) {
             (None, _) => {
                 let mut copy = to_owned_entry(entry);
                 if let Value::Table(inner) = &mut copy.item.value
@@ -133,10 +133,12 @@ fn add_defaults(
                 }
                 table.entries.push(copy);
             }
-            (Some(Value::Table(own)), Value::Table(inner)) if MERGED.contains(&&*entry.key) => {
-                for one in &inner.entries {
-                    if !own.entries.iter().any(|it| it.key == one.key) {
-                        own.entries.push(to_owned_entry(one));
+            (Some(Value::Table(existing)), Value::Table(inner))
+                if MERGED.contains(&&*entry.key) =>
+            {
+                for default in &inner.entries {
+                    if !existing.entries.iter().any(|it| it.key == default.key) {
+                        existing.entries.push(to_owned_entry(default));
                     }
                 }
             }
@@ -168,9 +170,9 @@ fn to_owned_entry(entry: &Entry<'_>) -> Entry<'static> {
     entries.swap_remove(0)
 }
 
-fn validate(sink: &mut Sink<'_>, table: &Table<'_>, section: &'static Section, own: &[&str]) {
+fn validate(sink: &mut Sink<'_>, table: &Table<'_>, section: &'static Section, excluded: &[&str]) {
     for entry in &table.entries {
-        if own.contains(&&*entry.key) {
+        if excluded.contains(&&*entry.key) {
             let message = format!("`{}` cannot have a default", entry.key);
             sink.push(
                 Diagnostic::new(Code::NoEffect, &entry.key_span, message)
@@ -183,19 +185,19 @@ fn validate(sink: &mut Sink<'_>, table: &Table<'_>, section: &'static Section, o
     }
 }
 
-fn table<'a, 't>(of: &'a Table<'t>, name: &str) -> Option<&'a Table<'t>> {
-    let entry = of.entries.iter().find(|entry| entry.key == name)?;
-    as_table_ref(&entry.item)
+fn child_table<'a, 't>(parent: &'a Table<'t>, name: &str) -> Option<&'a Table<'t>> {
+    let entry = parent.entries.iter().find(|entry| entry.key == name)?;
+    table_of_item(&entry.item)
 }
 
-fn as_table_ref<'a, 't>(item: &'a Item<'t>) -> Option<&'a Table<'t>> {
+fn table_of_item<'a, 't>(item: &'a Item<'t>) -> Option<&'a Table<'t>> {
     match &item.value {
         Value::Table(table) => Some(table),
         _ => None,
     }
 }
 
-fn as_table<'a, 't>(entry: &'a mut Entry<'t>) -> Option<&'a mut Table<'t>> {
+fn table_of_entry<'a, 't>(entry: &'a mut Entry<'t>) -> Option<&'a mut Table<'t>> {
     match &mut entry.item.value {
         Value::Table(table) => Some(table),
         _ => None,

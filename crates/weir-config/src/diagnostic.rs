@@ -38,7 +38,7 @@ pub struct Diagnostic {
     pub related: Vec<Related>,
     /// The reason, if the message does not contain it.
     pub cause: Option<String>,
-    /// How to fix it.
+    /// How to fix the problem.
     pub fix: Option<String>,
     /// Further occurrences of the same problem in text order; incomplete if there are very many.
     pub further: Vec<Occurrence>,
@@ -150,14 +150,14 @@ impl Diagnostic {
         if count == 0 {
             return None;
         }
-        let own = self.at.file;
-        if self.further.iter().any(|one| one.at.file != own) {
+        let file = self.at.file;
+        if self.further.iter().any(|it| it.at.file != file) {
             return Some(format!("{count} more, also in other files"));
         }
-        let mut lines: Vec<u32> = self.further.iter().map(|one| one.at.line).collect();
+        let mut lines: Vec<u32> = self.further.iter().map(|it| it.at.line).collect();
         lines.sort_unstable();
         lines.dedup();
-        let one = lines.len() == 1;
+        let is_single_line = lines.len() == 1;
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for line in lines {
             match runs.last_mut() {
@@ -165,27 +165,27 @@ impl Diagnostic {
                 _ => runs.push((line, line)),
             }
         }
-        let run = |(first, last): &(u32, u32)| match first == last {
+        let format_run = |(first, last): &(u32, u32)| match first == last {
             true => first.to_string(),
             false => format!("{first}-{last}"),
         };
-        let shown: Vec<String> = runs.iter().take(MAX_RUNS).map(run).collect();
-        let all = runs.len() <= MAX_RUNS && self.further.len() == count;
-        let rest = if all { "" } else { ", \u{2026}" };
-        let lines = if one { "line" } else { "lines" };
+        let shown: Vec<String> = runs.iter().take(MAX_RUNS).map(format_run).collect();
+        let is_complete = runs.len() <= MAX_RUNS && self.further.len() == count;
+        let ellipsis = if is_complete { "" } else { ", \u{2026}" };
+        let lines = if is_single_line { "line" } else { "lines" };
         let shown = shown.join(", ");
-        Some(format!("{count} more on {lines} {shown}{rest}"))
+        Some(format!("{count} more on {lines} {shown}{ellipsis}"))
     }
 
     /// Moves all spans by a number of bytes, for a text that is part of a longer one.
-    pub(crate) fn shift(&mut self, by: usize) {
-        shift(&mut self.span, by);
+    pub(crate) fn shift(&mut self, offset: usize) {
+        shift(&mut self.span, offset);
         self.related
             .iter_mut()
-            .for_each(|it| shift(&mut it.span, by));
+            .for_each(|it| shift(&mut it.span, offset));
         self.further
             .iter_mut()
-            .for_each(|it| shift(&mut it.span, by));
+            .for_each(|it| shift(&mut it.span, offset));
     }
 
     /// Returns the severity of the code.
@@ -214,7 +214,7 @@ impl<'t> Lines<'t> {
             .bytes()
             .enumerate()
             .filter(|(_, byte)| *byte == b'\n')
-            .map(|(at, _)| at + 1);
+            .map(|(index, _)| index + 1);
         let mut counted = vec![0];
         let mut count = 0;
         for step in text.as_bytes().chunks(Self::STEP) {
@@ -241,8 +241,8 @@ impl<'t> Lines<'t> {
     /// its first line.
     fn file(&self, line: usize) -> (usize, &'t str, usize) {
         let count = self.files.partition_point(|(first, _)| *first <= line);
-        let at = count.checked_sub(1).and_then(|at| self.files.get(at));
-        at.map_or((0, "", 0), |(first, name)| (count, name, *first))
+        let file = count.checked_sub(1).and_then(|index| self.files.get(index));
+        file.map_or((0, "", 0), |(first, name)| (count, name, *first))
     }
 
     /// Returns the name of the file that contains a line; `None` = the main file.
@@ -312,7 +312,7 @@ fn characters(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    const fn at(line: u32, column: u32) -> Source {
+    const fn source_at(line: u32, column: u32) -> Source {
         Source {
             line,
             column,
@@ -323,10 +323,10 @@ mod tests {
     #[test]
     fn columns_count_characters() {
         let lines = Lines::new("a = 1\r\n\u{e9}\u{e9} = 2\n");
-        assert_eq!(lines.source(0), at(1, 1));
+        assert_eq!(lines.source(0), source_at(1, 1));
         assert_eq!(lines.range(0), 0..5);
-        assert_eq!(lines.source(12), at(2, 4));
-        assert_eq!(lines.source(99), at(3, 1));
+        assert_eq!(lines.source(12), source_at(2, 4));
+        assert_eq!(lines.source(99), source_at(3, 1));
     }
 
     #[test]
@@ -336,13 +336,17 @@ mod tests {
         let lines = Lines::new(&text);
         for (offset, _) in text.char_indices().chain([(text.len(), ' ')]) {
             let before = &text[..offset];
-            let start = before.rfind('\n').map_or(0, |at| at + 1);
+            let start = before.rfind('\n').map_or(0, |index| index + 1);
             let line = 1 + before.matches('\n').count() as u32;
             let column = 1 + text[start..offset].chars().count() as u32;
-            assert_eq!(lines.source(offset), at(line, column), "offset {offset}");
+            assert_eq!(
+                lines.source(offset),
+                source_at(line, column),
+                "offset {offset}"
+            );
             assert!(Lines::uncounted(offset).len() < Lines::STEP);
         }
         let whole = "y".repeat(2 * Lines::STEP);
-        assert_eq!(Lines::new(&whole).source(whole.len()), at(1, 513));
+        assert_eq!(Lines::new(&whole).source(whole.len()), source_at(1, 513));
     }
 }

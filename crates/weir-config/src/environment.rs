@@ -42,7 +42,7 @@ pub(crate) fn variables(root: &Table<'_>) -> Vec<Variable> {
                 continue;
             };
             for setting in settings.entries.iter().filter(|it| it.key == key) {
-                names(&setting.item, &mut |name, span| {
+                for_each_name(&setting.item, &mut |name, span| {
                     found.push(Variable {
                         name: name.to_owned(),
                         span: span.clone(),
@@ -56,21 +56,22 @@ pub(crate) fn variables(root: &Table<'_>) -> Vec<Variable> {
     found
 }
 
-fn names(item: &Item<'_>, found: &mut impl FnMut(&str, &Range<usize>)) {
+/// Calls `action` with the name and the position of each variable.
+fn for_each_name(item: &Item<'_>, action: &mut impl FnMut(&str, &Range<usize>)) {
     match &item.value {
         Value::Text(text) => {
             let mut rest = text.as_ref();
             while let Some((_, after)) = rest.split_once("${") {
                 let (inner, after) = after.split_once('}').unwrap_or((after, ""));
                 let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
-                found(name, &item.span);
+                action(name, &item.span);
                 rest = after;
             }
         }
-        Value::List(items) => items.iter().for_each(|item| names(item, found)),
+        Value::List(items) => items.iter().for_each(|item| for_each_name(item, action)),
         Value::Table(table) => {
             for entry in table.entries.iter().filter(|it| it.key == "address") {
-                names(&entry.item, found);
+                for_each_name(&entry.item, action);
             }
         }
         Value::Integer(_) | Value::Float(_) | Value::Bool(_) | Value::Datetime | Value::Null => {}
@@ -110,16 +111,17 @@ pub(crate) fn expand_variables(
 
 /// Expands a string, each string in a list, or the `address` key of a table.
 fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machine) {
-    let expanded = |text: &str| {
-        let new = expand_text(text, host)?;
+    let expand_address = |text: &str| {
+        let address = expand_text(text, host)?;
         let is_valid = match key {
             "listen" => {
-                address::layer_4_listener(&new).is_ok() || address::proxy_listener(&new).is_ok()
+                address::parse_layer_4_listener(&address).is_ok()
+                    || address::parse_proxy_listener(&address).is_ok()
             }
-            _ => address::server(&new).is_ok(),
+            _ => address::parse_server(&address).is_ok(),
         };
         // An error that is found later would quote the values.
-        is_valid.then_some(new).ok_or_else(|| {
+        is_valid.then_some(address).ok_or_else(|| {
             let text = text.escape_debug();
             let message = format!("`{text}` is not an address with the values of its variables");
             (
@@ -129,8 +131,8 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machin
         })
     };
     match &mut item.value {
-        Value::Text(text) if text.contains("${") => match expanded(text) {
-            Ok(new) => *text = Cow::Owned(new),
+        Value::Text(text) if text.contains("${") => match expand_address(text) {
+            Ok(address) => *text = Cow::Owned(address),
             Err((message, fix)) => {
                 sink.push(Diagnostic::new(Code::BadAddress, &item.span, message).fix(fix));
                 // A valid placeholder, so that the address is not reported a second time.
@@ -154,7 +156,7 @@ fn expand(sink: &mut Sink<'_>, item: &mut Item<'_>, key: &str, host: &dyn Machin
     }
 }
 
-/// Replaces `${NAME}` and `${NAME:-DEFAULT}`. An error is a message and a fix; neither contains the value.
+/// Replaces `${NAME}` and `${NAME:-DEFAULT}`. An error consists of a message and a fix; neither contains a value.
 fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String)> {
     let mut out = String::new();
     let mut rest = text;
@@ -174,7 +176,7 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
             return Err((message, "use letters, digits and `_`".to_owned()));
         }
         let is_first = out.is_empty() || out.ends_with('/');
-        out.push_str(&match (value(name, default, host)?, is_first) {
+        out.push_str(&match (variable_value(name, default, host)?, is_first) {
             (Some(value), _) => value,
             (None, true) if after.is_empty() => {
                 format!("{}:{}", placeholder_address(name), placeholder_port(name))
@@ -195,7 +197,7 @@ fn expand_text(text: &str, host: &dyn Machine) -> Result<String, (String, String
 
 /// Returns the variable's value or its default; `None` if the environment of the target host is unknown and there is no
 /// default.
-fn value(
+fn variable_value(
     name: &str,
     default: Option<&str>,
     host: &dyn Machine,

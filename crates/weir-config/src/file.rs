@@ -37,7 +37,7 @@ pub enum FileError {
     NotUtf8 {
         /// Offset of the first invalid byte, from 0.
         offset: usize,
-        /// Its line, from 1.
+        /// Line of this byte, from 1.
         line: usize,
     },
     /// The file contains NUL bytes, which TOML and JSON do not allow.
@@ -45,7 +45,7 @@ pub enum FileError {
     Nul {
         /// Offset of the first NUL byte, from 0.
         offset: usize,
-        /// Its line, from 1.
+        /// Line of this byte, from 1.
         line: usize,
         /// Number of NUL bytes.
         count: usize,
@@ -90,7 +90,7 @@ pub fn load(bytes: &[u8]) -> Result<&str, FileError> {
     if size > MAX_FILE_BYTES {
         return Err(FileError::TooLarge { bytes: size });
     }
-    let line = |offset: usize| {
+    let line_of = |offset: usize| {
         1 + bytes[..offset]
             .iter()
             .filter(|byte| **byte == b'\n')
@@ -100,7 +100,7 @@ pub fn load(bytes: &[u8]) -> Result<&str, FileError> {
         let count = bytes.iter().filter(|byte| **byte == 0).count();
         return Err(FileError::Nul {
             offset,
-            line: line(offset),
+            line: line_of(offset),
             count,
         });
     }
@@ -108,7 +108,7 @@ pub fn load(bytes: &[u8]) -> Result<&str, FileError> {
         let offset = error.valid_up_to();
         FileError::NotUtf8 {
             offset,
-            line: line(offset),
+            line: line_of(offset),
         }
     })
 }

@@ -104,7 +104,7 @@ impl Reader<'_> {
         for (pattern, span) in includes(&text, is_json(path.to_str(), &text)) {
             let span = span.start + range.start..span.end + range.start;
             match self.matching_paths(&path, &pattern, &span) {
-                Ok(found) => found.iter().for_each(|one| self.add(one, &span)),
+                Ok(found) => found.iter().for_each(|path| self.add_file(path, &span)),
                 Err(error) => self.errors.push(*error),
             }
         }
@@ -112,7 +112,7 @@ impl Reader<'_> {
 
     fn matching_paths(
         &self,
-        from: &Path,
+        including_file: &Path,
         pattern: &str,
         span: &Range<usize>,
     ) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
@@ -123,7 +123,7 @@ impl Reader<'_> {
         if pattern.is_empty() || pattern.contains(['\0', '\n']) {
             return Err(bad("invalid path"));
         }
-        let directory = from.parent().unwrap_or(Path::new(""));
+        let directory = including_file.parent().unwrap_or(Path::new(""));
         let full = directory.join(pattern);
         let Some(name) = full.file_name().and_then(|name| name.to_str()) else {
             return Err(bad("the path does not name a file"));
@@ -143,27 +143,30 @@ impl Reader<'_> {
         {
             return Err(bad("`*` is only allowed in the last component of the path"));
         }
-        let mut names = self.files.list(&directory).map_err(|why| {
+        let mut names = self.files.list(&directory).map_err(|reason| {
             Box::new(
                 Diagnostic::new(
                     Code::NoInclude,
                     span,
-                    format!("cannot read the directory {}: {why}", directory.display()),
+                    format!(
+                        "cannot read the directory {}: {reason}",
+                        directory.display()
+                    ),
                 )
                 .fix("create the directory, or remove it from `include`"),
             )
         })?;
-        names.retain(|it| !it.starts_with('.') && glob(name.as_bytes(), it.as_bytes()));
+        names.retain(|it| !it.starts_with('.') && matches_glob(name.as_bytes(), it.as_bytes()));
         names.sort();
         Ok(names.iter().map(|name| directory.join(name)).collect())
     }
 
-    fn add(&mut self, path: &Path, span: &Range<usize>) {
+    fn add_file(&mut self, path: &Path, span: &Range<usize>) {
         let shown = path.display();
         let (name, text) = match self.files.read(path) {
             Ok(read) => read,
-            Err(why) => {
-                let message = format!("cannot read the included file {shown}: {why}");
+            Err(reason) => {
+                let message = format!("cannot read the included file {shown}: {reason}");
                 self.errors.push(
                     Diagnostic::new(Code::NoInclude, span, message)
                         .fix("create the file, correct the path, or remove it from `include`"),
@@ -202,15 +205,17 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a name matches a pattern: `*` matches any characters, `?` one byte.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
+/// Returns whether a name matches a pattern: `*` matches any characters, `?` one byte.
+fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,
         (Some((b'*', rest)), _) => {
-            glob(rest, name) || (!name.is_empty() && glob(pattern, &name[1..]))
+            matches_glob(rest, name) || (!name.is_empty() && matches_glob(pattern, &name[1..]))
         }
-        (Some((b'?', rest)), Some((_, name))) => glob(rest, name),
-        (Some((one, rest)), Some((other, name))) => one == other && glob(rest, name),
+        (Some((b'?', rest)), Some((_, name))) => matches_glob(rest, name),
+        (Some((expected, rest)), Some((byte, name))) => {
+            expected == byte && matches_glob(rest, name)
+        }
         _ => false,
     }
 }
@@ -221,7 +226,7 @@ fn includes(text: &str, json: bool) -> Vec<(String, Range<usize>)> {
     if !text.contains("include") {
         return Vec::new();
     }
-    let root = tree(text, json);
+    let root = parse_tree(text, json);
     let entry = root.entries.iter().find(|entry| entry.key == "include");
     let Some(Value::List(items)) = entry.map(|entry| &entry.item.value) else {
         return Vec::new();
@@ -238,7 +243,7 @@ fn has_include(text: &str, json: bool) -> bool {
 }
 
 /// Returns the tree of everything that can be parsed.
-fn tree(text: &str, json: bool) -> Table<'_> {
+fn parse_tree(text: &str, json: bool) -> Table<'_> {
     if !json {
         return Table::from_toml(DeTable::parse_recoverable(text).0.into_inner());
     }
@@ -269,7 +274,7 @@ pub fn files(text: &str) -> Vec<String> {
 pub(crate) fn any_tree(text: &str) -> Table<'static> {
     let mut root = Table::default();
     for part in files_of_bundle(text) {
-        let mut table = tree(part.text, part.is_json()).into_owned();
+        let mut table = parse_tree(part.text, part.is_json()).into_owned();
         table.shift(part.start);
         merge(&mut root, table, &mut Vec::new());
     }
@@ -278,22 +283,22 @@ pub(crate) fn any_tree(text: &str) -> Table<'static> {
 
 /// Merges the tables of an included file into those of the previous files. Named tables and list items are added; a key
 /// that two files set is an error.
-pub(crate) fn merge<'t>(into: &mut Table<'t>, from: Table<'t>, errors: &mut Vec<Diagnostic>) {
-    for entry in from.entries {
-        let Some(same) = into.entries.iter_mut().find(|it| it.key == entry.key) else {
-            into.entries.push(entry);
+pub(crate) fn merge<'t>(target: &mut Table<'t>, source: Table<'t>, errors: &mut Vec<Diagnostic>) {
+    for entry in source.entries {
+        let Some(same) = target.entries.iter_mut().find(|it| it.key == entry.key) else {
+            target.entries.push(entry);
             continue;
         };
         match (&mut same.item.value, entry.item.value) {
-            (Value::Table(into), Value::Table(from)) => {
-                for inner in from.entries {
-                    match into.entries.iter().find(|it| it.key == inner.key) {
+            (Value::Table(target), Value::Table(source)) => {
+                for inner in source.entries {
+                    match target.entries.iter().find(|it| it.key == inner.key) {
                         Some(first) => errors.push(duplicate_key(first, &inner)),
-                        None => into.entries.push(inner),
+                        None => target.entries.push(inner),
                     }
                 }
             }
-            (Value::List(into), Value::List(from)) => into.extend(from),
+            (Value::List(target), Value::List(source)) => target.extend(source),
             (_, value) => {
                 let second = Entry {
                     key: entry.key,
@@ -328,8 +333,8 @@ mod tests {
 
     impl Files for MemoryFiles {
         fn read(&self, path: &Path) -> Result<(PathBuf, String), String> {
-            let is = |(name, _): &&(&str, &str)| Path::new(name) == path;
-            let found = self.0.iter().find(is).ok_or("no such file")?;
+            let has_path = |(name, _): &&(&str, &str)| Path::new(name) == path;
+            let found = self.0.iter().find(has_path).ok_or("no such file")?;
             Ok((path.to_owned(), found.1.to_owned()))
         }
 

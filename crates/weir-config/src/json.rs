@@ -18,11 +18,11 @@ const MAX_DEPTH: usize = 64;
 pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagnostic>> {
     let mut reader = Reader {
         text,
-        at: 0,
+        offset: 0,
         duplicates: Vec::new(),
     };
-    let item = reader.item(0)?;
-    reader.space();
+    let item = reader.parse_value(0)?;
+    reader.skip_space();
     match reader.peek() {
         None => Ok((item, reader.duplicates)),
         Some(_) => Err(reader.unexpected("the end of the file")),
@@ -31,7 +31,7 @@ pub(crate) fn read(text: &str) -> Result<(Item<'_>, Vec<Diagnostic>), Box<Diagno
 
 struct Reader<'t> {
     text: &'t str,
-    at: usize,
+    offset: usize,
     duplicates: Vec<Diagnostic>,
 }
 
@@ -39,28 +39,28 @@ type Read<T> = Result<T, Box<Diagnostic>>;
 
 impl<'t> Reader<'t> {
     fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
+        self.text.as_bytes().get(self.offset).copied()
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t' | b'\r' | b'\n')) {
-            self.at += 1;
+            self.offset += 1;
         }
     }
 
-    /// Consumes the next byte if it equals `byte`.
+    /// Consumes the next byte if it equals `byte`, and returns whether it does.
     fn eat(&mut self, byte: u8) -> bool {
-        let there = self.peek() == Some(byte);
-        self.at += usize::from(there);
-        there
+        let found = self.peek() == Some(byte);
+        self.offset += usize::from(found);
+        found
     }
 
     fn unexpected(&self, expected: &str) -> Box<Diagnostic> {
         let found = self
             .text
-            .get(self.at..)
+            .get(self.offset..)
             .and_then(|rest| rest.chars().next());
-        let span = self.at..self.at + found.map_or(0, char::len_utf8);
+        let span = self.offset..self.offset + found.map_or(0, char::len_utf8);
         let found = found.map_or_else(
             || "the end of the file".to_owned(),
             |c| format!("`{}`", c.escape_debug()),
@@ -76,9 +76,9 @@ impl<'t> Reader<'t> {
         ))
     }
 
-    fn item(&mut self, depth: usize) -> Read<Item<'t>> {
-        self.space();
-        let start = self.at;
+    fn parse_value(&mut self, depth: usize) -> Read<Item<'t>> {
+        self.skip_space();
+        let start = self.offset;
         if depth > MAX_DEPTH {
             return Err(self.error(
                 start..start,
@@ -86,55 +86,55 @@ impl<'t> Reader<'t> {
             ));
         }
         let value = match self.peek() {
-            Some(b'{') => self.table(depth)?,
-            Some(b'[') => self.list(depth)?,
-            Some(b'"') => Value::Text(self.string()?),
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            _ => self.word()?,
+            Some(b'{') => self.parse_table(depth)?,
+            Some(b'[') => self.parse_list(depth)?,
+            Some(b'"') => Value::Text(self.parse_string()?),
+            Some(b'-' | b'0'..=b'9') => self.parse_number()?,
+            _ => self.parse_keyword()?,
         };
         Ok(Item {
-            span: start..self.at,
+            span: start..self.offset,
             value,
         })
     }
 
-    fn word(&mut self) -> Read<Value<'t>> {
-        let rest = &self.text[self.at..];
+    fn parse_keyword(&mut self) -> Read<Value<'t>> {
+        let rest = &self.text[self.offset..];
         for (word, value) in [
             ("true", Value::Bool(true)),
             ("false", Value::Bool(false)),
             ("null", Value::Null),
         ] {
             if rest.starts_with(word) {
-                self.at += word.len();
+                self.offset += word.len();
                 return Ok(value);
             }
         }
         Err(self.unexpected("a value"))
     }
 
-    fn table(&mut self, depth: usize) -> Read<Value<'t>> {
-        self.at += 1;
+    fn parse_table(&mut self, depth: usize) -> Read<Value<'t>> {
+        self.offset += 1;
         let mut entries: Vec<Entry<'t>> = Vec::new();
         // A hash map, because a table may have very many keys.
         let mut seen = std::collections::HashMap::new();
-        self.space();
+        self.skip_space();
         if self.eat(b'}') {
             return Ok(Value::Table(Table { entries }));
         }
         loop {
-            self.space();
-            let start = self.at;
+            self.skip_space();
+            let start = self.offset;
             if self.peek() != Some(b'"') {
                 return Err(self.unexpected("a key in double quotes"));
             }
-            let key = self.string()?;
-            let key_span = start..self.at;
-            self.space();
+            let key = self.parse_string()?;
+            let key_span = start..self.offset;
+            self.skip_space();
             if !self.eat(b':') {
                 return Err(self.unexpected("`:`"));
             }
-            let item = self.item(depth + 1)?;
+            let item = self.parse_value(depth + 1)?;
             match seen.get(&key) {
                 Some(first) => self.duplicates.push(
                     Diagnostic::new(
@@ -154,7 +154,7 @@ impl<'t> Reader<'t> {
                     });
                 }
             }
-            self.space();
+            self.skip_space();
             if self.eat(b'}') {
                 return Ok(Value::Table(Table { entries }));
             }
@@ -164,16 +164,16 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Read<Value<'t>> {
-        self.at += 1;
+    fn parse_list(&mut self, depth: usize) -> Read<Value<'t>> {
+        self.offset += 1;
         let mut items = Vec::new();
-        self.space();
+        self.skip_space();
         if self.eat(b']') {
             return Ok(Value::List(items));
         }
         loop {
-            items.push(self.item(depth + 1)?);
-            self.space();
+            items.push(self.parse_value(depth + 1)?);
+            self.skip_space();
             if self.eat(b']') {
                 return Ok(Value::List(items));
             }
@@ -183,11 +183,11 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn string(&mut self) -> Read<Cow<'t, str>> {
-        let start = self.at;
-        self.at += 1;
+    fn parse_string(&mut self) -> Read<Cow<'t, str>> {
+        let start = self.offset;
+        self.offset += 1;
         let mut owned: Option<String> = None;
-        let mut copied = self.at;
+        let mut copied = self.offset;
         loop {
             match self.peek() {
                 None => {
@@ -196,8 +196,8 @@ impl<'t> Reader<'t> {
                     );
                 }
                 Some(b'"') => {
-                    let tail = &self.text[copied..self.at];
-                    self.at += 1;
+                    let tail = &self.text[copied..self.offset];
+                    self.offset += 1;
                     return Ok(match owned {
                         None => Cow::Borrowed(tail),
                         Some(mut owned) => {
@@ -208,24 +208,24 @@ impl<'t> Reader<'t> {
                 }
                 Some(b'\\') => {
                     let text = owned.get_or_insert_default();
-                    text.push_str(&self.text[copied..self.at]);
-                    let c = self.escape()?;
+                    text.push_str(&self.text[copied..self.offset]);
+                    let c = self.parse_escape()?;
                     text.push(c);
-                    copied = self.at;
+                    copied = self.offset;
                 }
                 Some(0..=0x1f) => {
                     return Err(
                         self.unexpected("an escape sequence instead of a control character")
                     );
                 }
-                Some(_) => self.at += 1,
+                Some(_) => self.offset += 1,
             }
         }
     }
 
-    fn escape(&mut self) -> Read<char> {
-        let start = self.at;
-        self.at += 1;
+    fn parse_escape(&mut self) -> Read<char> {
+        let start = self.offset;
+        self.offset += 1;
         let plain = match self.peek() {
             Some(c @ (b'"' | b'\\' | b'/')) => char::from(c),
             Some(b'b') => '\u{8}',
@@ -234,77 +234,77 @@ impl<'t> Reader<'t> {
             Some(b'r') => '\r',
             Some(b't') => '\t',
             Some(b'u') => {
-                self.at += 1;
-                return self.unicode(start);
+                self.offset += 1;
+                return self.parse_unicode_escape(start);
             }
             _ => return Err(self.unexpected("one of `\"\\/bfnrtu` after the backslash")),
         };
-        self.at += 1;
+        self.offset += 1;
         Ok(plain)
     }
 
     /// Parses four hex digits after `\u`, or a UTF-16 surrogate pair.
-    fn unicode(&mut self, start: usize) -> Read<char> {
-        let first = self.hex4(start)?;
-        let scalar = if (0xd800..0xdc00).contains(&first) && self.text[self.at..].starts_with("\\u")
-        {
-            self.at += 2;
-            let second = self.hex4(start)?;
-            match second.checked_sub(0xdc00) {
-                Some(low) if low < 0x400 => 0x10000 + ((first - 0xd800) << 10) + low,
-                _ => first,
-            }
-        } else {
-            first
-        };
+    fn parse_unicode_escape(&mut self, start: usize) -> Read<char> {
+        let first = self.parse_hex4(start)?;
+        let scalar =
+            if (0xd800..0xdc00).contains(&first) && self.text[self.offset..].starts_with("\\u") {
+                self.offset += 2;
+                let second = self.parse_hex4(start)?;
+                match second.checked_sub(0xdc00) {
+                    Some(low) if low < 0x400 => 0x10000 + ((first - 0xd800) << 10) + low,
+                    _ => first,
+                }
+            } else {
+                first
+            };
         char::from_u32(scalar)
-            .ok_or_else(|| self.error(start..self.at, "unpaired surrogate".to_owned()))
+            .ok_or_else(|| self.error(start..self.offset, "unpaired surrogate".to_owned()))
     }
 
-    fn hex4(&mut self, start: usize) -> Read<u32> {
+    fn parse_hex4(&mut self, start: usize) -> Read<u32> {
         let digits = self
             .text
-            .get(self.at..self.at + 4)
+            .get(self.offset..self.offset + 4)
             .filter(|four| four.bytes().all(|b| b.is_ascii_hexdigit()));
         match digits.and_then(|four| u32::from_str_radix(four, 16).ok()) {
             Some(value) => {
-                self.at += 4;
+                self.offset += 4;
                 Ok(value)
             }
-            None => Err(self.error(start..self.at, "`\\u` needs four hex digits".to_owned())),
+            None => Err(self.error(start..self.offset, "`\\u` needs four hex digits".to_owned())),
         }
     }
 
-    fn number(&mut self) -> Read<Value<'t>> {
-        let start = self.at;
+    fn parse_number(&mut self) -> Read<Value<'t>> {
+        let start = self.offset;
         self.eat(b'-');
         if !self.eat(b'0') {
-            self.digits()?;
+            self.skip_digits()?;
         }
-        let mut whole = true;
+        let mut is_integer = true;
         if self.eat(b'.') {
-            whole = false;
-            self.digits()?;
+            is_integer = false;
+            self.skip_digits()?;
         }
         if self.eat(b'e') || self.eat(b'E') {
-            whole = false;
+            is_integer = false;
             let _ = self.eat(b'+') || self.eat(b'-');
-            self.digits()?;
+            self.skip_digits()?;
         }
-        let text = &self.text[start..self.at];
-        Ok(if whole {
+        let text = &self.text[start..self.offset];
+        Ok(if is_integer {
             Value::Integer(text.parse().ok())
         } else {
             Value::Float(text.parse().unwrap_or(f64::NAN))
         })
     }
 
-    fn digits(&mut self) -> Read<()> {
-        let start = self.at;
+    fn skip_digits(&mut self) -> Read<()> {
+        let start = self.offset;
         while matches!(self.peek(), Some(b'0'..=b'9')) {
-            self.at += 1;
+            self.offset += 1;
         }
-        if self.at == start {
+        if self.offset == start {
             Err(self.unexpected("a digit"))
         } else {
             Ok(())

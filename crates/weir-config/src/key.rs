@@ -10,11 +10,11 @@ use std::time::Duration;
 pub(crate) struct Section {
     /// Path as written, `pool.NAME`; empty for the root.
     pub(crate) path: &'static str,
-    /// Name of its manual page.
+    /// Name of the manual page.
     pub(crate) page: &'static str,
     /// Purpose, in full sentences.
     pub(crate) purpose: &'static str,
-    /// Example: a complete file.
+    /// Example: a complete file, as TOML.
     pub(crate) example: &'static str,
     pub(crate) keys: &'static [Key],
 }
@@ -29,7 +29,7 @@ pub(crate) struct Key {
     pub(crate) purpose: &'static str,
     /// Example: the key with a value, as TOML.
     pub(crate) example: &'static str,
-    /// Names of the key in other programs.
+    /// Names of equivalent keys in other programs.
     pub(crate) known_as: &'static [&'static str],
 }
 
@@ -47,16 +47,16 @@ pub(crate) enum Presence {
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// Reserved and not implemented.
-    Later,
+    Planned,
     /// Name of a pool.
     PoolName,
-    /// Text that is never shown, or its source.
+    /// Text that is never shown, or the source from which it is read.
     Secret,
     /// Name of a `[check.NAME]`.
     CheckName,
     /// Any text on one line.
     Text,
-    /// Status codes of HTTP, `200-299,304`.
+    /// HTTP status codes, `200-299,304`.
     StatusCodes,
     ServiceName,
     /// Text, with a description.
@@ -103,13 +103,13 @@ pub(crate) enum Kind {
 /// The values of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Choices {
-    pub(crate) now: Vec<&'static str>,
+    pub(crate) values: Vec<&'static str>,
     /// Accepted aliases.
     pub(crate) aliases: Vec<&'static str>,
     /// Names in other programs that are not accepted, and Weir's names for them.
     pub(crate) known_as: &'static [(&'static str, &'static str)],
     /// Reserved values that are not implemented.
-    pub(crate) later: Vec<&'static str>,
+    pub(crate) planned: Vec<&'static str>,
 }
 
 impl Section {
@@ -150,11 +150,11 @@ impl Key {
         }
     }
 
-    /// Creates a key that is not implemented.
-    pub(crate) const fn later(name: &'static str, purpose: &'static str) -> Self {
+    /// Creates a reserved key that is not implemented.
+    pub(crate) const fn planned(name: &'static str, purpose: &'static str) -> Self {
         Self::new(
             name,
-            Kind::Later,
+            Kind::Planned,
             Presence::Absent("not built yet"),
             purpose,
             "",
@@ -175,19 +175,19 @@ impl Key {
     }
 
     pub(crate) const fn is_built(&self) -> bool {
-        !matches!(self.kind, Kind::Later)
+        !matches!(self.kind, Kind::Planned)
     }
 }
 
 impl Kind {
-    /// Returns the section of a table, or of the tables in a list.
+    /// Returns the section of a table, or of the tables in a list; `None` for other types and for named tables.
     pub(crate) fn table(&self) -> Option<&'static Section> {
         match self {
             Self::Table(section) => Some(section),
-            Self::List(of) => of.table(),
-            Self::Either(one, other) => one.table().or_else(|| other.table()),
+            Self::List(item) => item.table(),
+            Self::Either(first, second) => first.table().or_else(|| second.table()),
             Self::Named(_)
-            | Self::Later
+            | Self::Planned
             | Self::PoolName
             | Self::Secret
             | Self::CheckName
@@ -215,7 +215,7 @@ impl Kind {
     /// Returns the description for "expected …" and for the manual.
     pub(crate) fn syntax(&self) -> String {
         match self {
-            Self::Later => "not built yet".to_owned(),
+            Self::Planned => "not built yet".to_owned(),
             Self::PoolName => "the name of a pool".to_owned(),
             Self::CheckName => "the name of a [check.NAME]".to_owned(),
             Self::Text => "a string".to_owned(),
@@ -254,14 +254,16 @@ impl Kind {
                     weir_model::format_duration(*max)
                 )
             }
-            Self::OneOf(choices) => quoted_list(&choices().now),
-            Self::List(of) => format!("a list, each {}", of.syntax()),
+            Self::OneOf(choices) => quoted_list(&choices().values),
+            Self::List(item) => format!("a list, each {}", item.syntax()),
             Self::Table(section) => {
                 let keys: Vec<&str> = section.built().map(|key| key.name).collect();
                 format!("a table {{ {} }}", keys.join(", "))
             }
             Self::Named(section) => format!("tables `{}`", section.heading()),
-            Self::Either(a, b) => format!("{}, or {}", a.syntax(), b.syntax()),
+            Self::Either(first, second) => {
+                format!("{}, or {}", first.syntax(), second.syntax())
+            }
         }
     }
 }
@@ -276,7 +278,7 @@ pub(crate) fn quoted_list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
         None => String::new(),
     }
 }

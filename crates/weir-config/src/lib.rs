@@ -8,8 +8,8 @@
 //! ([`Machine`]). Settings that are not implemented are errors.
 //!
 //! ```
-//! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"direct\"\npool = \"web\"\n";
-//! let parsed = weir_config::parse(text, &weir_config::Host::default()).unwrap();
+//! let text = "[pool.web]\nservers = [\"10.0.0.5\"]\n\n[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward =
+//! \"direct\"\npool = \"web\"\n"; let parsed = weir_config::parse(text, &weir_config::Host::default()).unwrap();
 //! assert_eq!(parsed.desired.services[0].name, "web");
 //! ```
 
@@ -67,7 +67,7 @@ pub use verify::{Host, LIST_BYTES_MAX, Machine, SecretValue};
 /// Returns the address of a server as written in a configuration, `ADDRESS` or `ADDRESS:PORT`; `None` if the text is
 /// neither.
 pub fn server_address(text: &str) -> Option<std::net::IpAddr> {
-    address::server(text).ok().map(|(address, _)| address)
+    address::parse_server(text).ok().map(|(address, _)| address)
 }
 
 pub use weir_model::Desired;

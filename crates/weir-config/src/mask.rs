@@ -20,24 +20,24 @@ static KEYS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
 /// Replaces each character of a secret with a character of the same length in bytes, so that spans stay valid.
 pub(crate) fn masked(text: &str) -> Cow<'_, str> {
     let mut hidden = Vec::new();
-    let mut from = 0;
-    while let Some((key, value)) = next_pair(text, from) {
-        from = value;
+    let mut offset = 0;
+    while let Some((key, value)) = next_pair(text, offset) {
+        offset = value;
         if is_secret(key) {
-            from = collect_value(text, value, &mut hidden);
+            offset = collect_value(text, value, &mut hidden);
         }
     }
     if hidden.is_empty() {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
-    let mut done = 0;
+    let mut copied = 0;
     for (start, end) in hidden {
-        out.push_str(&text[done..start]);
+        out.push_str(&text[copied..start]);
         out.extend(text[start..end].chars().map(filler));
-        done = end;
+        copied = end;
     }
-    out.push_str(&text[done..]);
+    out.push_str(&text[copied..]);
     Cow::Owned(out)
 }
 
@@ -52,117 +52,121 @@ fn filler(c: char) -> char {
 }
 
 fn is_secret(key: &str) -> bool {
-    let lower = key.to_ascii_lowercase();
+    let lower_case = key.to_ascii_lowercase();
     // Header fields with credentials.
-    let field = ["authorization", "proxy-authorization", "x-api-key", "token"];
-    field.contains(&lower.as_str())
+    let fields = ["authorization", "proxy-authorization", "x-api-key", "token"];
+    fields.contains(&lower_case.as_str())
         // Hashes of passwords.
-        || lower == "users"
-        || lower.contains("secret")
-        || lower.contains("passw")
+        || lower_case == "users"
+        || lower_case.contains("secret")
+        || lower_case.contains("passw")
         || nearest(key, KEYS.iter().copied()).is_some()
 }
 
-fn is_bare(byte: u8) -> bool {
+fn is_bare_key_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
 }
 
-/// Returns the next key after `from`, quoted or not, and the start of its value.
-fn next_pair(text: &str, from: usize) -> Option<(&str, usize)> {
+/// Returns the first key at or after `start`, quoted or not, and the start of its value.
+fn next_pair(text: &str, start: usize) -> Option<(&str, usize)> {
     let bytes = text.as_bytes();
-    let skip = |mut at: usize, wanted: &dyn Fn(u8) -> bool| {
-        while bytes.get(at).is_some_and(|byte| wanted(*byte)) {
-            at += 1;
+    let skip = |mut offset: usize, is_skipped: &dyn Fn(u8) -> bool| {
+        while bytes.get(offset).is_some_and(|byte| is_skipped(*byte)) {
+            offset += 1;
         }
-        at
+        offset
     };
-    let blank = |byte: u8| b" \t".contains(&byte);
-    let mut at = from;
+    let is_blank = |byte: u8| b" \t".contains(&byte);
+    let mut key_start = start;
     loop {
-        at = skip(at, &|byte| !is_bare(byte));
-        let end = skip(at, &is_bare);
-        if end == at {
+        key_start = skip(key_start, &|byte| !is_bare_key_byte(byte));
+        let end = skip(key_start, &is_bare_key_byte);
+        if end == key_start {
             return None;
         }
         let after_key = skip(end, &|byte| b"\"'".contains(&byte));
-        let sign = skip(after_key, &blank);
-        if after_key <= end + 1 && matches!(bytes.get(sign), Some(b'=' | b':')) {
-            let white = |byte: u8| byte.is_ascii_whitespace();
-            return Some((&text[at..end], skip(sign + 1, &white)));
+        let separator = skip(after_key, &is_blank);
+        if after_key <= end + 1 && matches!(bytes.get(separator), Some(b'=' | b':')) {
+            let is_space = |byte: u8| byte.is_ascii_whitespace();
+            return Some((&text[key_start..end], skip(separator + 1, &is_space)));
         }
-        at = end;
+        key_start = end;
     }
 }
 
-/// Adds the ranges of the strings in the value or list at `from`, and returns the end of the value. Tables contain only
-/// sources of secrets and are not masked.
-fn collect_value(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+/// Adds the ranges of the strings in the value or list at `start`, and returns the end of the value. Tables contain
+/// only sources of secrets and are not masked.
+fn collect_value(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
     let bytes = text.as_bytes();
-    match bytes.get(from) {
-        None | Some(b'{') => from,
-        Some(b'"' | b'\'') => collect_string(text, from, hidden),
+    match bytes.get(start) {
+        None | Some(b'{') => start,
+        Some(b'"' | b'\'') => collect_string(text, start, hidden),
         Some(b'[') => {
-            let (mut at, mut tables) = (from + 1, 0usize);
-            while let Some(byte) = bytes.get(at) {
+            let (mut offset, mut table_depth) = (start + 1, 0usize);
+            while let Some(byte) = bytes.get(offset) {
                 match byte {
-                    b']' if tables == 0 => return at + 1,
-                    b'{' => tables += 1,
-                    b'}' => tables = tables.saturating_sub(1),
+                    b']' if table_depth == 0 => return offset + 1,
+                    b'{' => table_depth += 1,
+                    b'}' => table_depth = table_depth.saturating_sub(1),
                     b'"' | b'\'' => {
                         let mut found = Vec::new();
-                        at = collect_string(text, at, &mut found);
-                        if tables == 0 {
+                        offset = collect_string(text, offset, &mut found);
+                        if table_depth == 0 {
                             hidden.extend(found);
                         }
                         continue;
                     }
                     _ => {}
                 }
-                at += 1;
+                offset += 1;
             }
-            at
+            offset
         }
         // Not a string: an error, or a secret without quotation marks.
         Some(_) => {
-            let rest = &text[from..];
-            let end = rest.find(['\n', '\r']).map_or(text.len(), |at| from + at);
-            hidden.push((from, end));
+            let rest = &text[start..];
+            let end = rest
+                .find(['\n', '\r'])
+                .map_or(text.len(), |length| start + length);
+            hidden.push((start, end));
             end
         }
     }
 }
 
-/// Adds the range inside the quotation marks at `from`, or up to the end of the line if they are not closed. Returns
+/// Adds the range inside the quotation marks at `start`, or up to the end of the line if they are not closed. Returns
 /// the end of the string.
-fn collect_string(text: &str, from: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
-    let quote = &text[from..=from];
+fn collect_string(text: &str, start: usize, hidden: &mut Vec<(usize, usize)>) -> usize {
+    let quote = &text[start..=start];
     let triple = quote.repeat(3);
-    let rest = &text[from..];
+    let rest = &text[start..];
     if rest.starts_with(&triple) {
-        let start = from + 3;
-        let length = text[start..].find(&triple).unwrap_or(text.len() - start);
-        hidden.push((start, start + length));
-        return (start + length + 3).min(text.len());
+        let content = start + 3;
+        let length = text[content..]
+            .find(&triple)
+            .unwrap_or(text.len() - content);
+        hidden.push((content, content + length));
+        return (content + length + 3).min(text.len());
     }
-    let start = from + 1;
-    let mut escaped = false;
-    for (at, c) in text[start..].char_indices() {
-        let at = start + at;
+    let content = start + 1;
+    let mut is_escaped = false;
+    for (index, c) in text[content..].char_indices() {
+        let offset = content + index;
         match c {
             '\n' => {
-                hidden.push((start, at));
-                return at;
+                hidden.push((content, offset));
+                return offset;
             }
-            _ if escaped => escaped = false,
-            '\\' if quote == "\"" => escaped = true,
+            _ if is_escaped => is_escaped = false,
+            '\\' if quote == "\"" => is_escaped = true,
             c if quote.starts_with(c) => {
-                hidden.push((start, at));
-                return at + 1;
+                hidden.push((content, offset));
+                return offset + 1;
             }
             _ => {}
         }
     }
-    hidden.push((start, text.len()));
+    hidden.push((content, text.len()));
     text.len()
 }
 
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn secret_values_are_masked_but_sources_are_not() {
-        for (text, wanted) in [
+        for (text, expected) in [
             ("secret = \"abc\"", "secret = \"***\""),
             (
                 "sticky = { secret = 'abc', mode = \"insert\" }",
@@ -214,7 +218,7 @@ mod tests {
             ("cookie = \"secret\"", "cookie = \"secret\""),
             ("\"secret\" = \"abc\"", "\"secret\" = \"***\""),
         ] {
-            assert_eq!(masked(text), wanted);
+            assert_eq!(masked(text), expected);
         }
     }
 
@@ -223,9 +227,9 @@ mod tests {
         fn masking_preserves_offsets(text in "(secret|[a-zé]|[ =:\"'\\[\\]{},\n\\\\])*") {
             let masked = masked(&text);
             prop_assert_eq!(masked.len(), text.len());
-            for (at, c) in text.char_indices() {
-                prop_assert!(masked.is_char_boundary(at));
-                prop_assert_eq!(c == '\n', masked.as_bytes()[at] == b'\n');
+            for (offset, c) in text.char_indices() {
+                prop_assert!(masked.is_char_boundary(offset));
+                prop_assert_eq!(c == '\n', masked.as_bytes()[offset] == b'\n');
             }
         }
     }

@@ -46,7 +46,7 @@ pub struct Member {
     pub at: Source,
 }
 
-/// Why a list is rejected.
+/// Error that rejects a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {}, column {}: {reason}", at.line, at.column)]
 pub struct MemberError {
@@ -56,7 +56,7 @@ pub struct MemberError {
     pub reason: MemberReason,
 }
 
-/// Why a list is invalid.
+/// Reason why a list is invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberReason {
     /// The text is not JSON.
@@ -81,7 +81,7 @@ pub enum MemberReason {
     UnknownKey,
     /// `check` is not a name or a list of names.
     InlineCheck,
-    /// Not a number, or out of range.
+    /// The value of a key is not a number, or is out of range.
     BadNumber(&'static str),
     /// `min_connections` is above `max_connections`.
     Thresholds,
@@ -102,14 +102,16 @@ impl fmt::Display for MemberReason {
             Self::MissingAddress => f.write_str("`address` is missing"),
             Self::BadAddress => f.write_str("not a valid IP address of a server"),
             Self::BadPort => f.write_str("the port is not a number from 1 to 65535"),
-            Self::NotAllowed(key) => write!(f, "`{key}` is not allowed here; {}", allowed()),
-            Self::UnknownKey => write!(f, "unknown key; {}", allowed()),
+            Self::NotAllowed(key) => {
+                write!(f, "`{key}` is not allowed here; {}", allowed_keys_text())
+            }
+            Self::UnknownKey => write!(f, "unknown key; {}", allowed_keys_text()),
             Self::InlineCheck => write!(
                 f,
                 "`check` can only name a [check.NAME] of the configuration; {}",
-                allowed()
+                allowed_keys_text()
             ),
-            Self::BadNumber(key) => write!(f, "`{key}` must be {}", syntax(key)),
+            Self::BadNumber(key) => write!(f, "`{key}` must be {}", value_syntax(key)),
             Self::Thresholds => f.write_str("`min_connections` is above `max_connections`"),
             Self::DuplicateServer(line) => write!(f, "duplicate server, first on line {line}"),
         }
@@ -117,7 +119,7 @@ impl fmt::Display for MemberReason {
 }
 
 /// Returns a sentence that lists the allowed keys.
-fn allowed() -> String {
+fn allowed_keys_text() -> String {
     let [first @ .., check] = MEMBER_KEYS;
     let quoted: Vec<String> = first.iter().map(|key| format!("`{key}`")).collect();
     format!(
@@ -126,13 +128,13 @@ fn allowed() -> String {
     )
 }
 
-fn syntax(key: &str) -> String {
+fn value_syntax(key: &str) -> String {
     catalog::SERVER
         .key(key)
         .map_or_else(|| "a number".to_owned(), |key| key.kind.syntax())
 }
 
-/// Parses a list.
+/// Parses a server list.
 ///
 /// # Errors
 /// Returns the first error.
@@ -140,7 +142,7 @@ pub fn members(text: &str) -> Result<Vec<Member>, MemberError> {
     let mut list = ListParser {
         lines: Lines::new(text),
         members: Vec::new(),
-        first: HashMap::new(),
+        first_lines: HashMap::new(),
     };
     match text.trim_start().as_bytes().first() {
         Some(b'[' | b'{') => list.parse_json(text)?,
@@ -153,7 +155,7 @@ struct ListParser<'t> {
     lines: Lines<'t>,
     members: Vec<Member>,
     /// Line of the first entry of each server.
-    first: HashMap<(IpAddr, Option<u16>), u32>,
+    first_lines: HashMap<(IpAddr, Option<u16>), u32>,
 }
 
 /// A partially parsed entry.
@@ -178,7 +180,7 @@ impl ListParser<'_> {
 
     fn parse_json(&mut self, text: &str) -> MemberResult<()> {
         let (item, duplicates) = json::read(text)
-            .map_err(|found| self.error(found.span.start, MemberReason::NotJson))?;
+            .map_err(|error| self.error(error.span.start, MemberReason::NotJson))?;
         if let Some(found) = duplicates.first() {
             return Err(self.error(found.span.start, MemberReason::DuplicateKey));
         }
@@ -193,36 +195,39 @@ impl ListParser<'_> {
             return Err(self.error(list.span.start, MemberReason::ExpectedList));
         };
         for item in items {
-            let entry = self.json_entry(item)?;
-            self.add(entry, item.span.start)?;
+            let entry = self.parse_json_entry(item)?;
+            self.add_entry(entry, item.span.start)?;
         }
         Ok(())
     }
 
-    fn json_entry(&self, item: &Item<'_>) -> MemberResult<Entry> {
+    fn parse_json_entry(&self, item: &Item<'_>) -> MemberResult<Entry> {
         let mut entry = Entry::default();
         match &item.value {
-            Value::Text(text) => entry.server = Some(self.address(text, item.span.start)?),
-            Value::Table(table) => self.json_table(&mut entry, table)?,
+            Value::Text(text) => entry.server = Some(self.parse_address(text, item.span.start)?),
+            Value::Table(table) => self.parse_json_table(&mut entry, table)?,
             _ => return Err(self.error(item.span.start, MemberReason::ExpectedEntry)),
         }
         Ok(entry)
     }
 
-    fn json_table(&self, entry: &mut Entry, table: &Table<'_>) -> MemberResult<()> {
+    fn parse_json_table(&self, entry: &mut Entry, table: &Table<'_>) -> MemberResult<()> {
         for pair in &table.entries {
-            let key = self.key(&pair.key, pair.key_span.start)?;
-            let (value, at) = (&pair.item.value, pair.item.span.start);
+            let key = self.check_key(&pair.key, pair.key_span.start)?;
+            let (value, offset) = (&pair.item.value, pair.item.span.start);
             match (key, value) {
-                ("address", Value::Text(text)) => entry.server = Some(self.address(text, at)?),
-                ("address", _) => return Err(self.error(at, MemberReason::BadAddress)),
+                ("address", Value::Text(text)) => {
+                    entry.server = Some(self.parse_address(text, offset)?)
+                }
+                ("address", _) => return Err(self.error(offset, MemberReason::BadAddress)),
                 ("check", value) => {
                     let names = check_names(value);
-                    let names = names.ok_or_else(|| self.error(at, MemberReason::InlineCheck))?;
+                    let names =
+                        names.ok_or_else(|| self.error(offset, MemberReason::InlineCheck))?;
                     entry.checks = Some(names);
                 }
-                (_, Value::Integer(number)) => self.number(entry, key, *number, at)?,
-                _ => return Err(self.error(at, MemberReason::BadNumber(key))),
+                (_, Value::Integer(number)) => self.set_number(entry, key, *number, offset)?,
+                _ => return Err(self.error(offset, MemberReason::BadNumber(key))),
             }
         }
         Ok(())
@@ -230,58 +235,58 @@ impl ListParser<'_> {
 
     fn parse_lines(&mut self, text: &str) -> MemberResult<()> {
         for line in text.split_inclusive('\n') {
-            let start = offset(text, line);
+            let start = offset_of(text, line);
             let content = line.split('#').next().unwrap_or_default();
             let mut words = content.split_whitespace();
-            let Some(first) = words.next() else {
+            let Some(address) = words.next() else {
                 continue;
             };
             let mut entry = Entry {
-                server: Some(self.address(first, offset(text, first))?),
+                server: Some(self.parse_address(address, offset_of(text, address))?),
                 ..Entry::default()
             };
-            let mut seen = Vec::new();
+            let mut seen_keys = Vec::new();
             for word in words {
-                let at = offset(text, word);
+                let offset = offset_of(text, word);
                 let pair = word.split_once('=');
                 let (key, value) =
-                    pair.ok_or_else(|| self.error(at, MemberReason::ExpectedPair))?;
-                let key = self.key(key, at)?;
-                if key == "address" || seen.contains(&key) {
-                    return Err(self.error(at, MemberReason::DuplicateKey));
+                    pair.ok_or_else(|| self.error(offset, MemberReason::ExpectedPair))?;
+                let key = self.check_key(key, offset)?;
+                if key == "address" || seen_keys.contains(&key) {
+                    return Err(self.error(offset, MemberReason::DuplicateKey));
                 }
-                seen.push(key);
+                seen_keys.push(key);
                 if key == "check" {
                     entry.checks = Some(vec![value.to_owned()]);
                 } else {
-                    self.number(&mut entry, key, value.parse().ok(), at)?;
+                    self.set_number(&mut entry, key, value.parse().ok(), offset)?;
                 }
             }
-            self.add(entry, start)?;
+            self.add_entry(entry, start)?;
         }
         Ok(())
     }
 
-    /// Returns the key if it is allowed.
-    fn key(&self, key: &str, at: usize) -> MemberResult<&'static str> {
+    /// Returns the key, or an error if it is not allowed.
+    fn check_key(&self, key: &str, offset: usize) -> MemberResult<&'static str> {
         if let Some(known) = MEMBER_KEYS.into_iter().find(|known| *known == key) {
             return Ok(known);
         }
         let known = catalog::SERVER.key(key);
         Err(self.error(
-            at,
+            offset,
             known.map_or(MemberReason::UnknownKey, |key| {
                 MemberReason::NotAllowed(key.name)
             }),
         ))
     }
 
-    fn number(
+    fn set_number(
         &self,
         entry: &mut Entry,
         key: &'static str,
         value: Option<i64>,
-        at: usize,
+        offset: usize,
     ) -> MemberResult<()> {
         let range = match catalog::SERVER.key(key).map(|key| &key.kind) {
             Some(Kind::Integer { min, max }) => *min..=*max,
@@ -289,7 +294,7 @@ impl ListParser<'_> {
         };
         let value = value.and_then(|value| u32::try_from(value).ok());
         let value = value.filter(|value| range.contains(value));
-        let value = value.ok_or_else(|| self.error(at, MemberReason::BadNumber(key)))?;
+        let value = value.ok_or_else(|| self.error(offset, MemberReason::BadNumber(key)))?;
         match key {
             "weight" => entry.weight = Some(value),
             "max_connections" => entry.max_connections = value,
@@ -298,26 +303,26 @@ impl ListParser<'_> {
         Ok(())
     }
 
-    fn address(&self, text: &str, at: usize) -> MemberResult<Server> {
+    fn parse_address(&self, text: &str, offset: usize) -> MemberResult<Server> {
         let reason = |code| match code {
             Code::BadPort => MemberReason::BadPort,
             _ => MemberReason::BadAddress,
         };
         let (address, port) =
-            address::server(text).map_err(|why| self.error(at, reason(why.code)))?;
+            address::parse_server(text).map_err(|error| self.error(offset, reason(error.code)))?;
         Ok(Server::new(text, address, port))
     }
 
-    fn add(&mut self, entry: Entry, offset: usize) -> MemberResult<()> {
+    fn add_entry(&mut self, entry: Entry, offset: usize) -> MemberResult<()> {
         let Some(server) = entry.server else {
             return Err(self.error(offset, MemberReason::MissingAddress));
         };
         if entry.min_connections > entry.max_connections {
             return Err(self.error(offset, MemberReason::Thresholds));
         }
-        let at = self.lines.source(offset);
+        let source = self.lines.source(offset);
         let key = (server.address, server.port);
-        if let Some(first) = self.first.insert(key, at.line) {
+        if let Some(first) = self.first_lines.insert(key, source.line) {
             return Err(self.error(offset, MemberReason::DuplicateServer(first)));
         }
         self.members.push(Member {
@@ -328,7 +333,7 @@ impl ListParser<'_> {
                 ..server
             },
             checks: entry.checks,
-            at,
+            at: source,
         });
         Ok(())
     }
@@ -347,7 +352,7 @@ fn check_names(value: &Value<'_>) -> Option<Vec<String>> {
 }
 
 /// Returns the byte offset of `part`, a part of `text`, in `text`.
-fn offset(text: &str, part: &str) -> usize {
+fn offset_of(text: &str, part: &str) -> usize {
     let range: Range<usize> = text.as_bytes().as_ptr_range().start.addr()..part.as_ptr().addr();
     range.len().min(text.len())
 }

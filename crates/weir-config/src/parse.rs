@@ -42,29 +42,40 @@ pub fn parse(text: &str, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> 
         return lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host);
     }
     let (blanked_text, mut errors) = blank_unparsable_lines(text, errors);
-    let (document, others) = DeTable::parse_recoverable(&blanked_text);
+    let (document, other_errors) = DeTable::parse_recoverable(&blanked_text);
     let root = Table::from_toml(document.into_inner());
-    errors.extend(others);
+    errors.extend(other_errors);
     lower_and_verify(text, &root, syntax_errors(text, &root, &errors), host)
 }
 
 /// Parses a bundle: a text that contains its included files.
-fn parse_bundle(text: &str, json: bool, host: &dyn Machine) -> Result<Parsed, Vec<Diagnostic>> {
+fn parse_bundle(
+    text: &str,
+    main_is_json: bool,
+    host: &dyn Machine,
+) -> Result<Parsed, Vec<Diagnostic>> {
     let (mut root, mut syntax) = (Table::default(), Syntax::new(Vec::new()));
     let lines = Lines::new(text);
     for (index, part) in bundle_file::files_of_bundle(text).into_iter().enumerate() {
-        let json = if index == 0 { json } else { part.is_json() };
-        let (mut table, mut own) = match json {
+        let is_json = if index == 0 {
+            main_is_json
+        } else {
+            part.is_json()
+        };
+        let (mut table, mut part_syntax) = match is_json {
             true => read_json(part.text),
             false => read_toml(part.text),
         };
         table.shift(part.start);
-        own.found.iter_mut().for_each(|it| it.shift(part.start));
+        part_syntax
+            .found
+            .iter_mut()
+            .for_each(|it| it.shift(part.start));
         let first = lines.index(part.start);
         syntax
             .broken_lines
-            .extend(own.broken_lines.iter().map(|line| line + first));
-        syntax.found.append(&mut own.found);
+            .extend(part_syntax.broken_lines.iter().map(|line| line + first));
+        syntax.found.append(&mut part_syntax.found);
         include::merge(&mut root, table, &mut syntax.found);
     }
     lower_and_verify(text, &root, syntax, host)
@@ -77,19 +88,19 @@ fn read_toml(text: &str) -> (Table<'static>, Syntax) {
         let syntax = syntax_errors(text, &root, &errors);
         return (root.into_owned(), syntax);
     }
-    let (blanked_text, stopping) = blank_unparsable_lines(text, errors);
-    let (document, others) = DeTable::parse_recoverable(&blanked_text);
+    let (blanked_text, blanked_errors) = blank_unparsable_lines(text, errors);
+    let (document, other_errors) = DeTable::parse_recoverable(&blanked_text);
     let root = Table::from_toml(document.into_inner());
-    errors = stopping;
-    errors.extend(others);
+    errors = blanked_errors;
+    errors.extend(other_errors);
     let syntax = syntax_errors(text, &root, &errors);
     (root.into_owned(), syntax)
 }
 
 fn read_json(text: &str) -> (Table<'static>, Syntax) {
     match json::read(text) {
-        Ok((item, twice)) => match item.value {
-            Value::Table(root) => (root.into_owned(), Syntax::new(twice)),
+        Ok((item, duplicates)) => match item.value {
+            Value::Table(root) => (root.into_owned(), Syntax::new(duplicates)),
             other => {
                 let message = format!("expected an object, found {}", other.describe());
                 let diagnostic = Diagnostic::new(Code::WrongType, &item.span, message);
@@ -100,7 +111,7 @@ fn read_json(text: &str) -> (Table<'static>, Syntax) {
     }
 }
 
-/// Whether the TOML parser cannot continue after this error.
+/// Returns whether the TOML parser cannot continue after this error.
 fn stops_parser(error: &toml::de::Error) -> bool {
     error.message().starts_with("key with no value")
 }
@@ -153,7 +164,7 @@ struct Syntax {
 }
 
 impl Syntax {
-    /// Creates a value from errors that do not affect the rest of the text.
+    /// Creates a value from errors that do not make any line unreadable.
     fn new(found: Vec<Diagnostic>) -> Self {
         Self {
             found,
@@ -179,7 +190,7 @@ fn lower_and_verify(
         .for_each(|diagnostic| sink.push(diagnostic));
     let certain_count = sink.found.len();
     if !bundle_file::is_bundle(text) {
-        report_unread_includes(&mut sink, root);
+        reject_include(&mut sink, root);
     }
     let with_variables = environment::expand_variables(&mut sink, text, root, host);
     let root = with_variables.as_ref().unwrap_or(root);
@@ -194,12 +205,12 @@ fn lower_and_verify(
     } = sink;
     if !broken_lines.is_empty() {
         // Diagnostics for broken lines are unreliable, and settings that seem to be missing may be in these lines.
-        let mut at = 0;
+        let mut count = 0;
         found.retain(|diagnostic| {
-            at += 1;
+            count += 1;
             let is_guess = diagnostic.code.is_absence()
                 || broken_lines.contains(&lines.index(diagnostic.span.start));
-            at <= certain_count || !is_guess
+            count <= certain_count || !is_guess
         });
     }
     found.sort_by_key(|diagnostic| (diagnostic.span.start, diagnostic.severity()));
@@ -225,7 +236,7 @@ fn lower_and_verify(
     })
 }
 
-/// Returns the configuration; there are no errors.
+/// Returns the model of a configuration without errors.
 fn desired(text: &str, lowered: Lowered) -> Desired {
     Desired {
         files: match bundle_file::is_bundle(text) {
@@ -246,7 +257,7 @@ fn desired(text: &str, lowered: Lowered) -> Desired {
             .into_iter()
             .map(|service| service.service)
             .collect(),
-        proxies: routed(lowered.proxies, lowered.routes),
+        proxies: proxies_with_routes(lowered.proxies, lowered.routes),
         vrrp: lowered.vrrp,
         announce: lowered.announce,
         sync: lowered.sync,
@@ -257,7 +268,7 @@ fn desired(text: &str, lowered: Lowered) -> Desired {
 }
 
 /// Rejects `include` in a text that does not come from a file: there is no directory for relative paths.
-fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
+fn reject_include(sink: &mut Sink<'_>, root: &Table<'_>) {
     let include = root.entries.iter().find(|entry| entry.key == "include");
     if let Some(entry) = include
         && let Value::List(items) = &entry.item.value
@@ -273,11 +284,11 @@ fn report_unread_includes(sink: &mut Sink<'_>, root: &Table<'_>) {
 }
 
 /// Returns the proxy services with their routes; verification has checked that each route's service exists.
-fn routed(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
+fn proxies_with_routes(proxies: Vec<LoweredProxy>, routes: Vec<LoweredRoute>) -> Vec<Proxy> {
     let mut proxies: Vec<Proxy> = proxies.into_iter().map(|proxy| proxy.proxy).collect();
     for lowered in routes {
-        let named = |proxy: &&mut Proxy| proxy.name == lowered.service.0;
-        if let Some(proxy) = proxies.iter_mut().find(named) {
+        let is_service = |proxy: &&mut Proxy| proxy.name == lowered.service.0;
+        if let Some(proxy) = proxies.iter_mut().find(is_service) {
             proxy.routes.push(lowered.route);
         }
     }
@@ -296,20 +307,20 @@ fn syntax_errors(text: &str, root: &Table<'_>, errors: &[toml::de::Error]) -> Sy
         .collect();
     found.sort_by_key(|diagnostic| diagnostic.span.start);
     let mut broken_lines = HashSet::new();
-    let mut last: Option<usize> = None;
-    let mut in_list = false;
+    let mut last_line: Option<usize> = None;
+    let mut is_in_list = false;
     found.retain(|diagnostic| {
         if diagnostic.code == Code::DuplicateKey {
             return true;
         }
         let line = lines.index(diagnostic.span.start);
         broken_lines.insert(line);
-        let reach = usize::from(in_list);
-        let follows = last.is_some_and(|last| line <= last + reach);
+        let max_distance = usize::from(is_in_list);
+        let follows = last_line.is_some_and(|last| line <= last + max_distance);
         if !follows {
-            in_list = diagnostic.message.contains("array");
+            is_in_list = diagnostic.message.contains("array");
         }
-        last = Some(line);
+        last_line = Some(line);
         !follows
     });
     Syntax {
@@ -333,12 +344,12 @@ fn syntax_error(text: &str, root: &Table<'_>, error: &toml::de::Error) -> Diagno
     }
     let message = error.message().replace(", expected literal string", "");
     let diagnostic = Diagnostic::new(Code::Syntax, &span, format!("not TOML: {message}"));
-    let rest = text.get(span.start..).and_then(|rest| rest.lines().next());
+    let rest_of_line = text.get(span.start..).and_then(|it| it.lines().next());
     if stops_parser(error) {
         diagnostic.fix("write KEY = VALUE")
     } else if !message.starts_with("string values must be quoted") {
         diagnostic
-    } else if rest.is_none_or(|rest| rest.trim().is_empty()) {
+    } else if rest_of_line.is_none_or(|it| it.trim().is_empty()) {
         diagnostic.fix("write a value after the `=`")
     } else {
         diagnostic.fix("put the value in double quotes")
@@ -352,25 +363,25 @@ fn first_position(text: &str, root: &Table<'_>, second: &Range<usize>) -> Option
     let line = lines.index(second.start);
     let header = text.get(lines.range(line))?.trim();
     if header.starts_with('[') {
-        let first = (0..line).map(|at| lines.range(at)).find(|range| {
+        let first = (0..line).map(|index| lines.range(index)).find(|range| {
             text.get(range.clone())
-                .is_some_and(|before| before.trim() == header)
+                .is_some_and(|earlier| earlier.trim() == header)
         })?;
-        let inside = second.start - lines.range(line).start;
-        return Some(first.start + inside..first.start + inside + second.len());
+        let column = second.start - lines.range(line).start;
+        return Some(first.start + column..first.start + column + second.len());
     }
     let key = text.get(second.clone())?.trim_matches(['"', '\'']);
     let mut nearest = None;
-    let mut open = vec![root];
-    while let Some(table) = open.pop() {
+    let mut pending = vec![root];
+    while let Some(table) = pending.pop() {
         for entry in &table.entries {
             if entry.key == key && entry.key_span.end <= second.start {
                 nearest = nearest.max(Some((entry.key_span.start, entry.key_span.end)));
             }
             match &entry.item.value {
-                Value::Table(inner) => open.push(inner),
+                Value::Table(inner) => pending.push(inner),
                 Value::List(items) => {
-                    open.extend(items.iter().filter_map(|item| match &item.value {
+                    pending.extend(items.iter().filter_map(|item| match &item.value {
                         Value::Table(inner) => Some(inner),
                         _ => None,
                     }))

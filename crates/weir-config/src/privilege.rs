@@ -47,7 +47,7 @@ enum Privilege {
     Connect,
 }
 
-/// Privileged keys, by the page of their section. A test fails if a key of the catalog that could be privileged is
+/// Privileged keys, with the page of their section. A test fails if a key of the catalog that could be privileged is
 /// neither here nor in the test's list of exceptions.
 const PRIVILEGED: &[(&str, &str, Privilege)] = &[
     ("node", "admin", Privilege::Control),
@@ -126,22 +126,22 @@ pub fn privileged_changes(active: &str, proposed: &str) -> Vec<Diagnostic> {
     changes(active, proposed, &[])
 }
 
-/// Returns the same changes, but permits keys that read `files`, or files in directories among `files`, as
-/// certificates.
+/// Returns the same changes as [`privileged_changes`], but permits keys that read `files`, or files in directories
+/// among `files`, as certificates.
 pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Diagnostic> {
     let mut active_uses: HashMap<Identity, usize> = HashMap::new();
     let mut control: Vec<Use> = Vec::new();
-    for used in uses(active) {
-        *active_uses.entry(used.identity.clone()).or_default() += 1;
-        if used.privilege == Privilege::Control {
-            control.push(used);
+    for active_use in uses(active) {
+        *active_uses.entry(active_use.identity.clone()).or_default() += 1;
+        if active_use.privilege == Privilege::Control {
+            control.push(active_use);
         }
     }
     let lines = Lines::new(proposed);
-    let wanted = uses(proposed);
-    control.retain(|used| !wanted.iter().any(|other| other.is_of_same_key(used)));
+    let proposed_uses = uses(proposed);
+    control.retain(|used| !proposed_uses.iter().any(|other| other.is_of_same_key(used)));
     let removed = control.into_iter().map(|used| Use { span: 0..0, ..used });
-    let added = wanted
+    let added = proposed_uses
         .into_iter()
         .filter(|used| !used.reads_one_of(files) && !consume_active_use(&mut active_uses, used));
     let mut found: Vec<Diagnostic> = added
@@ -153,7 +153,7 @@ pub(crate) fn changes(active: &str, proposed: &str, files: &[String]) -> Vec<Dia
 }
 
 /// Returns whether the active configuration contains the use. A program that is configured twice runs twice, so each
-/// occurrence of a program in the active configuration is consumed and permits only one use.
+/// occurrence in the active configuration permits only one use of the program.
 fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, used: &Use) -> bool {
     let Some(count) = active_uses.get_mut(&used.identity) else {
         return false;
@@ -161,9 +161,9 @@ fn consume_active_use(active_uses: &mut HashMap<Identity, usize>, used: &Use) ->
     if used.privilege != Privilege::Program {
         return true;
     }
-    let remains = *count > 0;
+    let is_permitted = *count > 0;
     *count = count.saturating_sub(1);
-    remains
+    is_permitted
 }
 
 /// Identity of a use of a privileged key.
@@ -194,8 +194,8 @@ impl Use {
         (this.page, this.key, &this.location) == (other.page, other.key, &other.location)
     }
 
-    /// Whether the key reads only these files, or files in these directories, as certificates. Through another key,
-    /// such as an error page, a client could get a private key.
+    /// Returns whether the key reads only these files, or files in these directories, as certificates. Through another
+    /// key, such as an error page, a client could get a private key.
     fn reads_one_of(&self, files: &[String]) -> bool {
         let is_below = |path: &str, file: &String| {
             let rest = path.strip_prefix(file.as_str());
@@ -251,35 +251,35 @@ impl Use {
 }
 
 fn uses(text: &str) -> Vec<Use> {
-    walk(text).uses
+    collect_uses(text).uses
 }
 
-fn walk(text: &str) -> Walk {
+fn collect_uses(text: &str) -> UseCollector {
     let root = include::any_tree(text);
-    let mut walk = Walk::default();
+    let mut collector = UseCollector::default();
     if text.contains("${") {
-        walk.variables(&root);
+        collector.record_variables(&root);
     }
     // A check may run a program that is only set in `[defaults]`.
     let root = defaults::apply(&mut Sink::new(text), &root).unwrap_or(root);
-    walk.table(&catalog::ROOT, &root, "");
-    walk
+    collector.visit_table(&catalog::ROOT, &root, "");
+    collector
 }
 
 #[derive(Debug, Default)]
-struct Walk {
+struct UseCollector {
     uses: Vec<Use>,
     files: Vec<NamedFile>,
 }
 
-impl Walk {
-    fn table(&mut self, section: &'static Section, table: &Table<'_>, location: &str) {
-        let program = section.page == catalog::CHECK.page && is_script(table);
+impl UseCollector {
+    fn visit_table(&mut self, section: &'static Section, table: &Table<'_>, location: &str) {
+        let runs_program = section.page == catalog::CHECK.page && is_script(table);
         for entry in &table.entries {
             let Some(key) = section.key(&entry.key) else {
                 continue;
             };
-            let inner = join(location, key.name);
+            let inner = child_location(location, key.name);
             match privilege(section, key.name) {
                 // In table form, a key of the table names the file.
                 Some(Privilege::Write | Privilege::Read | Privilege::Certificates)
@@ -293,37 +293,39 @@ impl Walk {
                 Some(privilege) => self.record(section, key.name, privilege, entry, location),
                 None => {}
             }
-            self.value(&key.kind, &entry.item, &inner);
+            self.visit_value(&key.kind, &entry.item, &inner);
         }
-        if program {
-            self.script(table, location);
+        if runs_program {
+            self.record_script(table, location);
         }
     }
 
-    fn value(&mut self, kind: &'static Kind, item: &Item<'_>, location: &str) {
+    fn visit_value(&mut self, kind: &'static Kind, item: &Item<'_>, location: &str) {
         match (kind, &item.value) {
             (Kind::Either(first, second), _) => {
-                self.value(first, item, location);
-                self.value(second, item, location);
+                self.visit_value(first, item, location);
+                self.visit_value(second, item, location);
             }
-            (Kind::Secret, Value::Table(table)) => self.table(&catalog::SECRET, table, location),
+            (Kind::Secret, Value::Table(table)) => {
+                self.visit_table(&catalog::SECRET, table, location)
+            }
             (Kind::Table(section), Value::Table(table)) => {
-                self.table(section, table, &join_address(location, section, table));
+                self.visit_table(section, table, &item_location(location, section, table));
             }
             (Kind::Named(section), Value::Table(tables)) => {
-                for named in &tables.entries {
-                    if let Value::Table(table) = &named.item.value {
-                        self.table(section, table, &join(location, &named.key));
+                for entry in &tables.entries {
+                    if let Value::Table(table) = &entry.item.value {
+                        self.visit_table(section, table, &child_location(location, &entry.key));
                     }
                 }
             }
-            (Kind::List(of), Value::List(items)) => {
+            (Kind::List(item_kind), Value::List(items)) => {
                 for item in items {
-                    self.value(of, item, location);
+                    self.visit_value(item_kind, item, location);
                 }
             }
             (Kind::PoolServer, Value::Text(text)) if text.starts_with(unix_socket::PREFIX) => {
-                self.unix_server(item, location);
+                self.record_unix_server(item, location);
             }
             _ => {}
         }
@@ -342,7 +344,7 @@ impl Walk {
         if privilege == Privilege::Write && value == comparable_value(&Value::Text("-".into())) {
             return;
         }
-        self.collect(section, key, privilege, &entry.item.value);
+        self.collect_files(section, key, privilege, &entry.item.value);
         let depends_on_location = matches!(privilege, Privilege::Program | Privilege::Control);
         // `access_log = FILE` is equivalent to a table with `path`.
         let (page, name) = match (section.page, key) {
@@ -370,7 +372,7 @@ impl Walk {
     }
 
     /// Records the environment variables in addresses.
-    fn variables(&mut self, root: &Table<'_>) {
+    fn record_variables(&mut self, root: &Table<'_>) {
         for variable in environment::variables(root) {
             self.uses.push(Use {
                 identity: Identity {
@@ -388,7 +390,7 @@ impl Walk {
     }
 
     /// Records a server on a unix socket.
-    fn unix_server(&mut self, item: &Item<'_>, location: &str) {
+    fn record_unix_server(&mut self, item: &Item<'_>, location: &str) {
         self.uses.push(Use {
             identity: Identity {
                 page: catalog::SERVER.page,
@@ -404,9 +406,9 @@ impl Walk {
     }
 
     /// Records a check that runs a program. It is compared as a whole: account, arguments and timing.
-    fn script(&mut self, table: &Table<'_>, location: &str) {
-        let is = |entry: &&Entry<'_>| entry.key == "command";
-        let Some(command) = table.entries.iter().find(is) else {
+    fn record_script(&mut self, table: &Table<'_>, location: &str) {
+        let is_command = |entry: &&Entry<'_>| entry.key == "command";
+        let Some(command) = table.entries.iter().find(is_command) else {
             return;
         };
         self.uses.push(Use {
@@ -429,7 +431,7 @@ fn is_script(table: &Table<'_>) -> bool {
     kinds.any(|kind| matches!(&kind.item.value, Value::Text(kind) if kind == "script"))
 }
 
-fn join(location: &str, name: &str) -> String {
+fn child_location(location: &str, name: &str) -> String {
     if location.is_empty() {
         name.to_owned()
     } else {
@@ -438,7 +440,7 @@ fn join(location: &str, name: &str) -> String {
 }
 
 /// Appends the address of a server to a location: servers are identified by their addresses.
-fn join_address(location: &str, section: &Section, table: &Table<'_>) -> String {
+fn item_location(location: &str, section: &Section, table: &Table<'_>) -> String {
     let mut entries = table.entries.iter();
     let address = entries.find(|entry| entry.key == "address");
     match address.map(|entry| &entry.item.value) {
@@ -474,9 +476,9 @@ fn comparable_value(value: &Value<'_>) -> String {
 }
 
 fn comparable_table(table: &Table<'_>) -> String {
-    let pair =
+    let format_pair =
         |entry: &Entry<'_>| format!("{:?}:{}", entry.key, comparable_value(&entry.item.value));
-    let mut pairs: Vec<String> = table.entries.iter().map(pair).collect();
+    let mut pairs: Vec<String> = table.entries.iter().map(format_pair).collect();
     pairs.sort_unstable();
     format!("{{{}}}", pairs.join(","))
 }

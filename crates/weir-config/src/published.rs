@@ -34,14 +34,14 @@ pub fn group_of(own: &str) -> Option<(String, Vec<String>)> {
     let Value::Table(cluster) = &cluster.item.value else {
         return None;
     };
-    let value = |key: &str| {
+    let value_of = |key: &str| {
         let entry = cluster.entries.iter().find(|entry| entry.key == key);
         entry.map(|entry| &entry.item.value)
     };
-    let Some(Value::Text(name)) = value("name") else {
+    let Some(Value::Text(name)) = value_of("name") else {
         return None;
     };
-    let files = match value("files") {
+    let files = match value_of("files") {
         Some(Value::List(items)) => items.iter().filter_map(|item| match &item.value {
             Value::Text(path) => Some(path.to_string()),
             _ => None,
@@ -78,7 +78,7 @@ fn marker_line(group: &str) -> String {
     format!("{FILE_MARKER}{}{group}\n", Cluster::PUBLISHED)
 }
 
-/// Rejects services of the published part that `[cluster.publish]` does not permit.
+/// Rejects values of the published part that `[cluster.publish]` does not permit.
 pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
     let Some(cluster) = &lowered.cluster else {
         return;
@@ -89,26 +89,27 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, text: &str) {
     let Some(start) = published_start(text, &cluster.name) else {
         return;
     };
-    let mut limits = Limits { sink, start };
+    let mut part = PublishedPart { sink, start };
     match &cluster.publish {
-        Some(publish) => limits.verify(lowered, publish),
-        None => limits.reject_layer_4(lowered),
+        Some(publish) => part.verify(lowered, publish),
+        None => part.reject_layer_4(lowered),
     }
 }
 
-/// Checks the values of the published part, which begins at an offset.
-struct Limits<'s, 't> {
+/// The published part of a bundle, whose values are checked.
+struct PublishedPart<'s, 't> {
     sink: &'s mut Sink<'t>,
+    /// Offset of the part in the bundle.
     start: usize,
 }
 
-impl Limits<'_, '_> {
+impl PublishedPart<'_, '_> {
     fn reject_layer_4(&mut self, lowered: &Lowered) {
         let services = lowered.services.iter().map(|it| &it.name);
         for span in services.filter(|span| span.start >= self.start) {
-            let what = "a layer 4 service cannot be published without [cluster.publish]";
+            let message = "a layer 4 service cannot be published without [cluster.publish]";
             self.sink.push(
-                Diagnostic::new(Code::OwnerOnly, span, what)
+                Diagnostic::new(Code::OwnerOnly, span, message)
                     .cause("the file of each director limits what the group may publish to it")
                     .fix("add [cluster.publish] to the file of each director"),
             );
@@ -129,12 +130,12 @@ impl Limits<'_, '_> {
             if span.start < self.start || address.ip().is_unspecified() {
                 continue;
             }
-            let what = format!(
+            let message = format!(
                 "{} cannot be published without [cluster.publish]",
                 address.ip()
             );
             self.sink.push(
-                Diagnostic::new(Code::OwnerOnly, span, what)
+                Diagnostic::new(Code::OwnerOnly, span, message)
                     .cause("`vip_interface` would add the address to this director")
                     .fix("add [cluster.publish] to the file of each director"),
             );
@@ -147,10 +148,10 @@ impl Limits<'_, '_> {
             .iter()
             .filter(|span| span.start >= self.start)
         {
-            let what =
+            let message =
                 "[timeouts] and [ipvs] cannot be published without `timeouts` of [cluster.publish]";
             self.sink.push(
-                Diagnostic::new(Code::OwnerOnly, span, what)
+                Diagnostic::new(Code::OwnerOnly, span, message)
                     .cause("they apply to all layer 4 services of this director")
                     .fix("set `timeouts = true` in [cluster.publish] in the file of each director"),
             );
@@ -159,12 +160,12 @@ impl Limits<'_, '_> {
 
     fn verify(&mut self, lowered: &Lowered, publish: &Publish) {
         for service in &lowered.services {
-            self.service(service, publish);
+            self.verify_service(service, publish);
         }
         for proxy in &lowered.proxies {
             let listeners = proxy.proxy.listen.iter().zip(&proxy.listen);
             for (address, span) in listeners {
-                self.listener(
+                self.verify_listener(
                     &Listener {
                         protocol: Protocol::Tcp,
                         address: address.ip(),
@@ -177,23 +178,23 @@ impl Limits<'_, '_> {
             self.require(publish.proxy, &proxy.name, &"proxy", "forwards");
         }
         for pool in &lowered.pools {
-            self.pool(pool, publish);
+            self.verify_pool(pool, publish);
         }
         if !publish.timeouts {
             self.reject_settings(lowered);
         }
     }
 
-    fn service(&mut self, service: &LoweredService, publish: &Publish) {
+    fn verify_service(&mut self, service: &LoweredService, publish: &Publish) {
         for (listener, span) in service.service.listen.iter().zip(&service.listen) {
-            self.listener(listener, span, publish);
+            self.verify_listener(listener, span, publish);
         }
         for (mark, span) in service.service.marks.iter().zip(&service.marks) {
             let is_permitted = publish.marks.contains(&mark.mark.get());
             self.require(is_permitted, span, mark, "marks");
         }
         if let Some(span) = &service.forward {
-            self.forward(service.service.forward, span, publish);
+            self.verify_forward(service.service.forward, span, publish);
         }
         if let (Some(snat), Some(span)) = (&service.service.snat, &service.snat) {
             for address in &snat.addresses {
@@ -202,7 +203,7 @@ impl Limits<'_, '_> {
         }
     }
 
-    fn listener(&mut self, listener: &Listener, span: &Range<usize>, publish: &Publish) {
+    fn verify_listener(&mut self, listener: &Listener, span: &Range<usize>, publish: &Publish) {
         let address = listener.address;
         self.require(publish.permits_vip(address), span, &address, "vips");
         let ports = listener.ports;
@@ -210,12 +211,12 @@ impl Limits<'_, '_> {
         self.require(publish.permits_ports(ports), span, &what, "ports");
     }
 
-    fn forward(&mut self, forward: Forward, span: &Range<usize>, publish: &Publish) {
+    fn verify_forward(&mut self, forward: Forward, span: &Range<usize>, publish: &Publish) {
         let is_permitted = publish.forwards.contains(&forward);
         self.require(is_permitted, span, &forward, "forwards");
     }
 
-    fn pool(&mut self, pool: &LoweredPool, publish: &Publish) {
+    fn verify_pool(&mut self, pool: &LoweredPool, publish: &Publish) {
         let servers = pool.pool.servers.iter().zip(&pool.servers);
         let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
         for (server, span) in servers.chain(sorry) {
@@ -226,7 +227,7 @@ impl Limits<'_, '_> {
                 None => self.reject_unix_server(&server.name, span),
             }
             if let Some(forward) = server.forward {
-                self.forward(forward, span, publish);
+                self.verify_forward(forward, span, publish);
             }
         }
     }
@@ -292,7 +293,7 @@ pub fn published_findings(own: &str, bundle: &str, files: &[String]) -> Vec<Diag
     found
 }
 
-/// Whether a text can be published: it must be a single file.
+/// Returns whether a text can be published: it must not be a bundle.
 pub fn is_publishable(text: &str) -> bool {
     !is_bundle(text)
 }
@@ -321,13 +322,13 @@ mod tests {
         [\"198.51.100.1:53\"]\nforward = \"direct\"\npool = \"own\"\n";
 
     /// Returns the errors of a bundle with a published service.
-    fn errors(own: &str, service: &str, server: &str, more: &str) -> Vec<String> {
+    fn errors(own: &str, service: &str, server: &str, settings: &str) -> Vec<String> {
         let scheduler = match service.contains("proxy") {
             true => "",
             false => "scheduler = \"maglev\"\n",
         };
         let published = format!(
-            "[pool.a]\n{scheduler}servers = [{server}]\n[service.a]\n{service}\npool = \"a\"\n{more}"
+            "[pool.a]\n{scheduler}servers = [{server}]\n[service.a]\n{service}\npool = \"a\"\n{settings}"
         );
         let bundle = with_published(own, "edge", &published);
         assert_eq!(published_part(&bundle, "edge"), Some(published.as_str()));
@@ -355,7 +356,7 @@ mod tests {
         assert_eq!(errors(LIMITS, nat, server, ""), Vec::<String>::new());
         let not_in =
             |what: &str, key: &str| vec![format!("{what} is not in `{key}` of [cluster.publish]")];
-        for (service, server, more, expected) in [
+        for (service, server, settings, expected) in [
             (
                 "listen = [\"192.0.3.1:80\"]\nforward = \"nat\"",
                 server,
@@ -421,30 +422,33 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(errors(LIMITS, service, server, more), expected, "{service} {server} {more}");
+            assert_eq!(errors(LIMITS, service, server, settings), expected, "{service} {server} {settings}");
         }
-        let without = LIMITS.replace("[cluster.publish]", "[pool.unused]").replace(
+        let unlimited = LIMITS.replace("[cluster.publish]", "[pool.unused]").replace(
             "vips = [\"192.0.2.0/24\"]\nservers = [\"10.0.0.0/16\"]\nports = [\"80\", \"8000-8099\"]\n\
              forwards = [\"nat\", \"proxy\"]",
             "servers = [\"10.0.0.9\"]",
         );
         assert_eq!(
-            errors(&without, nat, server, ""),
+            errors(&unlimited, nat, server, ""),
             ["a layer 4 service cannot be published without [cluster.publish]"]
         );
         let proxy = "listen = [\"0.0.0.0:8080\"]\nforward = \"proxy\"\nprotocol = \"tcp\"";
-        assert_eq!(errors(&without, proxy, server, ""), Vec::<String>::new());
-        let adds = format!("[node]\nvip_interface = \"eth0\"\n{without}");
-        assert_eq!(errors(&adds, proxy, server, ""), Vec::<String>::new());
+        assert_eq!(errors(&unlimited, proxy, server, ""), Vec::<String>::new());
+        let with_vip_interface = format!("[node]\nvip_interface = \"eth0\"\n{unlimited}");
+        assert_eq!(
+            errors(&with_vip_interface, proxy, server, ""),
+            Vec::<String>::new()
+        );
         let proxy = proxy.replace("0.0.0.0", "192.0.2.1");
         assert_eq!(
-            errors(&adds, &proxy, server, ""),
+            errors(&with_vip_interface, &proxy, server, ""),
             ["192.0.2.1 cannot be published without [cluster.publish]"]
         );
     }
 
     #[test]
-    fn published_text_gains_no_privileges() {
+    fn published_text_cannot_use_new_privileged_settings() {
         assert_eq!(group_of(OWN), Some(("edge".to_owned(), Vec::new())));
         assert_eq!(
             findings("[pool.web]\nservers = [\"10.0.0.5\"]\ncheck = \"own\"\n"),
@@ -455,7 +459,7 @@ mod tests {
             (message.as_str(), file, line),
             ("`node` cannot be published", 1, 2)
         );
-        for refused in [
+        for rejected in [
             "[pool.a.check]\nkind = \"script\"\ncommand = [\"/bin/sh\"]\n",
             "[check.b]\nkind = \"script\"\ncommand = [\"/usr/bin/check\"]\nuser = \"root\"\n",
             "[pool.a]\nservers_file = \"/etc/shadow\"\n",
@@ -467,7 +471,7 @@ mod tests {
             "[vrrp.a]\n",
             "include = [\"/etc/shadow\"]\n",
         ] {
-            assert_eq!(findings(refused).len(), 1, "{refused}");
+            assert_eq!(findings(rejected).len(), 1, "{rejected}");
         }
         for allowed in [
             "[service.a]\ntls = { certificates = \"/etc/weir/certs\" }\n",
@@ -517,30 +521,30 @@ mod tests {
     }
 
     #[test]
-    fn environment_variables_are_those_of_the_own_file() {
+    fn new_environment_variables_cannot_be_published() {
         let found = findings("[pool.p]\nservers = [\"${SECRET}\"]\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].0.contains("an environment variable"), "{found:?}");
     }
 
     #[test]
-    fn servers_of_other_directors_are_limited_in_all_pools() {
+    fn servers_shared_by_directors_are_limited_in_all_pools() {
         let proxy = "[pool.w]\nservers = [\"10.0.0.7\"]\n[service.w]\nlisten = [\"192.0.2.1:80\"]\nforward = \
             \"proxy\"\nprotocol = \"tcp\"\npool = \"w\"\n";
-        let unshareable = |own: &str, pool: &str, address: &str| {
+        let is_unshareable = |own: &str, pool: &str, address: &str| {
             let parsed = crate::parse(&format!("{own}{proxy}"), &crate::Host::default());
             let desired = parsed.expect("valid").desired;
             desired.unshareable(pool, address.parse().ok()).is_some()
         };
         for pool in ["own", "w"] {
-            assert!(!unshareable(LIMITS, pool, "10.0.0.8"), "{pool}");
-            assert!(unshareable(LIMITS, pool, "203.0.113.66"), "{pool}");
-            assert!(unshareable(LIMITS, pool, "unix:/run/a.sock"), "{pool}");
+            assert!(!is_unshareable(LIMITS, pool, "10.0.0.8"), "{pool}");
+            assert!(is_unshareable(LIMITS, pool, "203.0.113.66"), "{pool}");
+            assert!(is_unshareable(LIMITS, pool, "unix:/run/a.sock"), "{pool}");
         }
         let (before, after) = LIMITS.split_once("[cluster.publish]").expect("limits");
         let (_, after) = after.split_once("[pool.own]").expect("a pool");
-        let without = format!("{before}[pool.own]{after}");
-        assert!(unshareable(&without, "own", "10.0.0.8"));
-        assert!(!unshareable(&without, "w", "203.0.113.66"));
+        let unlimited = format!("{before}[pool.own]{after}");
+        assert!(is_unshareable(&unlimited, "own", "10.0.0.8"));
+        assert!(!is_unshareable(&unlimited, "w", "203.0.113.66"));
     }
 }

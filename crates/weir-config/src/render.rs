@@ -19,7 +19,7 @@ const MAX_LINE_BYTES: usize = 2000;
 /// Formats the diagnostics of `text`, the content of `file_name`, followed by a line with their number. Returns an
 /// empty string if there are none.
 pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bool) -> String {
-    let Some(counted) = count(diagnostics) else {
+    let Some(summary) = count_text(diagnostics) else {
         return String::new();
     };
     let renderer = renderer(color);
@@ -27,11 +27,11 @@ pub fn render(diagnostics: &[Diagnostic], text: &str, file_name: &str, color: bo
     let lines = Lines::new(text);
     let mut out = String::new();
     for diagnostic in diagnostics {
-        let group = group(diagnostic, &lines, text, file_name);
+        let group = report_group(diagnostic, &lines, text, file_name);
         out.push_str(&renderer.render(&[group]));
         out.push_str("\n\n");
     }
-    out.push_str(&format!("{file_name}: {counted}\n"));
+    out.push_str(&format!("{file_name}: {summary}\n"));
     out
 }
 
@@ -47,7 +47,7 @@ pub fn render_file_error(error: &FileError, file_name: &str, color: bool) -> Str
 }
 
 /// Returns a text such as "2 errors, 1 warning"; `None` if there are no diagnostics.
-fn count(diagnostics: &[Diagnostic]) -> Option<String> {
+fn count_text(diagnostics: &[Diagnostic]) -> Option<String> {
     let parts: Vec<String> = [Severity::Error, Severity::Warning, Severity::Note]
         .into_iter()
         .filter_map(|severity| {
@@ -71,7 +71,7 @@ const fn renderer(color: bool) -> Renderer {
     renderer.decor_style(DecorStyle::Ascii)
 }
 
-fn group<'a>(
+fn report_group<'a>(
     diagnostic: &'a Diagnostic,
     lines: &Lines<'a>,
     text: &'a str,
@@ -90,11 +90,11 @@ fn group<'a>(
         let range = lines.range(line);
         let file_name = lines.file_name(line).unwrap_or(file_name);
         group = if range.len() > MAX_LINE_BYTES {
-            let at = lines.source(marks[0].span.start);
+            let source = lines.source(marks[0].span.start);
             group.element(
                 Origin::path(file_name)
-                    .line(at.line as usize)
-                    .char_column(at.column as usize),
+                    .line(source.line as usize)
+                    .char_column(source.column as usize),
             )
         } else {
             let snippet = Snippet::source(text.get(range.clone()).unwrap_or(""))
@@ -109,8 +109,8 @@ fn group<'a>(
     if let Some(fix) = &diagnostic.fix {
         group = group.element(Level::HELP.message(fix.as_str()));
     }
-    if let Some(elsewhere) = diagnostic.further_text() {
-        group = group.element(Level::NOTE.message(elsewhere));
+    if let Some(further) = diagnostic.further_text() {
+        group = group.element(Level::NOTE.message(further));
     }
     group
 }
@@ -134,14 +134,17 @@ impl<'a> Mark<'a> {
 
 /// Returns the marks grouped by line, the line of the diagnostic first.
 fn locations<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, Vec<Mark<'a>>)> {
-    let own = lines.index(diagnostic.span.start);
+    let primary_line = lines.index(diagnostic.span.start);
     let mut by_line: BTreeMap<(bool, usize), Vec<Mark<'a>>> = BTreeMap::new();
     let primary = Mark {
         span: diagnostic.span.clone(),
         label: &diagnostic.label,
         kind: AnnotationKind::Primary,
     };
-    by_line.entry((false, own)).or_default().push(primary);
+    by_line
+        .entry((false, primary_line))
+        .or_default()
+        .push(primary);
     for related in &diagnostic.related {
         let line = lines.index(related.span.start);
         let mark = Mark {
@@ -149,7 +152,10 @@ fn locations<'a>(diagnostic: &'a Diagnostic, lines: &Lines<'_>) -> Vec<(usize, V
             label: &related.label,
             kind: AnnotationKind::Context,
         };
-        by_line.entry((line != own, line)).or_default().push(mark);
+        by_line
+            .entry((line != primary_line, line))
+            .or_default()
+            .push(mark);
     }
     by_line
         .into_iter()

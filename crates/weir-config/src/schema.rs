@@ -52,7 +52,7 @@ fn optional((name, mut schema): (String, Value)) -> (String, Value) {
 }
 
 fn property(key: &Key) -> Value {
-    let mut schema = kind(&key.kind);
+    let mut schema = kind_schema(&key.kind);
     let description = match key.presence {
         Presence::Absent(meaning) => format!("{} Absent: {meaning}.", key.purpose),
         Presence::Required | Presence::Default(_) => key.purpose.to_owned(),
@@ -77,10 +77,10 @@ fn default(kind: &Kind, text: &str) -> Value {
     }
 }
 
-fn kind(of: &Kind) -> Value {
+fn kind_schema(kind: &Kind) -> Value {
     const PORT: &str = "[0-9]{1,5}";
-    match of {
-        Kind::Later => json!(false),
+    match kind {
+        Kind::Planned => json!(false),
         Kind::DescribedText(_) | Kind::Text => json!({"type": "string"}),
         Kind::PoolName | Kind::ServiceName | Kind::CheckName => {
             json!({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"})
@@ -88,10 +88,10 @@ fn kind(of: &Kind) -> Value {
         Kind::Secret => json!({"anyOf": [
             {"type": "string", "minLength": 1},
             section(&catalog::SECRET).as_object().map(|it| {
-                let mut one = it.clone();
-                one.insert("minProperties".to_owned(), json!(1));
-                one.insert("maxProperties".to_owned(), json!(1));
-                Value::Object(one)
+                let mut source = it.clone();
+                source.insert("minProperties".to_owned(), json!(1));
+                source.insert("maxProperties".to_owned(), json!(1));
+                Value::Object(source)
             }),
         ]}),
         Kind::StatusCodes => {
@@ -134,16 +134,16 @@ fn kind(of: &Kind) -> Value {
         }),
         Kind::OneOf(choices) => {
             let choices = choices();
-            let words: Vec<&str> = choices.now.into_iter().chain(choices.aliases).collect();
-            json!({"type": "string", "enum": words})
+            let values: Vec<&str> = choices.values.into_iter().chain(choices.aliases).collect();
+            json!({"type": "string", "enum": values})
         }
-        Kind::List(item) => json!({"type": "array", "items": kind(item)}),
-        Kind::Table(of) => section(of),
-        Kind::Named(of) => json!({
+        Kind::List(item) => json!({"type": "array", "items": kind_schema(item)}),
+        Kind::Table(table) => section(table),
+        Kind::Named(table) => json!({
             "type": "object",
             "propertyNames": {"pattern": "^[A-Za-z0-9._-]{1,64}$"},
-            "additionalProperties": section(of),
+            "additionalProperties": section(table),
         }),
-        Kind::Either(a, b) => json!({"anyOf": [kind(a), kind(b)]}),
+        Kind::Either(first, second) => json!({"anyOf": [kind_schema(first), kind_schema(second)]}),
     }
 }

@@ -30,8 +30,8 @@ pub fn string(value: &str) -> String {
 
 /// Formats a key, without quotation marks if TOML allows it.
 fn key(name: &str) -> String {
-    let bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if !name.is_empty() && name.bytes().all(bare) {
+    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if !name.is_empty() && name.bytes().all(is_bare) {
         name.to_owned()
     } else {
         string(name)

@@ -9,20 +9,26 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     if word.len() > MAX_LENGTH {
         return None;
     }
-    let folded = fold(word);
-    let allowed = (folded.chars().count() / 3).max(1);
+    let folded = fold_case(word);
+    let max_distance = (folded.chars().count() / 3).max(1);
     known
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_LENGTH)
-        .map(|candidate| (strsim::osa_distance(&folded, &fold(candidate)), candidate))
+        .map(|candidate| {
+            (
+                strsim::osa_distance(&folded, &fold_case(candidate)),
+                candidate,
+            )
+        })
         .filter(|(distance, candidate)| {
-            *distance <= allowed && *distance < candidate.chars().count()
+            *distance <= max_distance && *distance < candidate.chars().count()
         })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-fn fold(word: &str) -> String {
+/// Returns the word in lower case, with `_` in place of `-`.
+fn fold_case(word: &str) -> String {
     word.chars()
         .map(|c| {
             if c == '-' {
@@ -42,22 +48,22 @@ mod tests {
 
     /// Returns the optimal string alignment distance, computed by its definition with the last two rows.
     fn distance(a: &[char], b: &[char]) -> usize {
-        let mut before: Vec<usize> = Vec::new();
-        let mut last: Vec<usize> = (0..=b.len()).collect();
-        for (i, from) in a.iter().enumerate() {
+        let mut second_last_row: Vec<usize> = Vec::new();
+        let mut last_row: Vec<usize> = (0..=b.len()).collect();
+        for (i, char_a) in a.iter().enumerate() {
             let mut row = vec![i + 1];
-            for (j, to) in b.iter().enumerate() {
-                let mut best = (last[j] + usize::from(from != to))
-                    .min(last[j + 1] + 1)
+            for (j, char_b) in b.iter().enumerate() {
+                let mut best = (last_row[j] + usize::from(char_a != char_b))
+                    .min(last_row[j + 1] + 1)
                     .min(row[j] + 1);
-                if i > 0 && j > 0 && *from == b[j - 1] && a[i - 1] == *to {
-                    best = best.min(before[j - 1] + 1);
+                if i > 0 && j > 0 && *char_a == b[j - 1] && a[i - 1] == *char_b {
+                    best = best.min(second_last_row[j - 1] + 1);
                 }
                 row.push(best);
             }
-            before = std::mem::replace(&mut last, row);
+            second_last_row = std::mem::replace(&mut last_row, row);
         }
-        last[b.len()]
+        last_row[b.len()]
     }
 
     proptest! {

@@ -74,10 +74,10 @@ impl<'t> Table<'t> {
     }
 
     /// Moves all spans by a number of bytes, for a text that is part of a longer one.
-    pub(crate) fn shift(&mut self, by: usize) {
+    pub(crate) fn shift(&mut self, offset: usize) {
         for entry in &mut self.entries {
-            shift(&mut entry.key_span, by);
-            entry.item.shift(by);
+            shift(&mut entry.key_span, offset);
+            entry.item.shift(offset);
         }
     }
 
@@ -95,16 +95,16 @@ impl<'t> Table<'t> {
 }
 
 /// Moves a span by a number of bytes.
-pub(crate) fn shift(span: &mut Range<usize>, by: usize) {
-    *span = span.start + by..span.end + by;
+pub(crate) fn shift(span: &mut Range<usize>, offset: usize) {
+    *span = span.start + offset..span.end + offset;
 }
 
 impl<'t> Item<'t> {
-    fn shift(&mut self, by: usize) {
-        shift(&mut self.span, by);
+    fn shift(&mut self, offset: usize) {
+        shift(&mut self.span, offset);
         match &mut self.value {
-            Value::List(items) => items.iter_mut().for_each(|item| item.shift(by)),
-            Value::Table(table) => table.shift(by),
+            Value::List(items) => items.iter_mut().for_each(|item| item.shift(offset)),
+            Value::Table(table) => table.shift(offset),
             _ => {}
         }
     }

@@ -1,7 +1,12 @@
 //! Amounts: an integer and a unit.
 
-/// Parses an amount. Returns it in the smallest unit, or the reason why the text is invalid (`too_much` on overflow).
-pub(crate) fn parse(text: &str, units: &[(&str, u64)], too_much: &str) -> Result<u64, String> {
+/// Parses an amount. Returns it in the smallest unit, or the reason why the text is invalid (`overflow_message` on
+/// overflow).
+pub(crate) fn parse(
+    text: &str,
+    units: &[(&str, u64)],
+    overflow_message: &str,
+) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
@@ -19,5 +24,5 @@ pub(crate) fn parse(text: &str, units: &[(&str, u64)], too_much: &str) -> Result
     };
     let number = number.parse::<u64>().ok();
     let amount = number.and_then(|number| number.checked_mul(*factor));
-    amount.ok_or_else(|| too_much.to_owned())
+    amount.ok_or_else(|| overflow_message.to_owned())
 }

@@ -33,22 +33,23 @@ use crate::view::Sink;
 pub trait Machine {
     /// Returns `net.ipv4.ip_local_port_range`: the first and the last local port.
     fn local_ports(&self) -> Option<(u16, u16)>;
-    /// Whether any interface forwards packets of an address family.
+    /// Returns whether any interface forwards packets of an address family.
     fn forwards(&self, family: Family) -> Option<bool>;
-    /// Whether a user group with this name exists.
+    /// Returns whether a user group with this name exists.
     fn has_group(&self, _name: &str) -> Option<bool> {
         None
     }
-    /// Whether a network interface with this name exists.
+    /// Returns whether a network interface with this name exists.
     fn has_interface(&self, _name: &str) -> Option<bool> {
         None
     }
-    /// Whether an executable file with this absolute path exists.
+    /// Returns whether an executable file with this absolute path exists.
     fn has_program(&self, _path: &str) -> Option<bool> {
         None
     }
-    /// Reads a secret from its source, or returns the reason why it cannot be read. The value of [`SecretSource::Text`]
-    /// is in the configuration; for it, only the mode of the configuration file is checked.
+    /// Reads a secret from its source, or returns the reason why it cannot be read; `None` = secrets are not read. The
+    /// value of [`SecretSource::Text`] is in the configuration; for it, only the mode of the configuration file is
+    /// checked.
     fn secret(&self, _source: &SecretSource) -> Option<Result<SecretValue, String>> {
         None
     }
@@ -112,8 +113,8 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         .iter()
         .map(|pool| (pool.pool.name.as_str(), pool))
         .collect();
-    listener::listeners(sink, lowered);
-    mark::marks(sink, lowered, host);
+    listener::verify(sink, lowered);
+    mark::verify(sink, lowered, host);
     verify_limits(sink, lowered);
     for service in &lowered.services {
         verify_snat(sink, service, host);
@@ -125,11 +126,11 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         };
         match pools.get(service.service.pool.as_str()) {
             Some(pool) => {
-                server::servers_of(sink, service, pool);
-                unix_server::in_layer_4(sink, service, pool);
+                server::verify(sink, service, pool);
+                unix_server::report_in_layer_4(sink, service, pool);
                 layer4::verify(sink, service, pool);
                 socket::verify_pool(sink, service, pool);
-                server::without_effect(sink, service, pool);
+                server::report_keys_without_effect(sink, service, pool);
             }
             None => report_missing_pool(
                 sink,
@@ -142,14 +143,14 @@ pub(crate) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine)
         }
     }
     for pool in &lowered.pools {
-        unix_server::settings(sink, pool);
+        unix_server::verify_settings(sink, pool);
     }
     proxy::verify(sink, lowered, &pools);
     report_missing_services(sink, lowered);
     cluster::verify(sink, lowered, &pools);
     latency::verify(sink, lowered, &pools);
-    check::checks(sink, lowered);
-    listener::admin(sink, lowered);
+    check::verify(sink, lowered);
+    listener::report_shadowed_admin(sink, lowered);
     report_missing_group(sink, lowered, host);
     report_missing_interfaces(sink, lowered, host);
     report_unused_pools(sink, lowered);
@@ -232,26 +233,34 @@ fn report_missing_pool(
 }
 
 fn verify_limits(sink: &mut Sink<'_>, lowered: &Lowered) {
-    let limit = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let index_of_excess = |limit: u32| usize::try_from(limit).unwrap_or(usize::MAX);
     let servers = lowered.pools.iter().flat_map(|pool| &pool.servers);
     let services = lowered.services.iter().map(|service| &service.name);
-    let over = [
+    let limits = [
         (
             "max_servers",
             lowered.node.max_servers,
             &lowered.max_servers,
             servers.clone().count(),
-            { servers.clone().nth(limit(lowered.node.max_servers)) },
+            {
+                servers
+                    .clone()
+                    .nth(index_of_excess(lowered.node.max_servers))
+            },
         ),
         (
             "max_services",
             lowered.node.max_services,
             &lowered.max_services,
             services.clone().count(),
-            { services.clone().nth(limit(lowered.node.max_services)) },
+            {
+                services
+                    .clone()
+                    .nth(index_of_excess(lowered.node.max_services))
+            },
         ),
     ];
-    for (key, allowed, location, count, first_over) in over {
+    for (key, allowed, location, count, first_over) in limits {
         let Some(first_over) = first_over else {
             continue;
         };
@@ -278,9 +287,9 @@ fn verify_snat(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine
         && snat.ports.0 <= last
         && first <= snat.ports.1
     {
-        let (from, to) = snat.ports;
+        let (first_source, last_source) = snat.ports;
         let message = format!(
-            "the source ports {from}-{to} overlap the director's local ports, {first}-{last}"
+            "the source ports {first_source}-{last_source} overlap the director's local ports, {first}-{last}"
         );
         sink.push(
             Diagnostic::new(Code::LocalPorts, location, message)
@@ -319,10 +328,10 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     else {
         return;
     };
-    let ((from, to), directors) = (snat.ports, sync.directors());
+    let ((first_port, last_port), directors) = (snat.ports, sync.directors());
     let Some((first, last)) = sync.own_ports(snat.ports) else {
         let message = format!(
-            "there are fewer source ports ({from}-{to}) than directors of [sync] ({directors})"
+            "there are fewer source ports ({first_port}-{last_port}) than directors of [sync] ({directors})"
         );
         sink.push(
             Diagnostic::new(Code::Contradiction, location, message)
@@ -332,7 +341,8 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
         return;
     };
     let message = format!(
-        "this director assigns the source ports {first}-{last}: {directors} directors share {from}-{to}"
+        "this director assigns the source ports {first}-{last}: {directors} directors share \
+         {first_port}-{last_port}"
     );
     sink.push(Diagnostic::new(Code::DividedPorts, location, message));
     if snat.addresses.is_empty() {
@@ -344,7 +354,7 @@ fn report_divided_ports(sink: &mut Sink<'_>, service: &LoweredService, sync: Opt
     }
 }
 
-/// Reports `one_packet` without UDP listeners, or with `snat`, which needs flow entries.
+/// Reports `one_packet` of a service that only listens on TCP, or with `snat`, which needs flow entries.
 fn verify_one_packet(sink: &mut Sink<'_>, service: &LoweredService) {
     let Some(location) = &service.one_packet else {
         return;
@@ -394,13 +404,13 @@ fn report_unused_pools(sink: &mut Sink<'_>, lowered: &Lowered) {
         )
         .chain(lowered.routes.iter().flat_map(|route| route.route.pools()))
         .collect();
-    let exist: HashSet<&str> = lowered
+    let existing: HashSet<&str> = lowered
         .pools
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
     // A service with an unknown pool probably refers to a pool that seems unused.
-    if !used.is_subset(&exist) {
+    if !used.is_subset(&existing) {
         return;
     }
     for pool in lowered

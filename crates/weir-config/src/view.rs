@@ -25,7 +25,7 @@ use crate::verify::Machine;
 pub(crate) struct Sink<'t> {
     pub(crate) found: Vec<Diagnostic>,
     pub(crate) lines: Lines<'t>,
-    /// Reads secrets.
+    /// Reads secrets and files, and knows which interfaces and programs exist; `None` = nothing is read.
     pub(crate) machine: Option<&'t dyn Machine>,
     /// The maps by name; `None` = a map with an error.
     pub(crate) maps: Vec<(String, Option<Arc<ValueMap>>)>,
@@ -58,10 +58,10 @@ impl<'t> Sink<'t> {
 
     /// Adds a diagnostic, unless there are [`Self::MAX_DIFFERENT`] of its severity; warnings do not displace errors.
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
-        let error = diagnostic.severity() == Severity::Error;
+        let is_error = diagnostic.severity() == Severity::Error;
         self.pushed += 1;
-        self.errors += usize::from(error);
-        if error && self.errors == Self::MAX_ERRORS + 1 {
+        self.errors += usize::from(is_error);
+        if is_error && self.errors == Self::MAX_ERRORS + 1 {
             let max = Self::MAX_ERRORS;
             let message = format!("more than {max} errors; checking stopped there");
             let note = Diagnostic::new(Code::TooMany, &diagnostic.span, message);
@@ -69,14 +69,14 @@ impl<'t> Sink<'t> {
         }
         // Syntax errors are reported line by line.
         let merge_key = (diagnostic.code != Code::Syntax).then(|| diagnostic.merge_key());
-        if let Some(same) = merge_key
+        if let Some(index) = merge_key
             .as_ref()
             .and_then(|key| self.by_merge_key.get(key))
         {
-            self.found[*same].merge(diagnostic);
+            self.found[*index].merge(diagnostic);
             return;
         }
-        let different = &mut self.different[usize::from(!error)];
+        let different = &mut self.different[usize::from(!is_error)];
         *different += 1;
         match (*different).cmp(&(Self::MAX_DIFFERENT + 1)) {
             Ordering::Less => {
@@ -85,7 +85,7 @@ impl<'t> Sink<'t> {
                 self.found.push(diagnostic);
             }
             Ordering::Equal => {
-                let what = if error { "errors" } else { "warnings" };
+                let what = if is_error { "errors" } else { "warnings" };
                 let message = format!(
                     "more than {} {what}; further {what} are omitted",
                     Self::MAX_DIFFERENT
@@ -107,7 +107,7 @@ impl<'t> Sink<'t> {
         self.errors
     }
 
-    /// Whether further errors would be omitted, so that the search can stop.
+    /// Returns whether further errors would be omitted, so that checking can stop.
     pub(crate) const fn is_full(&self) -> bool {
         self.different[0] > Self::MAX_DIFFERENT || self.errors > Self::MAX_ERRORS
     }
@@ -149,11 +149,11 @@ impl<'a, 't> View<'a, 't> {
             .built()
             .filter(|key| matches!(key.presence, Presence::Required))
         {
-            let is = |entry: &Entry<'_>| entry.key == key.name;
-            let intended_key =
+            let is_key = |entry: &Entry<'_>| entry.key == key.name;
+            let is_misspelled_key =
                 |entry: &Entry<'_>| intended_key(section, &entry.key) == Some(key.name);
             // Searching for similar keys is expensive and rarely needed.
-            if !table.entries.iter().any(is) && !table.entries.iter().any(intended_key) {
+            if !table.entries.iter().any(is_key) && !table.entries.iter().any(is_misspelled_key) {
                 let message = format!("`{}` is missing in {}", key.name, section.heading());
                 let fix = format!("add it, for example `{}`", key.example);
                 sink.push(
@@ -250,9 +250,9 @@ impl<'a, 't> View<'a, 't> {
             }
         };
         let hundredths = (value * 100.0).round();
-        let fits = (f64::from(min)..=f64::from(max)).contains(&hundredths)
+        let is_valid = (f64::from(min)..=f64::from(max)).contains(&hundredths)
             && (value * 100.0 - hundredths).abs() < 1e-6;
-        if !fits {
+        if !is_valid {
             let message = format!("`{name}` is out of range");
             let fix = format!("write {}", kind.syntax());
             sink.push(Diagnostic::new(Code::OutOfRange, &entry.item.span, message).fix(fix));
@@ -324,7 +324,7 @@ impl<'a, 't> View<'a, 't> {
         }
     }
 
-    /// Returns one of the values of its key.
+    /// Returns the value in `all` that `as_str` maps to the text.
     pub(crate) fn choice<T: Copy>(
         &self,
         sink: &mut Sink<'_>,
@@ -364,7 +364,7 @@ pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) 
         _ => Choices::default(),
     };
     if choices
-        .now
+        .values
         .iter()
         .chain(&choices.aliases)
         .any(|known| *known == keyword)
@@ -376,8 +376,8 @@ pub(crate) fn keyword<'a>(sink: &mut Sink<'_>, item: &'a Item<'_>, kind: &Kind) 
 }
 
 pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choices) -> Diagnostic {
-    let known = quoted_list(&choices.now);
-    if choices.later.contains(&keyword) {
+    let known = quoted_list(&choices.values);
+    if choices.planned.contains(&keyword) {
         return Diagnostic::new(
             Code::NotBuilt,
             span,
@@ -386,22 +386,22 @@ pub(crate) fn unknown_keyword(keyword: &str, span: &Range<usize>, choices: &Choi
         .fix(format!("use {known}"));
     }
     let all = choices
-        .now
+        .values
         .iter()
         .chain(&choices.aliases)
-        .chain(&choices.later)
+        .chain(&choices.planned)
         .copied();
     let diagnostic = Diagnostic::new(
         Code::UnknownValue,
         span,
         format!("unknown value \"{keyword}\""),
     );
-    let same = choices
+    let equivalent = choices
         .known_as
         .iter()
         .find(|(other, _)| *other == keyword)
         .map(|(_, ours)| *ours);
-    match same.or_else(|| nearest(keyword, all)) {
+    match equivalent.or_else(|| nearest(keyword, all)) {
         Some(near) => diagnostic
             .fix(format!("did you mean \"{near}\"?"))
             .cause(format!("expected {known}")),
@@ -475,22 +475,22 @@ fn section_with_key(
     section: &'static Section,
     key: &str,
 ) -> Option<(&'static Section, &'static str)> {
-    let in_route = section.path == catalog::SERVICE.path;
-    let near = in_route.then_some(&catalog::ROUTE).into_iter();
+    let is_service = section.path == catalog::SERVICE.path;
+    let near = is_service.then_some(&catalog::ROUTE).into_iter();
     let near: Vec<_> = near
         .chain(section.built().filter_map(|known| known.kind.table()))
         .collect();
-    let named = |section: &&'static Section| {
+    let has_key = |section: &&'static Section| {
         let found = section.key(key)?;
         Some((*section, found.name))
     };
-    let known_as = |section: &&'static Section| {
+    let has_equivalent = |section: &&'static Section| {
         let found = section
             .built()
             .find(|known| known.known_as.contains(&key))?;
         Some((*section, found.name))
     };
-    let usual = [
+    let common = [
         &catalog::SERVICE,
         &catalog::POOL,
         &catalog::ROUTE,
@@ -498,20 +498,20 @@ fn section_with_key(
         &catalog::NODE,
         &catalog::ROOT,
     ];
-    let all = || usual.iter().chain(&catalog::PAGES);
+    let all = || common.iter().chain(&catalog::PAGES);
     near.iter()
-        .find_map(named)
-        .or_else(|| near.iter().rev().find_map(known_as))
-        .or_else(|| all().find_map(named))
-        .or_else(|| all().find_map(known_as))
+        .find_map(has_key)
+        .or_else(|| near.iter().rev().find_map(has_equivalent))
+        .or_else(|| all().find_map(has_key))
+        .or_else(|| all().find_map(has_equivalent))
 }
 
 /// Returns the key that was probably intended: the key that has this name in another program, or a similar key.
 fn intended_key(section: &Section, key: &str) -> Option<&'static str> {
-    let same = section
+    let equivalent = section
         .keys
         .iter()
         .find(|known| known.known_as.contains(&key))
         .map(|known| known.name);
-    same.or_else(|| nearest(key, section.keys.iter().map(|known| known.name)))
+    equivalent.or_else(|| nearest(key, section.keys.iter().map(|known| known.name)))
 }

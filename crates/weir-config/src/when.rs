@@ -1,5 +1,5 @@
-//! When an operator needs a key: one sentence for each key whose purpose does not already state it. The manual's cards
-//! show the sentence below the purpose.
+//! States when an operator needs a key: one sentence for each key whose purpose does not already state it. The manual's
+//! cards show the sentence below the purpose.
 
 /// One line for each key: page of the section, key, sentence.
 const WHEN: &str = include_str!("when.txt");
@@ -7,8 +7,8 @@ const WHEN: &str = include_str!("when.txt");
 /// Returns the fields of each line of [`WHEN`]: page, key, sentence.
 fn rows() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     WHEN.lines().filter_map(|line| {
-        let (page, rest) = line.split_once(' ')?;
-        let (key, sentence) = rest.split_once(' ')?;
+        let (page, key_and_sentence) = line.split_once(' ')?;
+        let (key, sentence) = key_and_sentence.split_once(' ')?;
         Some((page, key, sentence))
     })
 }
@@ -25,7 +25,7 @@ mod tests {
     use crate::catalog;
 
     /// Maximum number of keys without a sentence. Do not raise it.
-    const MAX_WITHOUT: usize = 67;
+    const KEYS_WITHOUT_SENTENCE_MAX: usize = 67;
 
     #[test]
     fn each_key_has_at_most_one_sentence_and_every_sentence_has_a_key() {
@@ -40,14 +40,14 @@ mod tests {
         for (page, key, sentence) in rows() {
             assert!(keys().any(|it| it == (page, key)), "{page}: {key}");
             assert!(sentence.ends_with('.'), "{sentence}");
-            let same = rows().filter(|row| (row.0, row.1) == (page, key));
-            assert_eq!(same.count(), 1, "{page}: {key}");
+            let rows_of_key = rows().filter(|row| (row.0, row.1) == (page, key));
+            assert_eq!(rows_of_key.count(), 1, "{page}: {key}");
         }
         let without: Vec<_> = keys()
             .filter(|(page, key)| when(page, key).is_none())
             .collect();
         assert!(
-            without.len() <= MAX_WITHOUT,
+            without.len() <= KEYS_WITHOUT_SENTENCE_MAX,
             "{} without: {without:?}",
             without.len()
         );

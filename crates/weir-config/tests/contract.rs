@@ -298,7 +298,7 @@ fn manual_pages_match_catalog() {
     assert_eq!(pages, cards.len(), "a page without a section");
     let path = folder.join("../SUMMARY.md");
     let written = std::fs::read_to_string(&path).unwrap();
-    let summary = with_cards(&written, &cards);
+    let summary = summary_with_cards(&written, &cards);
     if update {
         std::fs::write(&path, &summary).unwrap();
     } else {
@@ -309,8 +309,8 @@ fn manual_pages_match_catalog() {
     }
 }
 
-/// The site's table of contents, with the cards between its two comments.
-fn with_cards(summary: &str, cards: &[(String, String)]) -> String {
+/// Returns the site's table of contents with the cards between its two comments.
+fn summary_with_cards(summary: &str, cards: &[(String, String)]) -> String {
     let (before, rest) = summary.split_once("<!-- cards").expect("the first comment");
     let (first, rest) = rest.split_once("-->\n").expect("its end");
     let (_, after) = rest
@@ -362,10 +362,10 @@ fn ten_thousand_services_parse() {
         ));
     }
     let desired = parse(&text, &HOST).unwrap().desired;
-    let room = (desired.node.max_servers, desired.node.max_services);
-    assert_eq!(room, (262_144, 32_768));
-    let short = format!("[node]\nmax_servers = 99999\n{text}");
-    let found = parse(&short, &HOST).unwrap_err();
+    let limits = (desired.node.max_servers, desired.node.max_services);
+    assert_eq!(limits, (262_144, 32_768));
+    let limited = format!("[node]\nmax_servers = 99999\n{text}");
+    let found = parse(&limited, &HOST).unwrap_err();
     assert_eq!(
         found.iter().map(|found| found.code).collect::<Vec<_>>(),
         [Code::OverLimit]
@@ -374,26 +374,26 @@ fn ten_thousand_services_parse() {
     assert_eq!(parse(&text, &HOST).unwrap().desired.services.len(), 10_000);
 }
 
-/// A valid file with some bytes removed, duplicated or replaced.
+/// Returns a valid file after some edits: bytes are replaced, removed, inserted or duplicated.
 fn mutated(edits: &[(usize, u8, u8)]) -> Vec<u8> {
     let mut bytes = FULL.as_bytes().to_vec();
-    for (at, what, with) in edits {
-        let at = at % bytes.len();
-        match what % 4 {
-            0 => bytes[at] = *with,
-            1 => drop(bytes.remove(at)),
-            2 => bytes.insert(at, *with),
+    for (offset, operation, byte) in edits {
+        let offset = offset % bytes.len();
+        match operation % 4 {
+            0 => bytes[offset] = *byte,
+            1 => drop(bytes.remove(offset)),
+            2 => bytes.insert(offset, *byte),
             _ => {
-                let end = (at + usize::from(*with)).min(bytes.len());
-                let piece = bytes[at..end].to_vec();
-                bytes.splice(at..at, piece);
+                let end = (offset + usize::from(*byte)).min(bytes.len());
+                let piece = bytes[offset..end].to_vec();
+                bytes.splice(offset..offset, piece);
             }
         }
     }
     bytes
 }
 
-fn read(bytes: &[u8]) {
+fn parse_and_render(bytes: &[u8]) {
     let Ok(text) = load(bytes) else { return };
     for result in [parse(text, &HOST), parse_json(text, &HOST)] {
         let found = result.map_or_else(|found| found, |parsed| parsed.findings);
@@ -408,23 +408,23 @@ proptest! {
     fn damaged_files_do_not_panic(
         edits in prop::collection::vec((any::<usize>(), any::<u8>(), any::<u8>()), 1..8),
     ) {
-        read(&mutated(&edits));
+        parse_and_render(&mutated(&edits));
     }
 
     #[test]
     fn random_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        read(&bytes);
+        parse_and_render(&bytes);
     }
 
     #[test]
     fn random_toml_does_not_panic(text in "([a-z\\[\\]{}=\",.0-9\n# éü_-]|pool|service|node|listen|= \\[\")*") {
-        read(text.as_bytes());
+        parse_and_render(text.as_bytes());
     }
 }
 
 #[test]
 fn disabled_virtual_router_is_checked_but_not_in_model() {
-    let of = |lines: &str| {
+    let parse_with = |lines: &str| {
         let text = format!(
             "[vrrp.one]\n{lines}addresses = [\"192.0.2.10/24\"]\n\n\
              [vrrp.two]\ninterface = \"eth0\"\nvirtual_router_id = 51\naddresses = [\"192.0.2.10/24\"]\n"
@@ -432,11 +432,11 @@ fn disabled_virtual_router_is_checked_but_not_in_model() {
         parse(&text, &HOST)
     };
     // Another virtual router may have the same address and ID.
-    let parsed = of("enabled = false\ninterface = \"eth0\"\nvirtual_router_id = 51\n");
+    let parsed = parse_with("enabled = false\ninterface = \"eth0\"\nvirtual_router_id = 51\n");
     let routers = parsed.expect("a valid file").desired.vrrp;
     let names: Vec<&str> = routers.iter().map(|router| router.name.as_str()).collect();
     assert_eq!(names, ["two"]);
-    assert!(of("enabled = false\n").is_ok());
-    assert!(of("enabled = false\npriority = 300\n").is_err());
-    assert!(of("interface = \"eth1\"\n").is_err());
+    assert!(parse_with("enabled = false\n").is_ok());
+    assert!(parse_with("enabled = false\npriority = 300\n").is_err());
+    assert!(parse_with("interface = \"eth1\"\n").is_err());
 }

@@ -26,11 +26,11 @@ const HOST: Host = Host {
 /// Returns the start line and the text of each block.
 fn blocks(page: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
-    let mut open: Option<(usize, String)> = None;
-    for (at, line) in page.lines().enumerate() {
-        match (&mut open, line.trim()) {
-            (None, "```toml") => open = Some((at + 1, String::new())),
-            (Some(_), "```") => blocks.extend(open.take()),
+    let mut block: Option<(usize, String)> = None;
+    for (index, line) in page.lines().enumerate() {
+        match (&mut block, line.trim()) {
+            (None, "```toml") => block = Some((index + 1, String::new())),
+            (Some(_), "```") => blocks.extend(block.take()),
             (Some((_, text)), _) => {
                 text.push_str(line);
                 text.push('\n');
@@ -81,25 +81,28 @@ fn extend(whole: &mut toml::Table, part: toml::Table) {
 
 fn errors(result: Result<weir_config::Parsed, Vec<Diagnostic>>) -> Vec<Diagnostic> {
     let mut found = result.err().unwrap_or_default();
-    found.retain(|one| one.severity() == Severity::Error);
+    found.retain(|it| it.severity() == Severity::Error);
     found
 }
 
 /// Returns the errors of a block, whose first line may name a file of the manual.
-fn wrong(text: &str) -> Vec<String> {
-    let rendered = |one: &Diagnostic| format!("{}: {}: {}", one.at.line, one.code, one.message);
+fn block_errors(text: &str) -> Vec<String> {
+    let format_error = |it: &Diagnostic| format!("{}: {}: {}", it.at.line, it.code, it.message);
     let alone = errors(parse(text, &HOST));
-    let Some(named) = text.lines().next().and_then(|line| line.strip_prefix(PART)) else {
-        return alone.iter().map(rendered).collect();
+    let Some(suffix) = text.lines().next().and_then(|line| line.strip_prefix(PART)) else {
+        return alone.iter().map(format_error).collect();
     };
-    let Some(named) = named.strip_prefix(": ") else {
-        assert!(!alone.is_empty(), "a whole file is marked as part of one");
+    let Some(extended_file) = suffix.strip_prefix(": ") else {
+        assert!(
+            !alone.is_empty(),
+            "a complete file is marked as part of a file"
+        );
         let mut found = alone;
-        found.retain(|one| !ELSEWHERE.contains(&one.code.as_str()));
-        return found.iter().map(rendered).collect();
+        found.retain(|it| !ELSEWHERE.contains(&it.code.as_str()));
+        return found.iter().map(format_error).collect();
     };
-    let Ok(whole) = fs::read_to_string(manual().join(named)) else {
-        return vec![format!("1: the manual has no file {named}")];
+    let Ok(whole) = fs::read_to_string(manual().join(extended_file)) else {
+        return vec![format!("1: the manual has no file {extended_file}")];
     };
     let mut whole: toml::Table = whole.parse().unwrap();
     match text.parse() {
@@ -108,8 +111,9 @@ fn wrong(text: &str) -> Vec<String> {
     }
     let json = serde_json::to_string(&whole).unwrap();
     let found = errors(parse_json(&json, &HOST));
-    let rendered = |one: &Diagnostic| format!("with {named}: {}: {}", one.code, one.message);
-    found.iter().map(rendered).collect()
+    let format_error =
+        |it: &Diagnostic| format!("with {extended_file}: {}: {}", it.code, it.message);
+    found.iter().map(format_error).collect()
 }
 
 #[test]
@@ -118,8 +122,8 @@ fn manual_examples_are_valid_configurations() {
     for (name, page) in pages() {
         for (line, text) in blocks(&page) {
             count += 1;
-            let wrong = wrong(&text);
-            mistakes.extend(wrong.iter().map(|one| format!("{name}:{line}: {one}")));
+            let errors = block_errors(&text);
+            mistakes.extend(errors.iter().map(|it| format!("{name}:{line}: {it}")));
         }
     }
     assert!(count >= 60, "{count} blocks");
@@ -133,15 +137,15 @@ fn files_that_examples_extend_are_valid() {
         let text = fs::read_to_string(&path).unwrap();
         let mut found = parse(&text, &HOST).unwrap().findings;
         // Pools that are only used by the partial examples.
-        found.retain(|one| one.code.as_str() != "W001");
+        found.retain(|it| it.code.as_str() != "W001");
         assert_eq!(found, vec![], "{}", path.display());
     }
 }
 
 /// Returns the targets of links and images on a page, except those on other sites.
 fn targets(page: &str) -> Vec<String> {
-    let after = page.split("](").skip(1);
-    let targets = after
+    let link_ends = page.split("](").skip(1);
+    let targets = link_ends
         .filter_map(|rest| rest.split_once(')'))
         .map(|(it, _)| it);
     let local = targets.filter(|it| !it.contains("://") && !it.contains(char::is_whitespace));
@@ -200,12 +204,15 @@ fn site_contains_every_page() {
 #[test]
 fn partial_examples_allow_only_missing_parts() {
     let whole = "[service.web]\nlisten = [\"192.0.2.10:80\"]\nforward = \"nat\"\npool = \"web\"\n";
-    assert_eq!(wrong(whole).len(), 1);
-    assert!(wrong(&format!("{PART}\n{whole}")).is_empty());
+    assert_eq!(block_errors(whole).len(), 1);
+    assert!(block_errors(&format!("{PART}\n{whole}")).is_empty());
     let typo = whole.replace("listen", "listens");
-    assert!(!wrong(&format!("{PART}\n{typo}")).is_empty());
-    let named = format!("{PART}: examples/layer4.toml\n");
-    assert_eq!(wrong(&format!("{named}{whole}")), Vec::<String>::new());
-    assert!(!wrong(&format!("{named}{typo}")).is_empty());
-    assert!(!wrong(&format!("{PART}: examples/none.toml\n{whole}")).is_empty());
+    assert!(!block_errors(&format!("{PART}\n{typo}")).is_empty());
+    let first_line = format!("{PART}: examples/layer4.toml\n");
+    assert_eq!(
+        block_errors(&format!("{first_line}{whole}")),
+        Vec::<String>::new()
+    );
+    assert!(!block_errors(&format!("{first_line}{typo}")).is_empty());
+    assert!(!block_errors(&format!("{PART}: examples/none.toml\n{whole}")).is_empty());
 }

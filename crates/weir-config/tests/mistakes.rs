@@ -85,15 +85,15 @@ fn json_mistakes_have_positions() {
 fn colors_do_not_change_text() {
     let text = "[node]\nmax_flow = 1\n";
     let found = parse(text, &HOST).unwrap_err();
-    let coloured = render(&found, text, "weir.toml", true);
+    let colored = render(&found, text, "weir.toml", true);
     let mut plain = String::new();
-    let mut rest = coloured.as_str();
+    let mut rest = colored.as_str();
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
         plain.push_str(before);
         rest = after.split_once('m').unwrap().1;
     }
     plain.push_str(rest);
-    assert_ne!(coloured, plain);
+    assert_ne!(colored, plain);
     assert_eq!(plain, render(&found, text, "weir.toml", false));
 }
 
@@ -174,9 +174,9 @@ fn missing_interface_is_reported_at_its_name() {
     insta::assert_snapshot!(render(&found, text, "weir.toml", false));
 }
 
-/// Two thousand servers, one per line, starting at the third line.
-fn servers(of: impl Fn(usize) -> String) -> String {
-    let servers: Vec<String> = (0..2000).map(|n| format!("  {},\n", of(n))).collect();
+/// Returns a pool of two thousand servers, one per line, starting at the third line.
+fn servers(entry: impl Fn(usize) -> String) -> String {
+    let servers: Vec<String> = (0..2000).map(|n| format!("  {},\n", entry(n))).collect();
     format!("[pool.web]\nservers = [\n{}]\n", servers.concat())
 }
 
@@ -223,13 +223,13 @@ fn repeated_mistakes_are_merged() {
             Ok(parsed) => parsed.findings,
             Err(found) => found,
         };
-        let [one] = found.as_slice() else {
+        let [diagnostic] = found.as_slice() else {
             panic!("{name}: {} findings", found.len());
         };
-        let more = if name == "twice" { 999 } else { 1999 };
+        let further = if name == "twice" { 999 } else { 1999 };
         assert_eq!(
-            (one.further_count, one.further.len()),
-            (more, more),
+            (diagnostic.further_count, diagnostic.further.len()),
+            (further, further),
             "{name}"
         );
         insta::assert_snapshot!(name, render(&found, &text, "weir.toml", false));
@@ -254,16 +254,20 @@ fn servers_on_one_line_have_their_columns() {
     let parsed = parse(&text, &HOST).expect("a valid configuration");
     let pool = &parsed.desired.pools[0];
     assert_eq!(pool.servers.len(), 20_001);
-    let twice = text.replace("\"10.9.0.7\"", "\"10.9.0.7:80\"");
-    let found = parse(&twice, &HOST).expect_err("a server occurs twice");
-    let again = found.iter().find(|it| it.code == Code::DuplicateEntry);
-    let at = &again.expect("it is reported").at;
-    let line = twice.lines().nth(1).expect("the list");
+    let duplicate = text.replace("\"10.9.0.7\"", "\"10.9.0.7:80\"");
+    let found = parse(&duplicate, &HOST).expect_err("a server occurs twice");
+    let diagnostic = found.iter().find(|it| it.code == Code::DuplicateEntry);
+    let source = &diagnostic.expect("it is reported").at;
+    let line = duplicate.lines().nth(1).expect("the list");
     let column = line.rfind("\"10.9").expect("the last server") + 1;
-    assert_eq!((at.line, at.column as usize), (2, column), "{found:?}");
+    assert_eq!(
+        (source.line, source.column as usize),
+        (2, column),
+        "{found:?}"
+    );
 }
 
-/// The number of addresses is one byte of an advertisement.
+/// The number of addresses in an advertisement is one byte.
 #[test]
 fn advertisement_lists_at_most_255_addresses() {
     let file = |count: usize| {

@@ -21,12 +21,12 @@ pub(crate) fn check(socket: BorrowedFd<'_>, node: &Node) -> Result<u32, String> 
     if user == 0 {
         return Ok(user);
     }
-    let is_account = weir_sys::account(ACCOUNT).is_some_and(|(account, _)| account == user);
+    let is_daemon = weir_sys::account(ACCOUNT).is_some_and(|(account, _)| account == user);
     let group = node.socket_group.as_deref().and_then(names::group_id);
-    let group = group.filter(|_| node.socket_mode.is_for_group() && !is_account);
+    let group = group.filter(|_| node.socket_mode.is_for_group() && !is_daemon);
     let is_member = group.is_some_and(|group| {
-        let others = weir_sys::peer_groups(socket).unwrap_or_default();
-        peer.gid.as_raw() == group || others.contains(&group)
+        let groups = weir_sys::peer_groups(socket).unwrap_or_default();
+        peer.gid.as_raw() == group || groups.contains(&group)
     });
     if is_member {
         return Ok(user);
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn caller_is_identified_by_kernel() {
         let (client, _other_end) = UnixStream::pair().unwrap();
-        let own = rustix::process::geteuid().as_raw();
+        let user = rustix::process::geteuid().as_raw();
         let checked = check(client.as_fd(), &Node::default());
-        if own == 0 {
+        if user == 0 {
             assert_eq!(checked, Ok(0));
         } else {
-            assert!(checked.unwrap_err().contains(&format!("user {own}")));
+            assert!(checked.unwrap_err().contains(&format!("user {user}")));
         }
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(check(file.as_fd(), &Node::default()).is_err());

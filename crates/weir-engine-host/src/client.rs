@@ -19,7 +19,7 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The process died; the keeper starts it again.
-    #[error("the privileged process of layer 4 has ended; it is being restarted")]
+    #[error("the privileged process of layer 4 has exited; it is being restarted")]
     Lost,
     /// The process does not respond in time.
     #[error("the privileged process of layer 4 does not respond")]
@@ -35,10 +35,10 @@ pub enum Failure {
 #[derive(Debug)]
 struct Shared {
     channel: Channel,
-    numbers: AtomicU64,
-    /// Requests without a reply.
+    next_number: AtomicU64,
+    /// Requests that wait for a reply, by number.
     pending: Mutex<HashMap<u64, mpsc::Sender<Reply>>>,
-    /// Whether another process has started since the engine was opened.
+    /// Whether the process that opened the engine has exited.
     lost: AtomicBool,
 }
 
@@ -53,7 +53,7 @@ impl EngineClient {
     pub fn new(channel: Channel) -> Self {
         let shared = Arc::new(Shared {
             channel,
-            numbers: AtomicU64::new(0),
+            next_number: AtomicU64::new(0),
             pending: Mutex::default(),
             lost: AtomicBool::new(false),
         });
@@ -62,14 +62,14 @@ impl EngineClient {
         Self { shared }
     }
 
-    /// Returns whether another process serves the channel than the one that opened the engine.
+    /// Returns whether the process that opened the engine has exited.
     pub fn is_lost(&self) -> bool {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
     /// Sends a request without waiting for the reply.
     pub fn order(&self, request: &Request) {
-        let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = self.shared.next_number.fetch_add(1, Ordering::Relaxed);
         if !self.is_lost()
             && let Err(error) = message::send(&self.shared.channel, number, request, &[])
         {
@@ -85,7 +85,7 @@ impl EngineClient {
         self.begin(request, files)?.wait()
     }
 
-    /// Sends a request with files. The reply can be left unread.
+    /// Sends a request with files. The reply need not be read.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -96,18 +96,18 @@ impl EngineClient {
         } else if self.is_lost() {
             return Err(Failure::Lost);
         }
-        let limit = match request {
+        let timeout = match request {
             Request::Read(_) | Request::IsCurrent => READ_TIMEOUT,
             _ => CHANGE_TIMEOUT,
         };
         let (sender, reply_receiver) = mpsc::channel();
-        let number = shared.numbers.fetch_add(1, Ordering::Relaxed);
+        let number = shared.next_number.fetch_add(1, Ordering::Relaxed);
         shared.lock().insert(number, sender);
         let pending = Pending {
             shared: Arc::clone(shared),
             number,
             reply_receiver,
-            limit,
+            timeout,
         };
         message::send(&shared.channel, number, request, files)
             .map_err(|error| Failure::Engine(error.to_string()))?;
@@ -121,7 +121,7 @@ pub struct Pending {
     shared: Arc<Shared>,
     number: u64,
     reply_receiver: mpsc::Receiver<Reply>,
-    limit: Duration,
+    timeout: Duration,
 }
 
 impl Pending {
@@ -132,7 +132,7 @@ impl Pending {
     pub fn wait(self) -> Result<Reply, Failure> {
         let mut parts = Vec::new();
         let reply = loop {
-            match self.reply_receiver.recv_timeout(self.limit) {
+            match self.reply_receiver.recv_timeout(self.timeout) {
                 Ok(Reply::Services(part)) => parts.push(part),
                 reply => break reply,
             }
@@ -167,7 +167,7 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives replies until the keeper has ended.
+    /// Receives replies until the keeper has exited.
     fn receive(&self) {
         let mut is_first = true;
         while let Ok(Some(received)) = self.channel.receive() {
@@ -179,14 +179,14 @@ impl Shared {
                 }
             };
             if number != UNREQUESTED {
-                let waiting = if matches!(reply, Reply::Services(_)) {
+                let sender = if matches!(reply, Reply::Services(_)) {
                     self.lock().get(&number).cloned()
                 } else {
                     self.lock().remove(&number)
                 };
-                if let Some(waiting) = waiting {
+                if let Some(sender) = sender {
                     // The request may have timed out.
-                    let _ = waiting.send(reply);
+                    let _ = sender.send(reply);
                 }
                 continue;
             }
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_snapshot_are_joined_in_order() {
-        let (mine, theirs) = Channel::pair().unwrap();
-        let client = EngineClient::new(mine);
+        let (daemon_end, engine_end) = Channel::pair().unwrap();
+        let client = EngineClient::new(daemon_end);
         let service = |name: &str| -> weir_engine::snapshot::ServiceStatus {
             let text = r#"{"name":"","origin":"file","listen":[],"vip":"Absent","forward":"nat","scheduler":"rr",
                 "pool":"p","regime":null,"persistence":null,"one_packet":false,
@@ -223,31 +223,31 @@ mod tests {
             service
         };
         let host = std::thread::spawn(move || {
-            message::send(&theirs, UNREQUESTED, &Reply::Started, &[]).unwrap();
-            for lost in [false, true] {
+            message::send(&engine_end, UNREQUESTED, &Reply::Started, &[]).unwrap();
+            for dies in [false, true] {
                 let (number, _, _) =
-                    message::open::<Request>(theirs.receive().unwrap().unwrap()).unwrap();
+                    message::open::<Request>(engine_end.receive().unwrap().unwrap()).unwrap();
                 let parts = [vec![service("a"), service("b")], vec![service("c")]];
                 for part in parts {
-                    message::send_reply(&theirs, number, &Reply::Services(part)).unwrap();
+                    message::send_reply(&engine_end, number, &Reply::Services(part)).unwrap();
                 }
-                if lost {
-                    message::send(&theirs, UNREQUESTED, &Reply::Started, &[]).unwrap();
-                    return theirs;
+                if dies {
+                    message::send(&engine_end, UNREQUESTED, &Reply::Started, &[]).unwrap();
+                    return engine_end;
                 }
-                let rest = Layer4Snapshot {
+                let snapshot = Layer4Snapshot {
                     revision: 7,
                     services: vec![service("d")],
                     ..Layer4Snapshot::default()
                 };
-                let rest = Reply::Snapshot(Box::new(rest));
-                message::send_reply(&theirs, number, &rest).unwrap();
+                let snapshot = Reply::Snapshot(Box::new(snapshot));
+                message::send_reply(&engine_end, number, &snapshot).unwrap();
             }
-            theirs
+            engine_end
         });
         let request = || client.request(&Request::Read(Query::Snapshot), &[]);
         let Reply::Snapshot(snapshot) = request().unwrap() else {
-            panic!("wrong reply");
+            panic!("unexpected reply");
         };
         let names: Vec<&str> = snapshot
             .services
@@ -265,12 +265,12 @@ mod tests {
 
     #[test]
     fn request_to_a_process_that_died_fails_until_the_engine_is_opened_again() {
-        let (mine, theirs) = Channel::pair().unwrap();
-        let client = EngineClient::new(mine);
+        let (daemon_end, engine_end) = Channel::pair().unwrap();
+        let client = EngineClient::new(daemon_end);
         let host = std::thread::spawn(move || {
-            let next = || message::open::<Request>(theirs.receive().unwrap().unwrap()).unwrap();
+            let next = || message::open::<Request>(engine_end.receive().unwrap().unwrap()).unwrap();
             let send_reply =
-                |number, reply: &Reply| message::send(&theirs, number, reply, &[]).unwrap();
+                |number, reply: &Reply| message::send(&engine_end, number, reply, &[]).unwrap();
             send_reply(UNREQUESTED, &Reply::Started);
             let (number, _, _) = next();
             send_reply(number, &Reply::Current(true));
@@ -292,15 +292,15 @@ mod tests {
             Failure::Lost
         );
         assert!(client.is_lost());
-        let reads = request(&Request::Read(Query::Facts));
-        assert_eq!(reads.unwrap_err(), Failure::Lost, "the request is not sent");
+        let read = request(&Request::Read(Query::Facts));
+        assert_eq!(read.unwrap_err(), Failure::Lost, "the request is not sent");
         let begin = Request::Begin {
             added: Vec::new(),
             address_digest: None,
         };
         assert!(matches!(request(&begin), Ok(Reply::Done)));
         host.join().unwrap();
-        // The keeper has ended.
+        // The keeper has exited.
         assert!(request(&begin).is_err());
     }
 }

@@ -17,15 +17,17 @@ use weir_sync::{Key, MAX_DATAGRAM, PeerState, Record, Seed, Session, Source};
 
 use crate::message::{SyncPeerStatus, SyncStatus};
 
-/// Pause between two steps while a peer responds, and otherwise.
+/// Pause between two steps while a peer responds.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
+/// Pause between two steps while no peer responds.
 const IDLE_PAUSE: Duration = Duration::from_millis(50);
 /// Pause if `[sync]` is not configured.
 const OFF_PAUSE: Duration = Duration::from_secs(1);
 /// Pause after an error, such as a failure to open the socket.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of datagrams received, and sent to one peer, in one step.
+/// Maximum number of datagrams received in one step.
 const RECEIVE_MAX: usize = 1024;
+/// Maximum number of datagrams sent to one peer in one step.
 const SEND_MAX: usize = 128;
 /// Receive buffer in bytes: large enough for the datagrams that arrive during a long step, such as a reload.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
@@ -49,10 +51,10 @@ struct Running {
 /// Synchronizes flows with the peers of `[sync]`.
 #[derive(Debug)]
 pub struct FlowSynchronizer {
-    since: Instant,
+    started_at: Instant,
     running: Option<Running>,
     /// When flows that a change to tables has moved were last found.
-    moved: Duration,
+    moved_at: Duration,
     records: Vec<Record>,
     entries: Vec<u32>,
 }
@@ -60,9 +62,9 @@ pub struct FlowSynchronizer {
 impl Default for FlowSynchronizer {
     fn default() -> Self {
         Self {
-            since: Instant::now(),
+            started_at: Instant::now(),
             running: None,
-            moved: Duration::ZERO,
+            moved_at: Duration::ZERO,
             records: Vec::new(),
             entries: Vec::new(),
         }
@@ -112,7 +114,7 @@ impl Running {
         if self.socket.is_some() || now < self.retry_at {
             return;
         }
-        match socket(self.config.listen) {
+        match bind_socket(self.config.listen) {
             Ok(socket) => {
                 self.socket = Some(socket);
                 self.error = None;
@@ -193,7 +195,7 @@ impl Running {
         }
         *state = on;
         if self.sending && on {
-            // Changes were not recorded meanwhile.
+            // Changes were not recorded while sending was stopped.
             self.sessions
                 .iter_mut()
                 .for_each(|(_, session)| session.send_all());
@@ -203,13 +205,13 @@ impl Running {
 
     /// Returns the text of `ipvsadm -L --daemon`.
     fn daemons(&self) -> String {
-        let (own, port) = (self.config.listen.ip(), self.config.listen.port());
+        let (address, port) = (self.config.listen.ip(), self.config.listen.port());
         let mut text = String::new();
         for (role, on) in [("master", self.sending), ("backup", self.receiving)] {
             for peer in self.config.peers.iter().filter(|_| on) {
                 let group = peer.ip();
                 text.push_str(&format!(
-                    "{role} sync daemon (mcast={own}, syncid=0, maxlen={MAX_DATAGRAM}, group={group}, port={port}, \
+                    "{role} sync daemon (mcast={address}, syncid=0, maxlen={MAX_DATAGRAM}, group={group}, port={port}, \
                      ttl=64)\n"
                 ));
             }
@@ -262,7 +264,7 @@ impl Running {
     }
 }
 
-fn socket(listen: SocketAddr) -> io::Result<UdpSocket> {
+fn bind_socket(listen: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(listen)?;
     socket.set_nonblocking(true)?;
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
@@ -272,27 +274,27 @@ fn socket(listen: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 impl FlowSynchronizer {
-    /// Adopts a configuration. Sessions start again only if it differs.
+    /// Adopts a configuration. Sessions start again only if it differs from the current configuration.
     pub fn configure(&mut self, config: Option<&FlowSync>) {
         if self.running.as_ref().map(|running| &running.config) == config {
             return;
         }
         // The socket first: the new one may have the same address.
         self.running = None;
-        let now = self.since.elapsed();
+        let now = self.started_at.elapsed();
         self.running = config.and_then(|config| Running::new(config, now));
     }
 
     /// Receives, inserts and sends. Returns the pause until the next call.
     pub fn step(&mut self, engine: Option<&mut Engine>) -> Duration {
-        let now = self.since.elapsed();
+        let now = self.started_at.elapsed();
         let on = self.running.is_some();
         let mut engine = engine;
         if let Some(engine) = &mut engine
             && engine.is_synchronizing() != Some(on)
             && let Err(error) = engine.set_sync(on)
         {
-            tracing::warn!(%error, "failed to switch flow synchronization");
+            tracing::warn!(%error, "failed to start or stop flow synchronization");
             return RETRY_PAUSE;
         }
         let Some(running) = &mut self.running else {
@@ -305,7 +307,7 @@ impl FlowSynchronizer {
         match engine {
             Some(engine) => {
                 if engine.has_moved_flows() {
-                    self.moved = now;
+                    self.moved_at = now;
                 }
                 if let Err(error) = exchange(running, engine, now, &self.records, &mut self.entries)
                 {
@@ -322,9 +324,9 @@ impl FlowSynchronizer {
         }
     }
 
-    /// Starts or stops a synchronization daemon of ipvsadm, for which it has a separate command; `None` = the edits
-    /// are others, or there is no `[sync]`.
-    pub fn switch_by(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
+    /// Starts or stops a synchronization daemon of ipvsadm. The edit must be the only one, because ipvsadm has a
+    /// separate command for it; returns `None` for other edits, or if there is no `[sync]`.
+    pub fn switch_daemon(&mut self, edits: &[Edit]) -> Option<Result<(), Refusal>> {
         let running = self.running.as_mut()?;
         match edits {
             [Edit::StartDaemon(daemon)] => Some(running.switch(*daemon, true)),
@@ -338,8 +340,8 @@ impl FlowSynchronizer {
         self.running.as_ref().map(Running::daemons)
     }
 
-    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Peers that do
-    /// not answer are ignored.
+    /// Returns whether a change to the tables has moved flows that have not been sent to every peer yet. Silent
+    /// peers are ignored.
     pub fn is_moving(&self, engine: Option<&Engine>) -> bool {
         let (Some(running), Some(engine)) = (&self.running, engine) else {
             return false;
@@ -347,14 +349,14 @@ impl FlowSynchronizer {
         if !running.sending || running.socket.is_none() {
             return false;
         }
-        let now = self.since.elapsed();
-        let since = now.saturating_sub(self.moved);
+        let now = self.started_at.elapsed();
+        let since_move = now.saturating_sub(self.moved_at);
         let is_behind = |(_, session): &(SocketAddr, Session)| {
             let status = session.status(now);
             match status.state {
                 PeerState::Silent => false,
                 PeerState::Transfer => true,
-                PeerState::Established => status.lag > Duration::ZERO && status.lag >= since,
+                PeerState::Established => status.lag > Duration::ZERO && status.lag >= since_move,
             }
         };
         engine.has_moved_flows() || running.sessions.iter().any(is_behind)
@@ -362,7 +364,7 @@ impl FlowSynchronizer {
 
     /// Returns the state for the status document, or `None` if there is no `[sync]`.
     pub fn status(&self) -> Option<SyncStatus> {
-        let now = self.since.elapsed();
+        let now = self.started_at.elapsed();
         self.running.as_ref().map(|running| running.status(now))
     }
 }

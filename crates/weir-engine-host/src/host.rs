@@ -61,7 +61,7 @@ fn facts(engine: &Engine) -> Facts {
 /// The steps between the two halves of opening the engine, on the channel.
 pub(crate) trait Steps {
     /// Replies to the first request, and waits for the state of servers; `None` = the daemon cancels, or has ended.
-    fn states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
+    fn receive_states(&mut self, saved: SavedServers) -> impl Future<Output = Option<StateCopy>>;
 }
 
 impl Host {
@@ -104,7 +104,7 @@ impl Host {
             Ok(begun) => begun,
             Err(error) => return failed(&error),
         };
-        let Some(states) = steps.states(saved).await else {
+        let Some(states) = steps.receive_states(saved).await else {
             opening.cancel().await;
             return Reply::Done;
         };
@@ -161,11 +161,13 @@ impl Host {
             Request::Edit { edits } => self.edit(&edits).await,
             Request::Weights { pools, states } => self.apply_weights(&pools, states),
             Request::CopyOverride { record } => {
-                self.with(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
+                self.with_engine(|engine, _| engine.copy_override(&record).map(|()| Reply::Done))
             }
             Request::Read(query) => self.read(&query, send),
-            Request::AddProbe { id, way } => self.with(|engine, _| Ok(probe::add(engine, id, way))),
-            Request::RemoveProbe(id) => self.with(|engine, _| Ok(probe::remove(engine, id))),
+            Request::AddProbe { id, way } => {
+                self.with_engine(|engine, _| Ok(probe::add(engine, id, way)))
+            }
+            Request::RemoveProbe(id) => self.with_engine(|engine, _| Ok(probe::remove(engine, id))),
             // Handled by a thread, because the server's response may take some time.
             Request::ClaimsVip(_) => failed(&"this request is out of sequence"),
             Request::Prepare => {
@@ -179,7 +181,7 @@ impl Host {
             Request::Resume => {
                 self.is_paused = false;
                 self.serve_permits();
-                // Events may have been missed in between.
+                // Events may have been missed during the pause.
                 self.network_event(&Event::Lost).await;
                 Reply::Done
             }
@@ -189,12 +191,14 @@ impl Host {
                 self.sync.configure(None);
                 Reply::Done
             }
-            Request::IsCurrent => self.with(|engine, _| Ok(Reply::Current(engine.is_current()))),
-            Request::TransferCounts => self.with(|engine, _| {
+            Request::IsCurrent => {
+                self.with_engine(|engine, _| Ok(Reply::Current(engine.is_current())))
+            }
+            Request::TransferCounts => self.with_engine(|engine, _| {
                 engine.transfer_counts();
                 Ok(Reply::Done)
             }),
-            Request::DetachTc => self.with(|engine, _| {
+            Request::DetachTc => self.with_engine(|engine, _| {
                 engine.detach_tc();
                 Ok(Reply::Done)
             }),
@@ -204,12 +208,12 @@ impl Host {
         reply
     }
 
-    fn with(
+    fn with_engine(
         &mut self,
-        work: impl FnOnce(&mut Engine, &ServerStates) -> weir_engine::Result<Reply>,
+        operation: impl FnOnce(&mut Engine, &ServerStates) -> weir_engine::Result<Reply>,
     ) -> Reply {
         match &mut self.engine {
-            Some(engine) => work(engine, &self.states).unwrap_or_else(|error| failed(&error)),
+            Some(engine) => operation(engine, &self.states).unwrap_or_else(|error| failed(&error)),
             None => Reply::NotOpen,
         }
     }
@@ -266,7 +270,7 @@ impl Host {
             Ok(user) => tracing::debug!(user, edits = edits.len(), "edits by ipvsadm"),
             Err(reason) => return refused(reason),
         }
-        if let Some(result) = self.sync.switch_by(edits) {
+        if let Some(result) = self.sync.switch_daemon(edits) {
             return Reply::Edited {
                 results: vec![result],
                 facts: facts(engine),
@@ -301,40 +305,40 @@ impl Host {
     /// Executes a query. `send` sends a part of the reply.
     fn read(&mut self, query: &Query, send: &mut impl FnMut(&Reply)) -> Reply {
         match query {
-            Query::Facts => self.with(|engine, _| Ok(Reply::Active(facts(engine)))),
-            Query::Snapshot => self.with(|engine, states| {
-                let hand_over = |services| send(&Reply::Services(services));
-                let snapshot = engine.snapshot_in_parts(states, PART_SERVERS, hand_over)?;
+            Query::Facts => self.with_engine(|engine, _| Ok(Reply::Active(facts(engine)))),
+            Query::Snapshot => self.with_engine(|engine, states| {
+                let send_part = |services| send(&Reply::Services(services));
+                let snapshot = engine.snapshot_in_parts(states, PART_SERVERS, send_part)?;
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
-            Query::Services => self.with(|engine, states| {
+            Query::Services => self.with_engine(|engine, states| {
                 let snapshot = Layer4Snapshot {
                     services: engine.services(states)?,
                     ..Layer4Snapshot::default()
                 };
                 Ok(Reply::Snapshot(Box::new(snapshot)))
             }),
-            Query::Listing => self.with(|engine, _| Ok(Reply::Listing(engine.listing()?))),
+            Query::Listing => self.with_engine(|engine, _| Ok(Reply::Listing(engine.listing()?))),
             Query::Connections => {
-                self.with(|engine, _| Ok(Reply::Connections(engine.connections()?)))
+                self.with_engine(|engine, _| Ok(Reply::Connections(engine.connections()?)))
             }
-            Query::Timeouts => self.with(|engine, _| Ok(Reply::Timeouts(engine.timeouts()))),
+            Query::Timeouts => self.with_engine(|engine, _| Ok(Reply::Timeouts(engine.timeouts()))),
             Query::Explain { packet } => match packet.parse::<Packet>() {
-                Ok(packet) => self.with(|engine, states| {
+                Ok(packet) => self.with_engine(|engine, states| {
                     let explained = engine.explain_packet(&packet, states)?;
                     Ok(Reply::Explained(explained))
                 }),
                 Err(error) => failed(&error),
             },
-            Query::LiveFlows { service, server } => self.with(|engine, _| {
+            Query::LiveFlows { service, server } => self.with_engine(|engine, _| {
                 let flows = engine.live_flows(service, server.as_deref());
                 Ok(Reply::Numbers(flows, 0))
             }),
-            Query::ConnectionsOf { pool, server } => self.with(|engine, _| {
+            Query::ConnectionsOf { pool, server } => self.with_engine(|engine, _| {
                 let (open, closed) = engine.connections_of(pool, server)?;
                 Ok(Reply::Numbers(open, closed))
             }),
-            Query::Handshakes => self.with(|engine, states| {
+            Query::Handshakes => self.with_engine(|engine, states| {
                 let watched = engine.watch_clients(states)?.into_iter();
                 let counters = watched.map(|handshakes| {
                     let (watched, silent) = handshakes.into_parts();
@@ -350,8 +354,8 @@ impl Host {
                 let status = self.sync.status();
                 Reply::Sync(status.map(|status| SyncStatus { moving, ..status }))
             }
-            Query::Probe(id) => self.with(|engine, _| Ok(probe::read(engine, *id))),
-            Query::Latencies => self.with(|engine, _| {
+            Query::Probe(id) => self.with_engine(|engine, _| Ok(probe::read(engine, *id))),
+            Query::Latencies => self.with_engine(|engine, _| {
                 let adjusted = engine.adjust_weights();
                 let watched = engine.watch_latencies().into_iter();
                 Ok(Reply::Latencies {

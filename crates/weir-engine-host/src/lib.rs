@@ -3,9 +3,9 @@
 //! The process loads and attaches programs, writes maps, adds VIPs and repairs drift. The daemon at the other end of
 //! the channel reads what clients send and is unprivileged. This process trusts the daemon as little as possible:
 //!
-//! - A configuration is applied only if its layer 4 part is the same as in the configuration file, which this process
-//!   reads itself, and only if only root can write it, or as in the configuration that was applied last (`policy`). No
-//!   message contains an interface, a VIP or a map.
+//! - A configuration is applied only if its layer 4 part equals that of the configuration file, which this process
+//!   reads itself and which only root may be able to write, or that of a recently active configuration (`policy`). No
+//!   request chooses an interface, a VIP or a map.
 //! - The daemon may add servers to the pools of that configuration, as lists and the API do, and it decides weights.
 //! - Edits by ipvsadm are those that a client has requested at a socket of this process (`permits`): the kernel, not
 //!   the daemon, identifies the caller (`caller`).

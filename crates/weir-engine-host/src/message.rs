@@ -140,7 +140,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
-    /// What follows from the active configuration.
+    /// Facts about the active configuration.
     Facts,
     /// The status.
     Snapshot,
@@ -259,26 +259,26 @@ pub struct SyncStatus {
 /// Status of a peer; the status document contains it too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncPeerStatus {
-    /// Its address and port.
+    /// Address and port of the peer.
     pub address: String,
     /// `silent`: no response. `transfer`: all flows are being sent to it. `established`: it has all flows.
     pub state: String,
-    /// Age of the oldest change that it has not acknowledged, in milliseconds; for a silent peer, the time since its
-    /// last datagram.
+    /// Age of the oldest change that the peer has not acknowledged, in milliseconds; for a silent peer, the time since
+    /// its last datagram.
     pub lag_ms: u64,
     /// Number of changes that wait to be sent.
     pub queued: u64,
-    /// Number of datagrams that it did not receive; their flows were sent again.
+    /// Number of datagrams that the peer did not receive; their flows were sent again.
     pub lost: u64,
-    /// Number of records sent to it.
+    /// Number of records sent to the peer.
     pub sent: u64,
-    /// Number of records received from it.
+    /// Number of records received from the peer.
     pub received: u64,
     /// Number of changes dropped because the queue was full; all flows were sent instead.
     pub dropped: u64,
     /// Number of times all flows were sent.
     pub transfers: u64,
-    /// Whether it has sent all of its flows.
+    /// Whether the peer has sent all of its flows.
     pub complete: bool,
     /// Number of ignored datagrams, by reason.
     pub ignored: BTreeMap<String, u64>,
@@ -295,7 +295,7 @@ pub struct Counters {
     pub silent: Vec<(usize, Duration)>,
 }
 
-/// What follows from the active configuration.
+/// Facts about the active configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Number of configurations that have been applied.
@@ -327,7 +327,7 @@ pub enum Reply {
     Edited {
         /// In execution order.
         results: Vec<Result<(), Refusal>>,
-        /// What follows from the active configuration.
+        /// Facts about the active configuration.
         facts: Facts,
     },
     /// See [`Request::IsCurrent`].
@@ -351,7 +351,7 @@ pub enum Reply {
     Handshakes(Vec<Counters>),
     /// See [`Query::Latencies`].
     Latencies {
-        /// Numbers of responses within the limit, and of all.
+        /// Numbers of responses: within the limit, and in total.
         counters: Vec<Counters>,
         /// Changed weights.
         adjusted: Vec<Adjusted>,
@@ -576,12 +576,12 @@ mod tests {
     #[test]
     fn replies_with_servers_are_binary_and_keep_every_value() {
         let (sender, receiver) = Channel::pair().unwrap();
-        let samples = (0..40_000_u64).map(|at| {
+        let samples = (0..40_000_u64).map(|index| {
             let sample = Sample {
-                syns: at,
-                answered: u64::MAX - at,
+                syns: index,
+                answered: u64::MAX - index,
             };
-            (format!("10.0.{}.{}:80", at / 256, at % 256), sample)
+            (format!("10.0.{}.{}:80", index / 256, index % 256), sample)
         });
         let counters = vec![Counters {
             service: "web".to_owned(),

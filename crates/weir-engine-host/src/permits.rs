@@ -20,8 +20,8 @@ use crate::caller;
 
 /// Maximum time until a client has sent its message.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum time until this process has answered.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time until this process has responded.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which edits are permitted: the daemon may have to finish a reload before it requests them.
 const VALIDITY: Duration = Duration::from_secs(60);
 /// Maximum number of requests that wait for the daemon; the oldest one is removed for a new one.
@@ -34,10 +34,10 @@ struct PermitRequest {
     edits: Vec<Edit>,
 }
 
-/// The answer to a client.
+/// The response to a client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+enum Response {
     Permitted,
     Refused { reason: String },
 }
@@ -58,29 +58,29 @@ pub fn permit_edits(runtime_dir: &Path, edits: &[Edit]) -> Result<bool, String> 
         edits: edits.to_vec(),
     };
     let request = serde_json::to_vec(&request).map_err(|error| error.to_string())?;
-    let answer = channel
-        .set_receive_timeout(Some(ANSWER_TIMEOUT))
+    let response = channel
+        .set_receive_timeout(Some(RESPONSE_TIMEOUT))
         .and_then(|()| channel.send(&request, &[]))
         .and_then(|()| channel.receive());
-    match answer.map_err(|error| error.to_string())? {
+    match response.map_err(|error| error.to_string())? {
         Some(message) => match serde_json::from_slice(&message.bytes) {
-            Ok(Answer::Permitted) => Ok(true),
-            Ok(Answer::Refused { reason }) => Err(reason),
+            Ok(Response::Permitted) => Ok(true),
+            Ok(Response::Refused { reason }) => Err(reason),
             Err(error) => Err(format!(
                 "the privileged process of layer 4 sent an invalid response: {error}"
             )),
         },
-        None => Err("the privileged process of layer 4 has ended".to_owned()),
+        None => Err("the privileged process of layer 4 has exited".to_owned()),
     }
 }
 
 /// A request that waits for the daemon.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRequest {
     edits: Vec<Edit>,
     /// The client's user ID.
     user: u32,
-    since: Instant,
+    received_at: Instant,
 }
 
 /// The state that the socket's thread shares.
@@ -88,7 +88,7 @@ struct Waiting {
 struct State {
     /// The settings that decide who may edit.
     node: Node,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRequest>,
 }
 
 /// The socket, and the clients' requests.
@@ -110,7 +110,7 @@ impl Permits {
         }
     }
 
-    /// Listens with these settings, unless it already does. Creates a removed socket again.
+    /// Listens with these settings, unless this process already does. Creates the socket again if it was removed.
     pub(crate) fn serve(&mut self, node: &Node) {
         let group = node.socket_group.as_deref().and_then(names::group_id);
         let group = group.filter(|_| node.socket_mode.is_for_group());
@@ -122,7 +122,7 @@ impl Permits {
         let is_served = self
             .socket
             .as_ref()
-            .is_some_and(|(socket, own)| *own == group && socket.has_name());
+            .is_some_and(|(socket, socket_group)| *socket_group == group && socket.has_name());
         if is_served {
             return;
         }
@@ -138,14 +138,14 @@ impl Permits {
         let state = Arc::clone(&self.state);
         std::thread::spawn(move || {
             socket.answer(MESSAGE_TIMEOUT, |channel, _, bytes| {
-                let answer = match record(&state, channel.as_fd(), bytes) {
-                    Ok(()) => Answer::Permitted,
+                let response = match record_request(&state, channel.as_fd(), bytes) {
+                    Ok(()) => Response::Permitted,
                     Err(reason) => {
                         tracing::error!(reason, "refused edits by ipvsadm");
-                        Answer::Refused { reason }
+                        Response::Refused { reason }
                     }
                 };
-                serde_json::to_vec(&answer).unwrap_or_default()
+                serde_json::to_vec(&response).unwrap_or_default()
             });
         });
     }
@@ -168,20 +168,22 @@ impl Permits {
     /// Returns a message if no client has requested them.
     pub(crate) fn take(&self, edits: &[Edit]) -> Result<u32, String> {
         let mut state = lock(&self.state);
-        state.waiting.retain(|it| it.since.elapsed() < VALIDITY);
+        state
+            .waiting
+            .retain(|it| it.received_at.elapsed() < VALIDITY);
         // The daemon itself executes edits of weights of configured servers, and omits them here.
-        let is_part = |whole: &[Edit]| {
-            let mut whole = whole.iter();
+        let is_part = |client_edits: &[Edit]| {
+            let mut client_edits = client_edits.iter();
             edits
                 .iter()
-                .all(|edit| whole.any(|requested| requested == edit))
+                .all(|edit| client_edits.any(|requested| requested == edit))
         };
         let found = state.waiting.iter().position(|it| is_part(&it.edits));
-        let taken = found.and_then(|at| state.waiting.remove(at));
-        let taken = taken.ok_or_else(|| {
+        let request = found.and_then(|index| state.waiting.remove(index));
+        let request = request.ok_or_else(|| {
             "no client has asked for these edits of ipvsadm: use `weir ipvsadm`".to_owned()
         })?;
-        Ok(taken.user)
+        Ok(request.user)
     }
 }
 
@@ -199,7 +201,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 ///
 /// # Errors
 /// Returns a message if the request is invalid, or if the client may not edit services.
-fn record(
+fn record_request(
     state: &Mutex<State>,
     client: std::os::fd::BorrowedFd<'_>,
     bytes: &[u8],
@@ -212,8 +214,12 @@ fn record(
     if state.waiting.len() >= WAITING_MAX {
         state.waiting.pop_front();
     }
-    let since = Instant::now();
-    state.waiting.push_back(Waiting { edits, user, since });
+    let received_at = Instant::now();
+    state.waiting.push_back(WaitingRequest {
+        edits,
+        user,
+        received_at,
+    });
     drop(state);
     Ok(())
 }
@@ -223,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_edits_that_a_client_requested_are_permitted_and_once() {
+    fn requested_edits_are_permitted_once_and_other_edits_are_rejected() {
         if !weir_testing::require_root() {
             return;
         }

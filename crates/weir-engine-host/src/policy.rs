@@ -37,7 +37,7 @@ pub(crate) struct Accepted {
 #[derive(Debug)]
 pub(crate) struct Policy {
     path: PathBuf,
-    record: PathBuf,
+    record_file: PathBuf,
     active: Option<Arc<Accepted>>,
     /// The previous configuration, for the rollback of a guarded reload.
     previous: Option<Arc<Accepted>>,
@@ -51,7 +51,7 @@ impl Policy {
     pub(crate) fn new(configuration: &Path, runtime_dir: &Path) -> Self {
         Self {
             path: configuration.to_owned(),
-            record: runtime_dir.join(RECORD_FILE),
+            record_file: runtime_dir.join(RECORD_FILE),
             active: None,
             previous: None,
             prepared: None,
@@ -112,8 +112,8 @@ impl Policy {
         if matches!(file, Ok(None)) {
             return Ok(accepted);
         }
-        let wanted = self.hash(&accepted.desired);
-        let is_same = |desired: &Desired| self.hash(desired) == wanted;
+        let requested_hash = self.hash(&accepted.desired);
+        let is_same = |desired: &Desired| self.hash(desired) == requested_hash;
         let mut known = self.active.iter().chain(&self.previous);
         let is_permitted = known.any(|known| is_same(&known.desired))
             || matches!(&file, Ok(Some(file)) if is_same(file))
@@ -134,21 +134,23 @@ impl Policy {
             .active
             .as_ref()
             .is_some_and(|active| active.text == accepted.text);
-        if !is_recorded && let Err(error) = replace_file(&self.record, accepted.text.as_bytes()) {
-            let path = self.record.display();
+        if !is_recorded
+            && let Err(error) = replace_file(&self.record_file, accepted.text.as_bytes())
+        {
+            let path = self.record_file.display();
             tracing::warn!(%error, %path, "failed to record the active configuration");
         }
         let former = self.active.replace(accepted);
         if !is_recorded {
             let dropped = std::mem::replace(&mut self.previous, former);
-            // Free it on another thread: freeing the names of a hundred thousand servers takes as long as applying a
-            // change to one server.
+            // Free the configuration on another thread: freeing the names of a hundred thousand servers takes as long
+            // as applying a change to one server.
             std::thread::spawn(move || drop(dropped));
         }
     }
 
     fn recorded(&self) -> Option<Desired> {
-        let bytes = read_own(&self.record).ok()?;
+        let bytes = read_own(&self.record_file).ok()?;
         parse(&String::from_utf8(bytes).ok()?, &Environment).ok()
     }
 
@@ -195,7 +197,7 @@ fn hash_layer_4(desired: &Desired, hasher: &mut impl Hasher) {
         vrrp,
     )
         .hash(hasher);
-    // They decide which servers may be added to which pools.
+    // The name and the limits of the group decide which servers may be added to which pools.
     let group = cluster.as_ref().map(|group| (&group.name, &group.publish));
     (announce, sync, group).hash(hasher);
     if node.vip_interface.is_some() {
@@ -227,7 +229,7 @@ impl Accepted {
         }
     }
 
-    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may name its file.
+    /// Returns `[sync]` with its key. The key is read in this process, because only root's file may refer to its file.
     ///
     /// # Errors
     /// Returns a message if the secrets cannot be read.
@@ -237,7 +239,7 @@ impl Accepted {
         }
         match parse(&self.text, &weir_helper::ThisMachine) {
             Ok(desired) => Ok(desired.sync),
-            Err(_) => Err("the secrets named in the configuration cannot be read".to_owned()),
+            Err(_) => Err("the secrets that the configuration refers to cannot be read".to_owned()),
         }
     }
 
@@ -255,17 +257,18 @@ impl Accepted {
         }
         let mut desired = self.desired.clone();
         for server in added {
-            let Some(at) = desired
+            let Some(pool_index) = desired
                 .pools
                 .iter()
                 .position(|pool| pool.name == server.pool)
             else {
-                return Err(format!("there is no pool {}", server.pool));
+                return Err(format!("pool {} not found", server.pool));
             };
-            if let Some(reason) = desired.unpublishable(&desired.pools[at], server.address) {
+            if let Some(reason) = desired.unpublishable(&desired.pools[pool_index], server.address)
+            {
                 return Err(format!("pool {}: {reason}", server.pool));
             }
-            let pool = &mut desired.pools[at];
+            let pool = &mut desired.pools[pool_index];
             if server.weight > MAX_WEIGHT {
                 return Err(format!(
                     "{}: weight {} is above {MAX_WEIGHT}",
@@ -288,7 +291,7 @@ impl Accepted {
 fn checks(desired: &Desired, names: &[String]) -> Result<Vec<Check>, String> {
     let check = |name: &String| {
         let check = desired.check(name).cloned();
-        check.ok_or_else(|| format!("there is no check {name}"))
+        check.ok_or_else(|| format!("check {name} not found"))
     };
     names.iter().map(check).collect()
 }
@@ -355,7 +358,7 @@ pool = "p"
             "proxy services are not checked"
         );
         assert!(accept(&format!("\n# moved\n{TEXT}")).is_ok());
-        for (from, to) in [
+        for (old, new) in [
             ("eth0", "eth1"),
             ("10.0.0.9:80", "10.0.0.6:80"),
             ("10.0.0.9:80", "10.0.0.9:81"),
@@ -364,8 +367,8 @@ pool = "p"
             ("[node]", "[node]\nmax_flows = 2048"),
             ("[node]", "[node]\nvip_interface = \"eth0\""),
         ] {
-            let refused = accept(&TEXT.replace(from, to)).unwrap_err();
-            assert!(refused.contains("does not permit"), "{to}: {refused}");
+            let refused = accept(&TEXT.replace(old, new)).unwrap_err();
+            assert!(refused.contains("does not permit"), "{new}: {refused}");
         }
         assert!(accept("[").unwrap_err().contains("error"));
     }
@@ -413,50 +416,68 @@ pool = "p"
         let (directory, file) = directory("group");
         // Proxy services do not support `maglev`.
         let layer_4 = TEXT.split("[service.w]").next().unwrap();
-        let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
-        let own = format!("{GROUP}{own}");
-        write(&file, &own);
+        let root_file = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
+        let root_file = format!("{GROUP}{root_file}");
+        write(&file, &root_file);
         let mut policy = Policy::new(&file, &directory.0);
-        let with = weir_config::with_published;
-        let accepts = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
-        let good = with(&own, "edge", &published("192.0.2.1"));
-        let accepted = accepts(&mut policy, &good).unwrap();
+        let with_published = weir_config::with_published;
+        let accept = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
+        let good = with_published(&root_file, "edge", &published("192.0.2.1"));
+        let accepted = accept(&mut policy, &good).unwrap();
         policy.set_active(accepted);
-        assert!(accepts(&mut policy, &with(&own, "edge", &published("192.0.2.2"))).is_ok());
-        assert!(accepts(&mut policy, &own).is_ok(), "nothing published");
-        let wide = own.replace("192.0.2.0/24", "0.0.0.0/0");
-        let other_service = own.replace("10.0.0.9:80", "192.0.2.9:80");
+        assert!(
+            accept(
+                &mut policy,
+                &with_published(&root_file, "edge", &published("192.0.2.2"))
+            )
+            .is_ok()
+        );
+        assert!(accept(&mut policy, &root_file).is_ok(), "nothing published");
+        let wide = root_file.replace("192.0.2.0/24", "0.0.0.0/0");
+        let other_service = root_file.replace("10.0.0.9:80", "192.0.2.9:80");
         let outside = published("198.51.100.1");
         for (text, expected) in [
-            (with(&own, "edge", &outside), "is not in `vips`"),
-            (with(&wide, "edge", &outside), "is not in `vips`"),
-            (with(&wide, "other", &outside), "does not permit the daemon"),
-            (format!("{own}{outside}"), "does not permit the daemon"),
             (
-                with(&other_service, "edge", &published("192.0.2.1")),
+                with_published(&root_file, "edge", &outside),
+                "is not in `vips`",
+            ),
+            (with_published(&wide, "edge", &outside), "is not in `vips`"),
+            (
+                with_published(&wide, "other", &outside),
                 "does not permit the daemon",
             ),
             (
-                with(&own, "edge", "[node]\nmax_flows = 2048\n"),
+                format!("{root_file}{outside}"),
+                "does not permit the daemon",
+            ),
+            (
+                with_published(&other_service, "edge", &published("192.0.2.1")),
+                "does not permit the daemon",
+            ),
+            (
+                with_published(&root_file, "edge", "[node]\nmax_flows = 2048\n"),
                 "`node` cannot be published",
             ),
             (
-                with(
-                    &own,
+                with_published(
+                    &root_file,
                     "edge",
                     "[vrrp.a]\ninterface = \"lo\"\nvirtual_router_id = 9\naddresses = [\"192.0.2.1\"]\n",
                 ),
                 "`vrrp` cannot be published",
             ),
         ] {
-            let refused = accepts(&mut policy, &text).unwrap_err();
+            let refused = accept(&mut policy, &text).unwrap_err();
             assert!(refused.contains(expected), "{text}: {refused}");
         }
         // A restarted process adopts what was active, even if the file has changed since.
-        write(&file, &own.replace("192.0.2.0/24", "203.0.113.0/24"));
+        write(&file, &root_file.replace("192.0.2.0/24", "203.0.113.0/24"));
         let mut restarted = Policy::new(&file, &directory.0);
-        assert!(accepts(&mut restarted, &good).is_ok(), "recorded");
-        let refused = accepts(&mut restarted, &with(&own, "edge", &published("192.0.2.2")));
+        assert!(accept(&mut restarted, &good).is_ok(), "recorded");
+        let refused = accept(
+            &mut restarted,
+            &with_published(&root_file, "edge", &published("192.0.2.2")),
+        );
         let refused = refused.unwrap_err();
         assert!(refused.contains("192.0.2.2 is not in `vips`"), "{refused}");
     }
@@ -469,18 +490,18 @@ pool = "p"
         }
         let (directory, file) = directory("limits");
         let layer_4 = TEXT.split("[service.w]").next().unwrap();
-        let own = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
-        let own = format!("{GROUP}{own}");
-        write(&file, &own);
+        let root_file = layer_4.replace("[pool.p]", "[pool.p]\nscheduler = \"maglev\"");
+        let root_file = format!("{GROUP}{root_file}");
+        write(&file, &root_file);
         let mut policy = Policy::new(&file, &directory.0);
         let published = published("192.0.2.1");
-        let good = weir_config::with_published(&own, "edge", &published);
+        let good = weir_config::with_published(&root_file, "edge", &published);
         let accepted = policy.accept(good.clone().into_bytes()).unwrap();
         policy.set_active(accepted);
         for other in [
             good.replace("servers = [\"10.0.0.0/8\"]", "servers = [\"0.0.0.0/0\"]"),
             good.replace("name = \"edge\"", "name = \"other\""),
-            format!("{own}{published}"),
+            format!("{root_file}{published}"),
         ] {
             assert_ne!(other, good);
             let refused = policy.accept(other.clone().into_bytes()).unwrap_err();
@@ -530,36 +551,36 @@ pool = "p"
         policy.set_active(accepted);
         let other = TEXT.replace("10.0.0.9", "10.0.0.5");
         write(&file, &other);
-        let accepts = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
-        assert!(accepts(&mut policy, TEXT).is_ok() && accepts(&mut policy, &other).is_ok());
-        let accepted = accepts(&mut policy, &other).unwrap();
+        let accept = |policy: &mut Policy, text: &str| policy.accept(text.as_bytes().to_vec());
+        assert!(accept(&mut policy, TEXT).is_ok() && accept(&mut policy, &other).is_ok());
+        let accepted = accept(&mut policy, &other).unwrap();
         policy.set_active(accepted);
         write(&file, &other.replace("10.0.0.5", "10.0.0.4"));
         assert!(
-            accepts(&mut policy, TEXT).is_ok(),
+            accept(&mut policy, TEXT).is_ok(),
             "the previous configuration"
         );
-        let accepted = accepts(&mut policy, TEXT).unwrap();
+        let accepted = accept(&mut policy, TEXT).unwrap();
         policy.set_active(accepted);
         let mut restarted = Policy::new(&file, &directory.0);
-        assert!(accepts(&mut restarted, TEXT).is_ok(), "recorded");
+        assert!(accept(&mut restarted, TEXT).is_ok(), "recorded");
         restarted.prepare();
         assert!(
-            accepts(&mut restarted, TEXT).is_ok(),
+            accept(&mut restarted, TEXT).is_ok(),
             "not the prepared configuration"
         );
         restarted.prepare();
         let in_file = other.replace("10.0.0.5", "10.0.0.4");
         assert_eq!(
-            accepts(&mut restarted, &in_file).unwrap().text,
+            accept(&mut restarted, &in_file).unwrap().text,
             in_file,
             "prepared"
         );
         fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-        let refused = accepts(&mut restarted, &other).unwrap_err();
+        let refused = accept(&mut restarted, &other).unwrap_err();
         assert!(refused.contains("must belong to root"), "{refused}");
         std::os::unix::fs::chown(directory.0.join(RECORD_FILE), Some(1), None).unwrap();
-        assert!(accepts(&mut Policy::new(&file, &directory.0), TEXT).is_err());
+        assert!(accept(&mut Policy::new(&file, &directory.0), TEXT).is_err());
     }
 
     #[test]

@@ -30,7 +30,10 @@ const DRIFT_INTERVAL: Duration = Duration::from_millis(500);
 pub fn restrict() -> Result<(), Error> {
     // Each map, program and link holds a descriptor.
     if let Err(error) = weir_sys::raise_nofile() {
-        tracing::warn!(%error, "failed to raise the limit of open files: few maps, programs and links can be open");
+        tracing::warn!(
+            %error,
+            "failed to raise the limit of open files: only a few maps, programs and links can be open"
+        );
     }
     Ok(weir_sys::keep_engine_capabilities()?)
 }
@@ -89,7 +92,7 @@ async fn handle(host: &mut Host, wire: &mut Wire, received: Message) {
         address_digest,
     } = request
     {
-        let mut opening = OpeningOn { wire, number };
+        let mut opening = OpeningSteps { wire, number };
         let reply = host.open(added, address_digest, files, &mut opening).await;
         let number = opening.number;
         wire.send(number, &reply);
@@ -144,15 +147,15 @@ impl Wire {
     }
 }
 
-/// An engine that is being opened. `number` is the request's number, at first that of the first half, then of the
-/// second.
-struct OpeningOn<'a> {
+/// Steps of an engine that is being opened. `number` is the number of the request for the first half, then of that for
+/// the second half.
+struct OpeningSteps<'a> {
     wire: &'a mut Wire,
     number: u64,
 }
 
-impl Steps for OpeningOn<'_> {
-    async fn states(&mut self, saved: SavedServers) -> Option<StateCopy> {
+impl Steps for OpeningSteps<'_> {
+    async fn receive_states(&mut self, saved: SavedServers) -> Option<StateCopy> {
         self.wire.send(self.number, &Reply::Begun { saved });
         loop {
             let received = self.wire.received.recv().await?;
@@ -166,12 +169,14 @@ impl Steps for OpeningOn<'_> {
                     return None;
                 }
                 // Probe requests may arrive at any time.
-                Ok((number, request, _)) if is_of_probe(&request) => {
+                Ok((number, request, _)) if is_probe_request(&request) => {
                     let reason = "the engine is being opened".to_owned();
                     self.wire.send(number, &Reply::Failed { reason });
                 }
                 Ok(_) | Err(_) => {
-                    tracing::error!("refused a request of the daemon while the engine is opened");
+                    tracing::error!(
+                        "refused a request of the daemon while the engine is being opened"
+                    );
                     self.number = UNREQUESTED - 1;
                     return None;
                 }
@@ -180,7 +185,7 @@ impl Steps for OpeningOn<'_> {
     }
 }
 
-const fn is_of_probe(request: &Request) -> bool {
+const fn is_probe_request(request: &Request) -> bool {
     matches!(
         request,
         Request::AddProbe { .. }

@@ -1,7 +1,8 @@
 //! Recovers the allocation from pinned maps after the state file was lost.
 //!
-//! Services are identified by their listeners, servers by address and port within a service. Rows that the
-//! configuration does not name become removed servers: their flows continue, and their rows are not reused meanwhile.
+//! Services are identified by their listeners, servers by address and port within a service. Rows of servers that are
+//! not in the configuration become removed servers: their flows continue, and the rows are not reused until the flows
+//! have ended.
 
 use std::collections::BTreeMap;
 
@@ -85,10 +86,10 @@ fn find_row(maps: &Maps, service: &Service) -> Result<Option<u32>> {
             Ports::Range(first, last) => match maps.vips.get(&listener.address.into())? {
                 Some(vip) => {
                     let ranges = maps.ranges(&vip)?;
-                    let same = |range: &&weir_abi::Range| {
+                    let is_same = |range: &&weir_abi::Range| {
                         (range.proto, range.first, range.last) == (proto, first, last)
                     };
-                    ranges.iter().find(same).map(|range| range.service)
+                    ranges.iter().find(is_same).map(|range| range.service)
                 }
                 None => None,
             },
@@ -147,7 +148,7 @@ fn recover_slot(
     let mut slot = empty_slot(row, written.generation);
     let header: Option<Extent> = match written.extent {
         0 => None,
-        at => maps.elements_as(at, 1)?.into_iter().next(),
+        offset => maps.elements_as(offset, 1)?.into_iter().next(),
     };
     let members: Vec<Member> = match &header {
         Some(header) => maps.elements_as(header.list_at, header.list_len)?,
@@ -170,31 +171,32 @@ fn recover_slot(
     }
     for (id, dest) in &dests {
         let member = members.iter().find(|member| member.dest == *id);
-        let mut known = dest_slot(*id, dest, member.map_or(0, |member| member.weight), now_ms);
-        known.seq = member.map_or(0, |member| member.seq);
+        let mut recovered = dest_slot(*id, dest, member.map_or(0, |member| member.weight), now_ms);
+        recovered.seq = member.map_or(0, |member| member.seq);
         let servers = desired
             .pool(&service.pool)
             .map(|pool| (&pool.servers, &pool.sorry));
-        let port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
+        let has_port = |port: Option<u16>| dest.port.get() == 0 || port == Some(dest.port.get());
         if let Some((servers, sorry)) = servers {
-            let is_same =
-                |server: &&weir_model::Server| server.address == known.address && port(server.port);
+            let is_same = |server: &&weir_model::Server| {
+                server.address == recovered.address && has_port(server.port)
+            };
             let server = servers.iter().find(is_same).map(|server| (server, false));
             if let Some((server, sorry)) =
                 server.or_else(|| sorry.iter().find(is_same).map(|server| (server, true)))
             {
-                (known.port, known.sorry, known.removed) = (server.port, sorry, None);
-                known.name.clone_from(&server.name);
+                (recovered.port, recovered.sorry, recovered.removed) = (server.port, sorry, None);
+                recovered.name.clone_from(&server.name);
             }
         }
-        slot.dests.push(known);
+        slot.dests.push(recovered);
     }
     slot.dests.sort_by_key(|dest| dest.seq);
-    // Unusable servers are not in the list, so their order is unknown. They come first.
-    let offset = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
-    if offset > 0 {
-        for (at, dest) in slot.dests.iter_mut().enumerate() {
-            dest.seq = at as u32 + 1;
+    // Unusable servers are not in the list, so their order is unknown: they come first.
+    let unlisted = slot.dests.iter().filter(|dest| dest.seq == 0).count() as u32;
+    if unlisted > 0 {
+        for (index, dest) in slot.dests.iter_mut().enumerate() {
+            dest.seq = index as u32 + 1;
         }
     }
     slot.last_seq = slot.dests.iter().map(|dest| dest.seq).max().unwrap_or(0);

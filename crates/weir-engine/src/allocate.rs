@@ -11,8 +11,8 @@ use weir_state::ServerStates;
 use crate::error::Result;
 use crate::memory::Memory;
 
-/// Allocates rows for the services `touched` and their servers. Returns the former slots, for a rollback. On an error,
-/// nothing has changed.
+/// Allocates rows for the services in `touched` and their servers. Returns the former slots, for a rollback. On an
+/// error, nothing has changed.
 pub(crate) fn allocate(
     memory: &mut Memory,
     desired: &Indexed,

@@ -34,7 +34,7 @@ pub struct Cleaned {
 /// directories record. Idempotent. Must run inside a tokio runtime, in the director's network namespace.
 ///
 /// # Errors
-/// Something cannot be removed. The state file then remains, so that a second attempt can continue.
+/// An object cannot be removed. The state file then remains, so that a second attempt can continue.
 pub async fn clean(paths: &Paths) -> Result<Cleaned> {
     let file = StateFile::new(&paths.runtime_dir);
     let memory = file.read()?.map(|saved| saved.memory);
@@ -83,8 +83,8 @@ pub fn is_pinned(paths: &Paths) -> bool {
     !matches!(pinned_sizes(&PinDir::new(&paths.pin_dir)), Ok(None))
 }
 
-/// Removes a pinned data plane that is attached nowhere and has no services of ipvsadm: a killed start leaves one.
-/// Returns whether it was removed. Keeps the recorded state of servers.
+/// Removes a pinned data plane that is attached nowhere and has no services of ipvsadm: a start that was killed leaves
+/// one behind. Returns whether it was removed. Keeps the recorded state of servers.
 ///
 /// # Errors
 /// The same as for [`clean`].
@@ -139,7 +139,7 @@ async fn revert(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
     }
     let netlink = Netlink::open()?;
     let links = netlink.links().await?;
-    let index = |name: &String| {
+    let index_of = |name: &String| {
         links
             .iter()
             .find(|link| link.name == *name)
@@ -147,21 +147,21 @@ async fn revert(undo: &Undo, cleaned: &mut Cleaned) -> Result<()> {
     };
     for (name, address) in &undo.addresses {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
-        if let Some(index) = index(name)
+        if let Some(index) = index_of(name)
             && netlink.remove_address(index, *address, prefix).await? == Change::Made
         {
             cleaned.addresses.push((name.clone(), *address));
         }
     }
     for (name, neighbour) in &undo.neighbours {
-        if let Some(index) = index(name)
+        if let Some(index) = index_of(name)
             && netlink.remove_managed(index, *neighbour).await? == Change::Made
         {
             cleaned.neighbours += 1;
         }
     }
     for (name, former) in &undo.offloads {
-        if index(name).is_some() {
+        if index_of(name).is_some() {
             netlink.inside(|| Features::read(name).and_then(|features| features.set(former)))??;
             cleaned.offloads += 1;
         }

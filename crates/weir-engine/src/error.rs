@@ -58,39 +58,39 @@ pub enum Error {
         most: u32,
     },
     /// A configured interface does not exist.
-    #[error("there is no interface {name}")]
+    #[error("interface {name} not found")]
     NoInterface {
-        /// Its name.
+        /// Name of the interface.
         name: String,
     },
     /// Another program occupies the interface's hook.
     #[error("interface {interface} already has another {hook} program: {holder}; {fix}")]
     ForeignProgram {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         /// `XDP` or `tc`.
         hook: &'static str,
         /// The program and its owner, if known.
         holder: String,
-        /// How to remove it.
+        /// How to remove the program.
         fix: String,
     },
     /// The cgroup of a socket service cannot be used.
     #[error("cgroup {path}: {source}")]
     Cgroup {
-        /// Its path.
+        /// Path of the cgroup.
         path: String,
         /// The cause.
         source: weir_sys::Error,
     },
     /// Too many cgroups at the same time.
-    #[error("more than {most} cgroups are in use")]
+    #[error("more than {limit} cgroups are in use")]
     Cgroups {
         /// The limit.
-        most: u32,
+        limit: u32,
     },
     /// Not enough space for lists and hash tables.
-    #[error("no room for {elements} elements of tables: raise max_servers in [node]")]
+    #[error("not enough space for {elements} table elements: raise max_servers in [node]")]
     NoRoom {
         /// Number of requested elements.
         elements: u32,

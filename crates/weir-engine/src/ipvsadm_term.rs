@@ -51,7 +51,7 @@ pub fn is_from_ipvsadm(name: &str) -> bool {
 }
 
 /// Returns the counters since they were zeroed.
-pub(crate) fn since(totals: Totals, zero: Option<&Totals>) -> Counters {
+pub(crate) fn counters_since(totals: Totals, zero: Option<&Totals>) -> Counters {
     let zero = zero.copied().unwrap_or_default();
     Counters {
         connections: totals.connections.saturating_sub(zero.connections),

@@ -97,7 +97,7 @@ impl Record {
             memory.undo = undo;
         }
         for edit in &self.edits {
-            memory.origin.repeat(edit);
+            memory.origin.replay(edit);
         }
         if let Some(zeroed) = self.zeroed {
             memory.origin.zeroed = zeroed;
@@ -121,13 +121,13 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Creates an empty journal for the state file with this number.
-    pub(crate) fn begin(path: &Path, continues: u64) -> io::Result<Self> {
+    pub(crate) fn create(path: &Path, continues: u64) -> io::Result<Self> {
         let mut journal = Self {
             path: path.to_owned(),
             file: create_private(path)?,
             bytes: 0,
         };
-        journal.line(&Head { continues })?;
+        journal.write_line(&Head { continues })?;
         Ok(journal)
     }
 
@@ -138,11 +138,11 @@ impl Journal {
 
     /// Appends a change without syncing the file: a process crash loses nothing, and a machine crash loses the maps
     /// too.
-    pub(crate) fn add(&mut self, record: &Record) -> io::Result<()> {
-        self.line(record)
+    pub(crate) fn append(&mut self, record: &Record) -> io::Result<()> {
+        self.write_line(record)
     }
 
-    fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
+    fn write_line(&mut self, value: &impl Serialize) -> io::Result<()> {
         let mut text = serde_json::to_vec(value)?;
         text.push(b'\n');
         if let Err(error) = self.file.write_all(&text) {
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn partial_line_and_journal_of_another_file_are_not_read() {
         let path = std::env::temp_dir().join(format!("weir-journal-{}", std::process::id()));
-        let mut journal = Journal::begin(&path, 7).unwrap();
+        let mut journal = Journal::create(&path, 7).unwrap();
         for revision in 1..=3 {
             let record = Record {
                 numbers: Some((revision, 0, 0)),
                 ..Record::default()
             };
-            journal.add(&record).unwrap();
+            journal.append(&record).unwrap();
         }
         let revisions = |continues| -> Vec<u64> {
             let records = read::<Record>(&path, continues).into_iter();

@@ -6,7 +6,7 @@ use weir_model::Source;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{}:{}: service {service} listens on {listener}, which ipvsadm already uses (`ipvsadm {command}` removes it)",
-    .at.line, .at.column
+    .position.line, .position.column
 )]
 pub struct ListenerConflict {
     /// Name of the service in the file.
@@ -14,7 +14,7 @@ pub struct ListenerConflict {
     /// The service's listener or mark, as it is written.
     pub listener: String,
     /// Position of the service in the file.
-    pub at: Source,
+    pub position: Source,
     /// Arguments with which ipvsadm removes its service.
     pub command: String,
 }

@@ -15,7 +15,7 @@ use weir_model::{Indexed, Ports, TunnelChecksum};
 use weir_planner::allocation::{DestSlot, ServiceSlot, configured};
 
 use crate::error::Result;
-use crate::ipvsadm_term::{forward, is_from_ipvsadm, key_of_mark, protocol, since};
+use crate::ipvsadm_term::{counters_since, forward, is_from_ipvsadm, key_of_mark, protocol};
 use crate::memory::Memory;
 use crate::network::tick;
 use crate::rate_estimate::RateEstimates;
@@ -39,7 +39,7 @@ impl View<'_> {
         let origin = &self.memory.origin;
         let mut services = Vec::new();
         for entry in origin.table.services() {
-            services.push(self.listed_service(entry)?);
+            services.push(self.ipvsadm_service(entry)?);
         }
         // IPVS has no service that balances sockets.
         let is_listed = |service: &&weir_model::Service| {
@@ -47,7 +47,7 @@ impl View<'_> {
         };
         for service in self.desired.services.iter().rev().filter(is_listed) {
             for mark in service.marks.iter().rev() {
-                services.push(self.configured(service, key_of_mark(mark), None)?);
+                services.push(self.file_service(service, key_of_mark(mark), None)?);
             }
             for listener in service.listen.iter().rev() {
                 let (port, last_port) = match listener.ports {
@@ -60,7 +60,7 @@ impl View<'_> {
                     address: listener.address,
                     port,
                 };
-                services.push(self.configured(service, key, last_port)?);
+                services.push(self.file_service(service, key, last_port)?);
             }
         }
         Ok(Listing {
@@ -74,12 +74,12 @@ impl View<'_> {
     }
 
     /// Lists a service that ipvsadm created.
-    fn listed_service(&self, entry: &TableService) -> Result<ListedService> {
+    fn ipvsadm_service(&self, entry: &TableService) -> Result<ListedService> {
         let name = name_of(&entry.service.key);
         let slot = self.slot(&name);
         let dest = |server: &Server| {
-            let mut same = slot?.dests.iter().filter(|dest| dest.removed.is_none());
-            same.find(|dest| dest.name == weir_ipvsadm::server_name(&server.key))
+            let mut dests = slot?.dests.iter().filter(|dest| dest.removed.is_none());
+            dests.find(|dest| dest.name == weir_ipvsadm::server_name(&server.key))
         };
         let servers = entry.servers.iter();
         let listed = servers.map(|server| self.server(&name, *server, dest(server)));
@@ -93,7 +93,7 @@ impl View<'_> {
     }
 
     /// Lists a service of the file under one of its listeners or marks.
-    fn configured(
+    fn file_service(
         &self,
         service: &weir_model::Service,
         key: ServiceKey,
@@ -164,7 +164,8 @@ impl View<'_> {
             let zero = self.memory.origin.zeroed.get(service);
             let mut zeros = zero.into_iter().flat_map(|zero| &zero.servers);
             let zero = zeros.find(|(generation, _)| *generation == dest.generation);
-            listed.counters = since(totals(self.maps, dest.id)?, zero.map(|(_, totals)| totals));
+            listed.counters =
+                counters_since(totals(self.maps, dest.id)?, zero.map(|(_, totals)| totals));
             let rates = self.rates.map(|rates| rates.of_server(dest.generation));
             listed.rates = rates.unwrap_or_default();
         }
@@ -175,7 +176,7 @@ impl View<'_> {
         let zero = self.memory.origin.zeroed.get(name);
         let zero = zero.map(|zero| &zero.service);
         Ok(match slot {
-            Some(slot) => since(sum(self.maps, slot)?, zero),
+            Some(slot) => counters_since(sum(self.maps, slot)?, zero),
             None => Counters::default(),
         })
     }
@@ -213,19 +214,19 @@ impl View<'_> {
         for flow in self.maps.flows.walk() {
             let meta = flow.meta();
             let state = State::ALL.iter().find(|state| **state as u8 == meta.state);
-            let template = meta.kind == KIND_TEMPLATE;
-            let Some(state) = state.filter(|_| template || meta.kind == KIND_FORWARD) else {
+            let is_template = meta.kind == KIND_TEMPLATE;
+            let Some(state) = state.filter(|_| is_template || meta.kind == KIND_FORWARD) else {
                 continue;
             };
             let cold = flow.cold;
             let dest = self.maps.dests.get(flow.dest())?;
             // A template for all listeners of a service contains the service's row instead of a VIP.
-            let whole = template && cold.proto == PROTO_TEMPLATE;
-            let first = rows.get(&cold.service).filter(|_| whole);
-            let address = first.and_then(|name| self.first_address(name));
+            let is_whole_service = is_template && cold.proto == PROTO_TEMPLATE;
+            let service_name = rows.get(&cold.service).filter(|_| is_whole_service);
+            let address = service_name.and_then(|name| self.first_address(name));
             let address = address.unwrap_or_else(|| cold.dst.to_ip());
             let vip = (address, cold.dport.get());
-            let lifetime = match template {
+            let lifetime = match is_template {
                 true => weir_abi::ticks_to_duration(cold.ifindex),
                 false => timeouts.of(*state),
             };
@@ -237,7 +238,7 @@ impl View<'_> {
                     _ => None,
                 },
                 expires_s: lifetime.saturating_sub(idle).as_secs(),
-                state: match (template, state) {
+                state: match (is_template, state) {
                     // ip_vs_proto.c, ip_vs_ctpl_state_name_table
                     (true, State::None) => "NONE",
                     (true, _) => "ASSURED",

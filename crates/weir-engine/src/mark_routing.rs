@@ -62,8 +62,8 @@ impl MarkRouting {
             self.rules.remove(mark);
         }
         for ipv6 in [false, true] {
-            let family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
-            if family(marks) && !family(&self.rules) {
+            let has_family = |marks: &BTreeSet<Key>| marks.iter().any(|mark| mark.0 == ipv6);
+            if has_family(marks) && !has_family(&self.rules) {
                 for rule in self.family_rules(ipv6).iter().rev() {
                     netlink.remove_rule(rule).await?;
                 }

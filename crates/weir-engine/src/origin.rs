@@ -53,7 +53,7 @@ impl Origin {
             Some(ListenerConflict {
                 service: service.name.clone(),
                 listener,
-                at: service.source,
+                position: service.source,
                 command: delete_arguments(&key),
             })
         })
@@ -63,15 +63,15 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::ListenerConflict`].
-    pub fn merged(&self, mut merged: Desired) -> Result<Desired, Error> {
-        if let Some(conflict) = self.listener_conflict(&merged) {
+    pub fn merged(&self, mut desired: Desired) -> Result<Desired, Error> {
+        if let Some(conflict) = self.listener_conflict(&desired) {
             return Err(Error::ListenerConflict(conflict));
         }
         // The table lists the newest first; status lists the oldest first.
         for entry in self.table.services().iter().rev() {
             if let Some((service, pool)) = lower(entry) {
-                merged.services.push(service);
-                merged.pools.push(pool);
+                desired.services.push(service);
+                desired.pools.push(pool);
             }
         }
         if let Some(Timeouts {
@@ -80,7 +80,7 @@ impl Origin {
             udp_s,
         }) = self.timeouts
         {
-            let timeouts = &mut merged.timeouts;
+            let timeouts = &mut desired.timeouts;
             for (timeout, seconds) in [
                 (&mut timeouts.tcp, tcp_s),
                 (&mut timeouts.tcp_fin, tcp_fin_s),
@@ -91,7 +91,7 @@ impl Origin {
                 }
             }
         }
-        Ok(merged)
+        Ok(desired)
     }
 
     /// Applies an edit to ipvsadm's table.
@@ -109,7 +109,7 @@ impl Origin {
     }
 
     /// Applies an edit again that was active before a restart.
-    pub(crate) fn repeat(&mut self, edit: &Edit) {
+    pub(crate) fn replay(&mut self, edit: &Edit) {
         if let Err(errno) = self.edit(edit) {
             let refusal = Refusal::from(errno);
             let (service, error) = (edit.key().map(|key| name_of(&key)), refusal.message(edit));

@@ -94,7 +94,7 @@ impl fmt::Display for Packet {
 pub struct Explanation {
     /// The parsed packet.
     pub packet: String,
-    /// The service that receives it; `None` = none.
+    /// The service that receives the packet; `None` = no service.
     pub service: Option<String>,
     /// The pool of that service.
     pub pool: Option<String>,
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn invalid_packets_are_explained() {
-        let wrong = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
+        let error_text = |text: &str| text.parse::<Packet>().unwrap_err().to_string();
         insta::assert_snapshot!(
             [
                 "",
@@ -129,7 +129,7 @@ mod tests {
                 "tcp 2001:db8::1:80 10.0.0.2:2",
                 "tcp 10.0.0.1:1 [::1]:2",
             ]
-            .map(wrong)
+            .map(error_text)
             .join("\n")
         );
     }

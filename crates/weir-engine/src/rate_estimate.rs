@@ -9,7 +9,7 @@ use weir_ipvsadm::{Estimator, Rates};
 #[derive(Debug)]
 pub(crate) struct RateEstimates {
     /// Time of the last update.
-    pub(crate) last: Option<Instant>,
+    pub(crate) updated_at: Option<Instant>,
     pub(crate) services: BTreeMap<String, Estimator>,
     pub(crate) servers: HashMap<u32, Estimator>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct RateEstimates {
 impl RateEstimates {
     pub(crate) fn new() -> Self {
         Self {
-            last: None,
+            updated_at: None,
             services: BTreeMap::new(),
             servers: HashMap::new(),
         }

@@ -9,14 +9,14 @@ use weir_health::ReplyWatch;
 #[derive(Debug)]
 pub(crate) struct ReplyMonitor {
     pub(crate) servers: ReplyWatch,
-    pub(crate) next: Instant,
+    pub(crate) next_scan: Instant,
 }
 
 impl Default for ReplyMonitor {
     fn default() -> Self {
         Self {
             servers: ReplyWatch::default(),
-            next: Instant::now(),
+            next_scan: Instant::now(),
         }
     }
 }

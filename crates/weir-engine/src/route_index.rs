@@ -14,7 +14,7 @@ pub(crate) struct RouteIndex {
     /// Number of routes over each port.
     ports: BTreeMap<u32, usize>,
     /// Servers behind each neighbour, by device and address.
-    behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
+    servers_behind: BTreeMap<(u32, IpAddr), BTreeSet<IpAddr>>,
 }
 
 impl RouteIndex {
@@ -33,7 +33,10 @@ impl RouteIndex {
             *self.ports.entry(route.ifindex).or_default() += 1;
             if !route.local && route.smac.is_some() {
                 let neighbour = (route.device, route.gateway.unwrap_or(server));
-                self.behind.entry(neighbour).or_default().insert(server);
+                self.servers_behind
+                    .entry(neighbour)
+                    .or_default()
+                    .insert(server);
             }
         }
     }
@@ -48,10 +51,10 @@ impl RouteIndex {
                 }
             }
             let neighbour = (route.device, route.gateway.unwrap_or(server));
-            if let Some(servers) = self.behind.get_mut(&neighbour) {
+            if let Some(servers) = self.servers_behind.get_mut(&neighbour) {
                 servers.remove(&server);
                 if servers.is_empty() {
-                    self.behind.remove(&neighbour);
+                    self.servers_behind.remove(&neighbour);
                 }
             }
         }
@@ -64,12 +67,16 @@ impl RouteIndex {
 
     /// Returns the next-hop neighbours on the routes to servers: device and address.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr)> {
-        self.behind.keys().copied()
+        self.servers_behind.keys().copied()
     }
 
     /// Returns the servers behind a neighbour.
-    pub(crate) fn behind(&self, device: u32, neighbour: IpAddr) -> impl Iterator<Item = IpAddr> {
-        let servers = self.behind.get(&(device, neighbour));
+    pub(crate) fn servers_behind(
+        &self,
+        device: u32,
+        neighbour: IpAddr,
+    ) -> impl Iterator<Item = IpAddr> {
+        let servers = self.servers_behind.get(&(device, neighbour));
         servers.into_iter().flatten().copied()
     }
 }

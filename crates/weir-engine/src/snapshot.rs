@@ -79,7 +79,7 @@ pub struct FlowTableStatus {
     pub expired: u64,
 }
 
-/// Whether the director has a service's address.
+/// State of a service's address on the director.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum VipStatus {
     /// Present, but not added by Weir: an operator's, keepalived's, Pacemaker's.

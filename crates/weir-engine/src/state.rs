@@ -194,16 +194,16 @@ impl StateFile {
             let created = builder.recursive(true).mode(0o700).create(directory);
             created.map_err(|source| file_error(directory, source))?;
         }
-        let new = self.path.with_extension("json.new");
-        let written = create_private(&new).and_then(|mut file| {
+        let new_path = self.path.with_extension("json.new");
+        let written = create_private(&new_path).and_then(|mut file| {
             file.write_all(&bytes)?;
             file.sync_all()
         });
-        written.map_err(|source| file_error(&new, source))?;
-        fs::rename(&new, &self.path).map_err(|source| file_error(&self.path, source))?;
+        written.map_err(|source| file_error(&new_path, source))?;
+        fs::rename(&new_path, &self.path).map_err(|source| file_error(&self.path, source))?;
         (self.number, self.bytes) = (number, bytes.len() as u64);
         let journal = self.path.with_file_name(JOURNAL);
-        let started = Journal::begin(&journal, number);
+        let started = Journal::create(&journal, number);
         self.journal = Some(started.map_err(|source| file_error(&journal, source))?);
         Ok(())
     }
@@ -224,7 +224,7 @@ impl StateFile {
             let source = ErrorKind::NotFound.into();
             return Err(file_error(&self.path, source));
         };
-        let added = journal.add(record);
+        let added = journal.append(record);
         added.map_err(|source| file_error(journal.path(), source))
     }
 

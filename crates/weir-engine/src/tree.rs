@@ -30,17 +30,17 @@ pub(crate) fn fill(maps: &Maps, header: &Extent) -> Result<()> {
     let list: Vec<Row> = maps.elements_as(header.list_at, header.list_len)?;
     for node in (1..header.tree_width).rev() {
         for _ in 0..ATTEMPTS {
-            let now = match tree {
+            let value = match tree {
                 Tree::Winners(rule) => winner_of(maps, header, rule, &list, node)?,
                 Tree::Weights | Tree::Active => {
-                    let left = sum_of(maps, header, tree, &list, 2 * node)?;
-                    left.saturating_add(sum_of(maps, header, tree, &list, 2 * node + 1)?)
+                    let left_sum = sum_of(maps, header, tree, &list, 2 * node)?;
+                    left_sum.saturating_add(sum_of(maps, header, tree, &list, 2 * node + 1)?)
                 }
             };
-            if now == self::node(maps, header, node)? {
+            if value == self::node(maps, header, node)? {
                 break;
             }
-            set_node(maps, header, node, now)?;
+            set_node(maps, header, node, value)?;
             // The next reads are no older than what a packet's CPU counted before its own write.
             fence(Ordering::SeqCst);
         }

@@ -88,12 +88,12 @@ fn direct_alternates_between_servers() {
         assert_eq!(fetch(&topology, 8), even_shares(8));
         let status = engine.snapshot().unwrap();
         assert_eq!(status.services[0].totals.connections, 8);
-        let each: Vec<u64> = status.services[0]
+        let per_server: Vec<u64> = status.services[0]
             .servers
             .iter()
             .map(|server| server.totals.connections)
             .collect();
-        assert_eq!(each, [4, 4]);
+        assert_eq!(per_server, [4, 4]);
         assert!(status.services[0].totals.packets_in >= 8 * 3);
         assert_eq!(status.interfaces.len(), 1);
         for _ in 0..2 {
@@ -159,13 +159,13 @@ fn explanation_matches_the_choice_of_every_scheduler() {
                 let packet = format!("tcp 10.8.0.1:{port} {VIP}:{PORT}").parse().unwrap();
                 let explanation = engine.explain_packet(&packet).unwrap();
                 let chosen = topology.fetch_from(port, VIP, PORT);
-                let random = matches!(
+                let is_random = matches!(
                     kind,
                     SchedulerKind::Twos | SchedulerKind::P2c | SchedulerKind::LeastTime
                 );
                 assert_eq!(
                     explanation.server.is_none(),
-                    random,
+                    is_random,
                     "{kind}: {explanation:?}"
                 );
                 if let Some(server) = explanation.server.as_ref() {
@@ -252,12 +252,12 @@ fn reload_keeps_connections_and_moves_new_ones() {
                 .collect::<Vec<_>>(),
             [false, true]
         );
-        let mut none = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
-        none.services.clear();
-        engine.apply(&none).await.unwrap();
+        let mut without_service = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
+        without_service.services.clear();
+        engine.apply(&without_service).await.unwrap();
         assert_eq!(first.server(), before, "even without its service");
-        let one = desired(Forward::Direct, SchedulerKind::Rr, &others);
-        engine.apply(&one).await.unwrap();
+        let one_server = desired(Forward::Direct, SchedulerKind::Rr, &others);
+        engine.apply(&one_server).await.unwrap();
         engine.tick().await.unwrap();
         assert_eq!(
             engine.snapshot().unwrap().services[0].servers.len(),
@@ -272,7 +272,7 @@ fn new_engine_adopts_the_running_data_plane() {
     if !is_root() {
         return;
     }
-    for lost in [false, true] {
+    for state_is_lost in [false, true] {
         let topology = Topology::new("adopt");
         topology.serve(VIP, PORT);
         topology.run(async |paths| {
@@ -291,7 +291,7 @@ fn new_engine_adopts_the_running_data_plane() {
                 before,
                 "the data plane works without an engine"
             );
-            if lost {
+            if state_is_lost {
                 std::fs::remove_file(paths.runtime_dir.join("state.json")).unwrap();
             }
             let engine = Director::open(paths, &wanted).await.unwrap();
@@ -299,7 +299,7 @@ fn new_engine_adopts_the_running_data_plane() {
             let status = engine.snapshot().unwrap();
             assert_eq!(status.services[0].totals.connections, 1);
             let drained = status.services[0].servers[0].overridden.as_deref();
-            assert_eq!(drained, if lost { None } else { Some("drain") });
+            assert_eq!(drained, if state_is_lost { None } else { Some("drain") });
             assert_eq!(engine.live_flows("web", Some(BOTH[1])), 1);
         });
     }

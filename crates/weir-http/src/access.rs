@@ -88,12 +88,12 @@ impl Record<'_> {
     }
 
     fn write_json(&self, out: &mut Vec<u8>) {
-        for (at, name) in LogFormat::NAMES
+        for (index, name) in LogFormat::NAMES
             .iter()
             .filter(|name| **name != "date")
             .enumerate()
         {
-            out.extend_from_slice(if at == 0 { b"{" } else { b"," });
+            out.extend_from_slice(if index == 0 { b"{" } else { b"," });
             let _ = write!(out, "\"{name}\":");
             let text = self.text(name);
             match text {
@@ -118,12 +118,13 @@ impl Record<'_> {
         out.push(b'}');
     }
 
-    /// Whether the value of a variable, or the target's `path` or `query`, matches a pattern, in which `*` is any text.
+    /// Returns whether the value of a variable, or the target's `path` or `query`, matches a pattern, in which `*` is
+    /// any text.
     pub fn matches(&self, name: &str, pattern: &[u8]) -> bool {
         let query = self.target.iter().position(|&byte| byte == b'?');
         let part = match name {
             "path" => Some(&self.target[..query.unwrap_or(self.target.len())]),
-            "query" => Some(query.map_or(&b""[..], |at| &self.target[at + 1..])),
+            "query" => Some(query.map_or(&b""[..], |offset| &self.target[offset + 1..])),
             _ => self.text(name),
         };
         match part {
@@ -202,14 +203,14 @@ impl Record<'_> {
                     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov",
                     "Dec",
                 ];
-                let at = utc(self.time_ms);
-                let (hour, minute, second) = at.as_hms();
-                let month = MONTHS[usize::from(u8::from(at.month())) - 1];
+                let date = utc(self.time_ms);
+                let (hour, minute, second) = date.as_hms();
+                let month = MONTHS[usize::from(u8::from(date.month())) - 1];
                 write!(
                     out,
                     "{:02}/{month}/{:04}:{hour:02}:{minute:02}:{second:02} +0000",
-                    at.day(),
-                    at.year()
+                    date.day(),
+                    date.year()
                 )
             }
             _ => Ok(()),
@@ -243,11 +244,11 @@ const fn end_reason(end: [u8; 2]) -> &'static str {
 
 /// Formats milliseconds since 1970 as an RFC 3339 timestamp in UTC.
 pub fn rfc3339(ms: u64) -> String {
-    let at = utc(ms);
-    let (hour, minute, second) = at.as_hms();
-    let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
-    let rest = ms % 1_000;
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{rest:03}Z")
+    let date = utc(ms);
+    let (hour, minute, second) = date.as_hms();
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    let millis = ms % 1_000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
 /// Converts milliseconds since 1970 to a date and time in UTC. Returns the last possible time for years after 9999.
@@ -292,7 +293,7 @@ fn write_escaped(text: &[u8], out: &mut Vec<u8>, style: Escape) {
 mod tests {
     use super::*;
 
-    fn line() -> Record<'static> {
+    fn record() -> Record<'static> {
         Record {
             time_ms: 1_795_267_384_042,
             client: "192.0.2.1:4711".parse().unwrap(),
@@ -315,50 +316,50 @@ mod tests {
         }
     }
 
-    fn written(format: &LogFormat) -> String {
+    fn formatted(format: &LogFormat) -> String {
         let mut out = Vec::new();
-        line().write(format, &mut out);
+        record().write(format, &mut out);
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn combined_format_matches_apache() {
         assert_eq!(
-            written(&LogFormat::Combined),
+            formatted(&LogFormat::Combined),
             "192.0.2.1 - - [21/Nov/2026:13:23:04 +0000] \"GET /a\\x22b HTTP/1.1\" 200 2000 \"-\" \"x\\x5C\\xFF\\x0A\"\n"
         );
     }
 
     #[test]
     fn tcp_line_has_server_durations_and_end() {
-        let written = |line: Record<'_>| {
+        let formatted = |record: Record<'_>| {
             let mut out = Vec::new();
-            line.write_tcp(&mut out);
+            record.write_tcp(&mut out);
             String::from_utf8(out).unwrap()
         };
-        let line = Record {
+        let record = Record {
             end: *b"SD",
-            ..line()
+            ..record()
         };
         assert_eq!(
-            written(line.clone()),
+            formatted(record.clone()),
             "192.0.2.1 4711 [21/Nov/2026:13:23:04 +0000] web p/10.0.0.5 0.000/0.120/12.345 10/2000 SD \
              \"the server aborted the transfer\"\n"
         );
-        let line = Record {
+        let record = Record {
             server: "",
             end: *b"SC",
-            ..line
+            ..record
         };
         assert!(
-            written(line).contains(" web p/- "),
+            formatted(record).contains(" web p/- "),
             "a field is never empty"
         );
     }
 
     #[test]
     fn json_lines_are_valid_json() {
-        let value: serde_json::Value = serde_json::from_str(&written(&LogFormat::Json)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&formatted(&LogFormat::Json)).unwrap();
         assert_eq!(value["time"], "2026-11-21T13:23:04.042Z");
         assert_eq!(value["target"], "/a\"b");
         assert_eq!(value["agent"], "x\\\u{ff}\n");
@@ -369,12 +370,12 @@ mod tests {
 
     #[test]
     fn other_variables_are_escaped_and_appended() {
-        let line = Record {
+        let record = Record {
             more: vec![("request_id", b"r-1"), ("header.x", b"a\"\nb")],
-            ..line()
+            ..record()
         };
         let mut out = Vec::new();
-        line.write(&LogFormat::Json, &mut out);
+        record.write(&LogFormat::Json, &mut out);
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         assert_eq!(
             (&value["request_id"], &value["header.x"]),
@@ -382,13 +383,13 @@ mod tests {
         );
         let format = LogFormat::Template("{request_id} {header.x} {cookie.none}.".to_owned());
         let mut out = Vec::new();
-        line.write(&format, &mut out);
+        record.write(&format, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), "r-1 a\\x22\\x0Ab .\n");
     }
 
     #[test]
     fn patterns_match_text_and_numbers() {
-        let line = line();
+        let record = record();
         for (name, pattern, expected) in [
             ("status", "2*", true),
             ("status", "5*", false),
@@ -398,7 +399,7 @@ mod tests {
             ("target", "/b*", false),
         ] {
             assert_eq!(
-                line.matches(name, pattern.as_bytes()),
+                record.matches(name, pattern.as_bytes()),
                 expected,
                 "{name}={pattern}"
             );
@@ -408,7 +409,7 @@ mod tests {
     #[test]
     fn template_fields_are_replaced() {
         let format = LogFormat::Template("{client}:{port} {status} {end} {connect_ms}".to_owned());
-        assert_eq!(written(&format), "192.0.2.1:4711 200 -- 0.120\n");
+        assert_eq!(formatted(&format), "192.0.2.1:4711 200 -- 0.120\n");
     }
 
     /// Computes year, month and day with Howard Hinnant's `civil_from_days`.
@@ -425,16 +426,19 @@ mod tests {
         };
         let year = year + era * 400 + u64::from(month <= 2);
         let day = day - (153 * shifted + 2) / 5 + 1;
-        let small = |write_number| u8::try_from(write_number).unwrap();
-        (i32::try_from(year).unwrap(), small(month), small(day))
+        let to_u8 = |number| u8::try_from(number).unwrap();
+        (i32::try_from(year).unwrap(), to_u8(month), to_u8(day))
     }
 
     #[test]
     fn utc_dates_match_civil_from_days_for_400_years() {
         for day in 0..=146_097 {
             let ms = day * 86_400_000;
-            for at in [utc(ms), utc(ms + 86_399_999)] {
-                assert_eq!((at.year(), u8::from(at.month()), at.day()), civil_date(day));
+            for date in [utc(ms), utc(ms + 86_399_999)] {
+                assert_eq!(
+                    (date.year(), u8::from(date.month()), date.day()),
+                    civil_date(day)
+                );
             }
             assert_eq!(utc(ms).as_hms(), (0, 0, 0));
             assert_eq!(utc(ms + 86_399_999).as_hms(), (23, 59, 59));
@@ -444,10 +448,10 @@ mod tests {
 
     #[test]
     fn time_and_date_variables_are_in_utc() {
-        let mut line = line();
-        line.time_ms = 951_867_007_042;
+        let mut record = record();
+        record.time_ms = 951_867_007_042;
         let mut out = Vec::new();
-        line.write_template("{time} {date}", &mut out);
+        record.write_template("{time} {date}", &mut out);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "2000-02-29T23:30:07.042Z 29/Feb/2000:23:30:07 +0000"
@@ -488,15 +492,15 @@ mod tests {
 
     #[test]
     fn missing_request_line_is_written_as_a_dash() {
-        let line = Record {
+        let record = Record {
             method: b"",
             target: b"",
             version: "",
             agent: b"",
-            ..line()
+            ..record()
         };
         let mut out = Vec::new();
-        line.write(&LogFormat::Combined, &mut out);
+        record.write(&LogFormat::Combined, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert!(text.ends_with("] \"-\" 200 2000 \"-\" \"-\"\n"), "{text}");
     }
@@ -505,7 +509,7 @@ mod tests {
     fn every_field_name_has_a_value() {
         for name in LogFormat::NAMES {
             let mut out = Vec::new();
-            line().write_template(&format!("[{{{name}}}]"), &mut out);
+            record().write_template(&format!("[{{{name}}}]"), &mut out);
             assert!(out.len() > 2 || name == "referer", "{name}");
         }
     }

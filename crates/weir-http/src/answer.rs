@@ -215,16 +215,16 @@ mod tests {
     fn reason_phrases_match_the_http_crate() {
         // Newer or differently spelled in RFC 9110, RFC 2324 and the IANA registry.
         let differs = [203, 413, 418, 422];
-        let mut named = 0;
+        let mut count = 0;
         for status in 200..600 {
             let phrase = reason(status);
             let other = http::StatusCode::from_u16(status).unwrap();
             if phrase != "Unnamed" && !differs.contains(&status) {
                 assert_eq!(Some(phrase), other.canonical_reason(), "{status}");
-                named += 1;
+                count += 1;
             }
         }
-        assert_eq!(named, 53);
+        assert_eq!(count, 53);
         let phrases = differs.map(reason);
         let expected = [
             "Non-Authoritative Information",

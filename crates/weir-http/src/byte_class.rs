@@ -14,41 +14,41 @@ const NOT_UNDERSCORE: u8 = 16;
 
 const fn classes() -> [u8; 256] {
     let mut table = [0u8; 256];
-    let mut at = 0usize;
-    while at < 256 {
-        let byte = at as u8;
+    let mut index = 0usize;
+    while index < 256 {
+        let byte = index as u8;
         let alphanumeric = byte.is_ascii_alphanumeric();
         if alphanumeric || is_one_of(byte, b"!#$%&'*+-.^_`|~") {
-            table[at] |= TOKEN;
+            table[index] |= TOKEN;
         }
         // VCHAR, SP, HTAB and obs-text; never CR, LF or NUL.
         if byte == b'\t' || (byte >= 0x20 && byte != 0x7f) {
-            table[at] |= VALUE;
+            table[index] |= VALUE;
         }
         // Visible ASCII without `#`: a fragment is never sent.
         if byte > 0x20 && byte < 0x7f && byte != b'#' {
-            table[at] |= TARGET;
+            table[index] |= TARGET;
         }
         // `reg-name` of RFC 3986 section 3.2.2 without `%`, which is checked separately, and without `,`, which joins
         // the values of repeated fields.
         if alphanumeric || is_one_of(byte, b"-._~!$&'()*+;=") {
-            table[at] |= HOST;
+            table[index] |= HOST;
         }
         if byte != b'_' {
-            table[at] |= NOT_UNDERSCORE;
+            table[index] |= NOT_UNDERSCORE;
         }
-        at += 1;
+        index += 1;
     }
     table
 }
 
 const fn is_one_of(byte: u8, set: &[u8]) -> bool {
-    let mut at = 0;
-    while at < set.len() {
-        if set[at] == byte {
+    let mut index = 0;
+    while index < set.len() {
+        if set[index] == byte {
             return true;
         }
-        at += 1;
+        index += 1;
     }
     false
 }
@@ -59,7 +59,7 @@ fn common_classes(text: &[u8]) -> u8 {
         .fold(u8::MAX, |seen, byte| seen & CLASS[usize::from(*byte)])
 }
 
-fn all(text: &[u8], class: u8) -> bool {
+fn has_class(text: &[u8], class: u8) -> bool {
     common_classes(text) & class == class
 }
 
@@ -69,34 +69,34 @@ pub(crate) fn contains_underscore(text: &[u8]) -> Option<bool> {
     (!text.is_empty() && classes & TOKEN != 0).then_some(classes & NOT_UNDERSCORE == 0)
 }
 
-/// Whether the text is a token (method or field name): one or more `tchar`.
+/// Returns whether the text is a token (method or field name): one or more `tchar`.
 pub(crate) fn is_token(text: &[u8]) -> bool {
-    !text.is_empty() && all(text, TOKEN)
+    !text.is_empty() && has_class(text, TOKEN)
 }
 
-/// Whether the byte is a `tchar`.
+/// Returns whether the byte is a `tchar`.
 pub(crate) fn is_token_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & TOKEN != 0
 }
 
-/// Whether the text is valid in a field value, including surrounding whitespace.
+/// Returns whether the text is valid in a field value, including surrounding whitespace.
 pub(crate) fn is_value(text: &[u8]) -> bool {
-    all(text, VALUE)
+    has_class(text, VALUE)
 }
 
-/// Whether the byte is valid in a field value.
+/// Returns whether the byte is valid in a field value.
 pub(crate) fn is_value_byte(byte: u8) -> bool {
     CLASS[usize::from(byte)] & VALUE != 0
 }
 
-/// Whether the text is valid as a request target.
+/// Returns whether the text is valid as a request target.
 pub(crate) fn is_target(text: &[u8]) -> bool {
-    !text.is_empty() && all(text, TARGET)
+    !text.is_empty() && has_class(text, TARGET)
 }
 
-/// Whether the text is `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address in
-/// brackets, and a port of at most 65535. User information, zones, future address forms and escapes except for letters,
-/// digits, `-._~` and non-ASCII bytes are rejected: servers disagree on their meaning.
+/// Returns whether the text is `uri-host [":" port]` (RFC 9110 section 7.2): a name, an IPv4 address or an IPv6 address
+/// in brackets, and a port of at most 65535. User information, zones, future address forms and escapes except for
+/// letters, digits, `-._~` and non-ASCII bytes are rejected: servers disagree on their meaning.
 pub(crate) fn is_authority(text: &[u8]) -> bool {
     if let [b'[', rest @ ..] = text {
         let Some(end) = rest.iter().position(|byte| *byte == b']') else {
@@ -106,19 +106,19 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         return matches!(address, Ok(Ok(_))) && is_port_part(&rest[end + 1..]);
     }
     // A single pass checks the name and finds its end.
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
+    let mut offset = 0;
+    while let Some(byte) = text.get(offset) {
         match byte {
-            _ if CLASS[usize::from(*byte)] & HOST != 0 => at += 1,
-            b'%' if escapes_name_byte(&text[at + 1..]) => at += 3,
-            b':' => return at > 0 && is_port_part(&text[at..]),
+            _ if CLASS[usize::from(*byte)] & HOST != 0 => offset += 1,
+            b'%' if escapes_name_byte(&text[offset + 1..]) => offset += 3,
+            b':' => return offset > 0 && is_port_part(&text[offset..]),
             _ => return false,
         }
     }
-    at > 0
+    offset > 0
 }
 
-/// Whether the text begins with two hexadecimal digits that encode a byte allowed in a name.
+/// Returns whether the text begins with two hexadecimal digits that encode a byte allowed in a name.
 fn escapes_name_byte(text: &[u8]) -> bool {
     let [high, low, ..] = text else { return false };
     let digit = |byte: &u8| char::from(*byte).to_digit(16);
@@ -129,7 +129,7 @@ fn escapes_name_byte(text: &[u8]) -> bool {
     !byte.is_ascii() || byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
 }
 
-/// Whether the text is empty or a colon and an optional port (RFC 3986 section 3.2.3).
+/// Returns whether the text is empty or a colon and an optional port (RFC 3986 section 3.2.3).
 fn is_port_part(text: &[u8]) -> bool {
     let [b':', digits @ ..] = text else {
         return text.is_empty();
@@ -145,12 +145,15 @@ fn is_port_part(text: &[u8]) -> bool {
 
 /// Returns the text without leading and trailing spaces and tabs.
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
-    let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-    let start = text.iter().position(|o| !blank(o)).unwrap_or(text.len());
+    let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let start = text
+        .iter()
+        .position(|byte| !is_blank(byte))
+        .unwrap_or(text.len());
     let end = text
         .iter()
-        .rposition(|o| !blank(o))
-        .map_or(start, |at| at + 1);
+        .rposition(|byte| !is_blank(byte))
+        .map_or(start, |index| index + 1);
     &text[start..end]
 }
 

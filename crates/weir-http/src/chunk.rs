@@ -42,7 +42,7 @@ enum State {
 struct HeldTrailers {
     text: Vec<u8>,
     /// Offset of the last line in `text`.
-    line: usize,
+    line_start: usize,
 }
 
 /// State of the parser of a chunked body.
@@ -52,13 +52,14 @@ pub struct Chunks {
     digits: u8,
     name_len: u8,
     name: [u8; NAME_MAX],
-    /// Bytes of the current extension or of the trailer section.
-    line: u16,
+    /// Number of bytes of the current extension or of the trailer section.
+    counted: u16,
     /// Remaining bytes of the current chunk.
     remaining: u64,
-    /// Policy for trailers with `_` in their names, and whether the current trailer has such a name.
+    /// Policy for trailers with `_` in their names.
     underscores: Underscores,
-    underscore: bool,
+    /// Whether the name of the current trailer contains a `_` that the policy removes.
+    has_underscore: bool,
     holds_trailers: bool,
     held: Option<Box<HeldTrailers>>,
 }
@@ -70,10 +71,10 @@ impl Default for Chunks {
             digits: 0,
             name_len: 0,
             name: [0; NAME_MAX],
-            line: 0,
+            counted: 0,
             remaining: 0,
             underscores: Underscores::Keep,
-            underscore: false,
+            has_underscore: false,
             holds_trailers: false,
             held: None,
         }
@@ -96,7 +97,7 @@ impl Chunks {
         }
     }
 
-    /// Whether a trailer section is being held back.
+    /// Returns whether a trailer section is being held back.
     const fn is_holding_trailers(&self) -> bool {
         self.held.is_some()
     }
@@ -109,7 +110,7 @@ impl Chunks {
         self.held.take().map(|held| held.text).unwrap_or_default()
     }
 
-    /// Whether the body is complete.
+    /// Returns whether the body is complete.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
     }
@@ -119,7 +120,7 @@ impl Chunks {
     /// # Errors
     /// The coding is malformed. Input processed before the error remains part of the body.
     pub fn scan(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
-        self.scan_request(input, data).map(|(taken, _)| taken)
+        self.scan_request(input, data).map(|(consumed, _)| consumed)
     }
 
     /// Like [`Chunks::scan`], but also returns the number of these bytes that may be forwarded now. The others are held
@@ -132,57 +133,59 @@ impl Chunks {
         input: &[u8],
         data: &mut dyn FnMut(&[u8]),
     ) -> Result<(usize, usize), Refusal> {
-        let mut at = 0;
+        let mut offset = 0;
         let mut forwardable = if self.is_holding_trailers() {
             Some(0)
         } else {
             None
         };
-        while at < input.len() && self.state != State::Done {
+        while offset < input.len() && self.state != State::Done {
             if self.state == State::Data {
-                let rest = input.len() - at;
-                let take = usize::try_from(self.remaining).unwrap_or(rest).min(rest);
-                data(&input[at..at + take]);
-                self.remaining -= take as u64;
-                at += take;
+                let available = input.len() - offset;
+                let count = usize::try_from(self.remaining)
+                    .unwrap_or(available)
+                    .min(available);
+                data(&input[offset..offset + count]);
+                self.remaining -= count as u64;
+                offset += count;
                 if self.remaining == 0 {
                     self.state = State::DataCr;
                 }
                 continue;
             }
-            self.step(input[at])?;
+            self.process_byte(input[offset])?;
             if let Some(held) = &mut self.held {
-                forwardable.get_or_insert(at);
-                held.text.push(input[at]);
+                forwardable.get_or_insert(offset);
+                held.text.push(input[offset]);
                 if self.state == State::TrailerStart {
                     // The line is complete.
-                    if std::mem::take(&mut self.underscore) {
-                        held.text.truncate(held.line);
+                    if std::mem::take(&mut self.has_underscore) {
+                        held.text.truncate(held.line_start);
                     }
-                    held.line = held.text.len();
+                    held.line_start = held.text.len();
                 }
             }
-            at += 1;
+            offset += 1;
         }
-        Ok((at, forwardable.unwrap_or(at)))
+        Ok((offset, forwardable.unwrap_or(offset)))
     }
 
-    fn step(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn process_byte(&mut self, byte: u8) -> Result<(), Refusal> {
         self.state = match (self.state, byte) {
-            (State::Size, digit) if digit.is_ascii_hexdigit() => return self.digit(digit),
+            (State::Size, digit) if digit.is_ascii_hexdigit() => return self.add_digit(digit),
             (State::Size, b'\r') if self.digits > 0 => State::SizeLf,
             (State::Size, b';') if self.digits > 0 => {
-                self.line = 0;
+                self.counted = 0;
                 State::Extension
             }
             (State::Extension, b'\r') => State::SizeLf,
             (State::Extension, byte) if is_value_byte(byte) => {
-                self.count(EXTENSION_MAX, Refusal::Chunk)?;
+                self.count_byte(EXTENSION_MAX, Refusal::Chunk)?;
                 State::Extension
             }
             (State::SizeLf, b'\n') => {
                 self.digits = 0;
-                self.line = 0;
+                self.counted = 0;
                 if self.remaining == 0 {
                     State::TrailerStart
                 } else {
@@ -197,7 +200,7 @@ impl Chunks {
                 if self.holds_trailers && self.held.is_none() {
                     self.held = Some(Box::default());
                 }
-                self.name_byte(byte)?;
+                self.add_name_byte(byte)?;
                 State::TrailerName
             }
             (State::TrailerName, b':') => {
@@ -205,12 +208,12 @@ impl Chunks {
                 State::TrailerValue
             }
             (State::TrailerName, byte) if is_token_byte(byte) => {
-                self.name_byte(byte)?;
+                self.add_name_byte(byte)?;
                 State::TrailerName
             }
             (State::TrailerValue, b'\r') => State::TrailerLf,
             (State::TrailerValue, byte) if is_value_byte(byte) => {
-                self.count(TRAILER_MAX, Refusal::Trailer)?;
+                self.count_byte(TRAILER_MAX, Refusal::Trailer)?;
                 State::TrailerValue
             }
             (State::TrailerLf, b'\n') => State::TrailerStart,
@@ -228,7 +231,7 @@ impl Chunks {
         Ok(())
     }
 
-    fn digit(&mut self, byte: u8) -> Result<(), Refusal> {
+    fn add_digit(&mut self, byte: u8) -> Result<(), Refusal> {
         if self.digits == DIGITS_MAX {
             return Err(Refusal::Chunk);
         }
@@ -242,22 +245,22 @@ impl Chunks {
         Ok(())
     }
 
-    fn count(&mut self, limit: u16, refusal: Refusal) -> Result<(), Refusal> {
-        self.line += 1;
-        if self.line > limit {
+    fn count_byte(&mut self, limit: u16, refusal: Refusal) -> Result<(), Refusal> {
+        self.counted += 1;
+        if self.counted > limit {
             Err(refusal)
         } else {
             Ok(())
         }
     }
 
-    fn name_byte(&mut self, byte: u8) -> Result<(), Refusal> {
-        self.count(TRAILER_MAX, Refusal::Trailer)?;
+    fn add_name_byte(&mut self, byte: u8) -> Result<(), Refusal> {
+        self.count_byte(TRAILER_MAX, Refusal::Trailer)?;
         if byte == b'_' && self.underscores != Underscores::Keep {
             if self.underscores == Underscores::Reject {
                 return Err(Refusal::Underscore);
             }
-            self.underscore = true;
+            self.has_underscore = true;
         }
         if let Some(slot) = self.name.get_mut(usize::from(self.name_len)) {
             *slot = byte.to_ascii_lowercase();
@@ -282,15 +285,15 @@ mod tests {
     use super::*;
 
     fn read(input: &[u8], step: usize) -> Result<(usize, Vec<u8>, bool), Refusal> {
-        let (mut chunks, mut content, mut used) = (Chunks::new(), Vec::new(), 0);
+        let (mut chunks, mut content, mut consumed) = (Chunks::new(), Vec::new(), 0);
         for part in input.chunks(step.max(1)) {
-            let took = chunks.scan(part, &mut |data| content.extend_from_slice(data))?;
-            used += took;
-            if took < part.len() {
+            let count = chunks.scan(part, &mut |data| content.extend_from_slice(data))?;
+            consumed += count;
+            if count < part.len() {
                 break;
             }
         }
-        Ok((used, content, chunks.is_done()))
+        Ok((consumed, content, chunks.is_done()))
     }
 
     #[test]
@@ -298,8 +301,8 @@ mod tests {
         let body =
             b"5;a=\"b\"\r\nhello\r\n00A\r\n0123456789\r\n0\r\nExpires: never\r\n\r\nGET / HTTP/1.1";
         for step in 1..body.len() {
-            let (used, content, done) = read(body, step).unwrap();
-            assert_eq!((used, done), (body.len() - 14, true), "{step}");
+            let (consumed, content, done) = read(body, step).unwrap();
+            assert_eq!((consumed, done), (body.len() - 14, true), "{step}");
             assert_eq!(content, b"hello0123456789");
         }
     }
@@ -340,17 +343,17 @@ mod tests {
             b"1\r\nx\r\n0\r\nA: b\r\nX_Forwarded_For: 6.6.6.6\r\nSum_: 1\r\nC: d\r\n\r\nnext";
         for step in 1..body.len() {
             let mut chunks = Chunks::for_request(Underscores::Drop);
-            let (mut passed, mut used) = (Vec::new(), 0);
+            let (mut passed, mut consumed) = (Vec::new(), 0);
             for part in body.chunks(step) {
-                let (taken, passing) = chunks.scan_request(part, &mut |_| {}).unwrap();
-                passed.extend_from_slice(&part[..passing]);
+                let (count, forwardable) = chunks.scan_request(part, &mut |_| {}).unwrap();
+                passed.extend_from_slice(&part[..forwardable]);
                 passed.extend_from_slice(&chunks.take_held());
-                used += taken;
-                if taken < part.len() {
+                consumed += count;
+                if count < part.len() {
                     break;
                 }
             }
-            assert_eq!(used, body.len() - 4, "{step}");
+            assert_eq!(consumed, body.len() - 4, "{step}");
             assert_eq!(passed, b"1\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n", "{step}");
         }
         let mut chunks = Chunks::for_request(Underscores::Reject);
@@ -359,9 +362,12 @@ mod tests {
             Err(Refusal::Underscore)
         );
         let mut chunks = Chunks::for_request(Underscores::Keep);
-        let (all, begin) = (body.len() - 4, b"1\r\nx\r\n0\r\n".len());
-        assert_eq!(chunks.scan_request(body, &mut |_| {}), Ok((all, begin)));
-        assert_eq!(chunks.take_held(), body[begin..all]);
+        let (body_len, trailer_start) = (body.len() - 4, b"1\r\nx\r\n0\r\n".len());
+        assert_eq!(
+            chunks.scan_request(body, &mut |_| {}),
+            Ok((body_len, trailer_start))
+        );
+        assert_eq!(chunks.take_held(), body[trailer_start..body_len]);
     }
 
     proptest! {
@@ -380,9 +386,9 @@ mod tests {
                 body.extend_from_slice(b"\r\n");
             }
             body.extend_from_slice(b"0\r\n\r\n");
-            let (used, content, done) = read(&body, step).unwrap();
+            let (consumed, content, done) = read(&body, step).unwrap();
             prop_assert!(done);
-            prop_assert_eq!(used, body.len());
+            prop_assert_eq!(consumed, body.len());
             prop_assert_eq!(content, parts.concat());
         }
     }

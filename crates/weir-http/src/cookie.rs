@@ -7,10 +7,10 @@ use crate::byte_class::trim;
 
 /// Returns the range of the value of the cookie `name` in the value of a `Cookie` field.
 pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
-    let mut at = 0;
+    let mut offset = 0;
     for pair in value.split(|byte| *byte == b';') {
-        let start = at;
-        at += pair.len() + 1;
+        let start = offset;
+        offset += pair.len() + 1;
         let Some(equals) = pair.iter().position(|byte| *byte == b'=') else {
             continue;
         };
@@ -22,19 +22,19 @@ pub fn find(value: &[u8], name: &[u8]) -> Option<Range<usize>> {
 }
 
 /// Returns the field's value without the cookie whose value is at `range`; empty if there is no other cookie.
-pub fn without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
-    let begin = value[..range.start]
+pub fn value_without(value: &[u8], range: &Range<usize>) -> Vec<u8> {
+    let start = value[..range.start]
         .iter()
         .rposition(|byte| *byte == b';')
-        .map_or(0, |at| at + 1);
-    let before = trim(&value[..begin.saturating_sub(1)]);
+        .map_or(0, |index| index + 1);
+    let before = trim(&value[..start.saturating_sub(1)]);
     let after = value.get(range.end + 1..).map_or(&b""[..], trim);
-    let between: &[u8] = if before.is_empty() || after.is_empty() {
+    let separator: &[u8] = if before.is_empty() || after.is_empty() {
         b""
     } else {
         b"; "
     };
-    [before, between, after].concat()
+    [before, separator, after].concat()
 }
 
 /// Returns the value of the first parameter `name` in a query; empty if the parameter has no value.
@@ -46,8 +46,8 @@ pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 pub fn parameters<'a>(query: &'a [u8], name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
     query.split(|byte| *byte == b'&').filter_map(move |pair| {
         let equals = pair.iter().position(|byte| *byte == b'=');
-        let (key, value) = equals.map_or((pair, &pair[pair.len()..]), |at| {
-            (&pair[..at], &pair[at + 1..])
+        let (key, value) = equals.map_or((pair, &pair[pair.len()..]), |offset| {
+            (&pair[..offset], &pair[offset + 1..])
         });
         (key == name).then_some(value)
     })
@@ -61,8 +61,8 @@ pub fn sign(secret: &[u8], server: &str) -> [u8; 16] {
     );
     let value = siphash(key, server.as_bytes());
     let mut text = [0; 16];
-    for (at, digit) in text.iter_mut().enumerate() {
-        let nibble = (value >> (60 - 4 * at)) as usize & 0xf;
+    for (index, digit) in text.iter_mut().enumerate() {
+        let nibble = (value >> (60 - 4 * index)) as usize & 0xf;
         *digit = b"0123456789abcdef"[nibble];
     }
     text
@@ -86,12 +86,12 @@ pub fn siphash((k0, k1): (u64, u64), input: &[u8]) -> u64 {
         rounds(&mut v, 2);
         v[0] ^= word;
     }
-    let rest = words
+    let tail = words
         .remainder()
         .iter()
         .rev()
         .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-    let last = (input.len() as u64) << 56 | rest;
+    let last = (input.len() as u64) << 56 | tail;
     v[3] ^= last;
     rounds(&mut v, 2);
     v[0] ^= last;
@@ -124,15 +124,15 @@ mod tests {
         let value = b"a=1; SRV=x=y;b=2;  c ; SRV=later";
         let range = find(value, b"SRV").unwrap();
         assert_eq!(&value[range.clone()], b"x=y");
-        assert_eq!(without(value, &range), b"a=1; b=2;  c ; SRV=later");
+        assert_eq!(value_without(value, &range), b"a=1; b=2;  c ; SRV=later");
         assert_eq!(find(value, b"RV"), None);
         assert_eq!(find(value, b"c"), None);
         let alone = b"SRV=1";
-        assert_eq!(without(alone, &find(alone, b"SRV").unwrap()), b"");
+        assert_eq!(value_without(alone, &find(alone, b"SRV").unwrap()), b"");
         let last = b"a=1; SRV=1";
-        assert_eq!(without(last, &find(last, b"SRV").unwrap()), b"a=1");
+        assert_eq!(value_without(last, &find(last, b"SRV").unwrap()), b"a=1");
         let first = b"SRV=1; a=1";
-        assert_eq!(without(first, &find(first, b"SRV").unwrap()), b"a=1");
+        assert_eq!(value_without(first, &find(first, b"SRV").unwrap()), b"a=1");
     }
 
     #[test]
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn siphash_matches_the_authors_test_vectors() {
-        // The authors' test vectors: key 00…0f, inputs 00…00, 00…0e.
+        // Key 00…0f; the empty input, and 00…0e.
         let key = (0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
         let input: Vec<u8> = (0..15).collect();
         assert_eq!(siphash(key, &[]), 0x726f_db47_dd0e_0e31);

@@ -24,12 +24,12 @@ pub fn negotiate(head: &[u8], fields: &[Field], offered: &[Coding]) -> Option<Co
             continue;
         }
         for member in field.value_in(head).split(|byte| *byte == b',') {
-            let (name, quality) = preference(member);
+            let (name, quality) = parse_preference(member);
             let coding_index = Coding::ALL
                 .iter()
                 .position(|coding| has_name(*coding, name));
             match coding_index {
-                Some(at) => qualities[at] = Some(quality),
+                Some(index) => qualities[index] = Some(quality),
                 None if name == b"*" => wildcard = Some(quality),
                 None if name.eq_ignore_ascii_case(b"identity") => identity = Some(quality),
                 None => {}
@@ -52,20 +52,20 @@ fn has_name(coding: Coding, name: &[u8]) -> bool {
 }
 
 /// Parses `gzip;q=0.5`. An invalid quality counts as 0, so that a coding is used only if it was clearly requested.
-fn preference(member: &[u8]) -> (&[u8], Quality) {
+fn parse_preference(member: &[u8]) -> (&[u8], Quality) {
     let mut parts = member.split(|byte| *byte == b';');
     let name = trim(parts.next().unwrap_or_default());
     let mut quality = BEST;
     for part in parts {
         if let [b'q' | b'Q', b'=', value @ ..] = trim(part) {
-            quality = thousandths(value).unwrap_or(0);
+            quality = parse_quality(value).unwrap_or(0);
         }
     }
     (name, quality)
 }
 
 /// Parses `0`, `0.5`, `1.000`: at most three decimals, at most 1.
-fn thousandths(text: &[u8]) -> Option<Quality> {
+fn parse_quality(text: &[u8]) -> Option<Quality> {
     let (integer, rest) = text.split_first()?;
     let decimals = match rest {
         [] => &[][..],
@@ -74,13 +74,13 @@ fn thousandths(text: &[u8]) -> Option<Quality> {
     };
     let digit = |byte: u8| byte.is_ascii_digit().then(|| Quality::from(byte - b'0'));
     let mut value = digit(*integer)?;
-    for at in 0..3 {
-        value = value * 10 + decimals.get(at).map_or(Some(0), |byte| digit(*byte))?;
+    for index in 0..3 {
+        value = value * 10 + decimals.get(index).map_or(Some(0), |byte| digit(*byte))?;
     }
     (value <= BEST).then_some(value)
 }
 
-/// Whether the response could be compressed for some client. If so, the response gets `Vary: Accept-Encoding`.
+/// Returns whether the response could be compressed for some client. If so, the response gets `Vary: Accept-Encoding`.
 pub(crate) fn is_compressible(
     head: &[u8],
     response: &Response,
@@ -88,8 +88,8 @@ pub(crate) fn is_compressible(
     rules: &Compression,
     to_head: bool,
 ) -> bool {
-    let bodiless = response.framing == Framing::None && !to_head;
-    if bodiless || response.status < 200 || matches!(response.status, 204..=206 | 304) {
+    let has_no_body = response.framing == Framing::None && !to_head;
+    if has_no_body || response.status < 200 || matches!(response.status, 204..=206 | 304) {
         return false;
     }
     let mut has_listed_type = false;
@@ -102,18 +102,18 @@ pub(crate) fn is_compressible(
             continue;
         }
         let name = field.name_in(head);
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let is_named = |known: &[u8]| name.eq_ignore_ascii_case(known);
         match name.len() {
-            12 if is(b"content-type") => has_listed_type = has_type(value, &rules.types),
-            // The server already encoded it, or sends fields that compression would invalidate.
-            16 if is(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
+            12 if is_named(b"content-type") => has_listed_type = has_type(value, &rules.types),
+            // The server has already encoded the content, or sends fields that compression would invalidate.
+            16 if is_named(b"content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
                 return false;
             }
-            13 if is(b"content-range") => return false,
-            11 if is(b"content-md5") || is(b"repr-digest") => return false,
-            14 if is(b"content-digest") => return false,
-            6 if is(b"digest") => return false,
-            13 if is(b"cache-control") && has_member(value, b"no-transform") => return false,
+            13 if is_named(b"content-range") => return false,
+            11 if is_named(b"content-md5") || is_named(b"repr-digest") => return false,
+            14 if is_named(b"content-digest") => return false,
+            6 if is_named(b"digest") => return false,
+            13 if is_named(b"cache-control") && has_member(value, b"no-transform") => return false,
             _ => {}
         }
     }
@@ -126,14 +126,14 @@ fn is_short(length: &[u8], minimum: u32) -> bool {
     length.is_some_and(|length| length < u64::from(minimum))
 }
 
-/// Whether a media type, without its parameters, is one of `types`.
+/// Returns whether a media type, without its parameters, is one of `types`.
 fn has_type(value: &[u8], types: &[String]) -> bool {
     let media_type = value.split(|byte| *byte == b';').next();
     let media_type = trim(media_type.unwrap_or_default());
     types.iter().any(|known| match known.strip_suffix('*') {
-        Some(beginning) => media_type
-            .get(..beginning.len())
-            .is_some_and(|part| part.eq_ignore_ascii_case(beginning.as_bytes())),
+        Some(prefix) => media_type
+            .get(..prefix.len())
+            .is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes())),
         None => media_type.eq_ignore_ascii_case(known.as_bytes()),
     })
 }
@@ -143,15 +143,18 @@ fn has_member(value: &[u8], wanted: &[u8]) -> bool {
     members.any(|member| trim(member).eq_ignore_ascii_case(wanted))
 }
 
-/// Whether a field describes the unencoded content, so that it must be removed or rewritten if the content is
+/// Returns whether a field describes the unencoded content, so that it must be removed or rewritten if the content is
 /// compressed.
 pub(crate) fn is_content_field(head: &[u8], field: &Field) -> bool {
     let name = field.name_in(head);
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let is_named = |known: &[u8]| name.eq_ignore_ascii_case(known);
     match field.name {
         Name::ContentLength | Name::TransferEncoding => true,
         Name::Other => {
-            is(b"etag") || is(b"accept-ranges") || is(b"content-encoding") || is(b"trailer")
+            is_named(b"etag")
+                || is_named(b"accept-ranges")
+                || is_named(b"content-encoding")
+                || is_named(b"trailer")
         }
         _ => false,
     }
@@ -167,8 +170,9 @@ pub(crate) fn write_content_fields(
 ) {
     let is_removed = remove.iter().any(|name| name.eq_ignore_ascii_case("etag"));
     let is_kept_etag = |field: &&Field| {
-        let is = field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
-        is && !is_removed
+        let is_etag =
+            field.name == Name::Other && field.name_in(head).eq_ignore_ascii_case(b"etag");
+        is_etag && !is_removed
     };
     for field in fields
         .iter()
@@ -191,13 +195,13 @@ pub(crate) fn write_content_fields(
 
 /// Appends `Vary: Accept-Encoding` unless the server sent it.
 pub(crate) fn write_vary(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
-    let present = fields.iter().any(|field| {
+    let is_present = fields.iter().any(|field| {
         let value = field.value_in(head);
         field.name == Name::Other
             && field.name_in(head).eq_ignore_ascii_case(b"vary")
             && (has_member(value, b"*") || has_member(value, b"accept-encoding"))
     });
-    if !present {
+    if !is_present {
         out.extend_from_slice(b"Vary: Accept-Encoding\r\n");
     }
 }
@@ -254,7 +258,7 @@ mod tests {
         }
     }
 
-    fn fits(status: &str, lines: &str) -> bool {
+    fn is_compressed(status: &str, lines: &str) -> bool {
         let text = format!("HTTP/1.1 {status}\r\n{lines}\r\n");
         let mut fields = Vec::new();
         let response = head::response(text.as_bytes(), false, &HeadLimits::default(), &mut fields)
@@ -267,28 +271,37 @@ mod tests {
     #[test]
     fn only_complete_unencoded_content_of_listed_types_is_compressed() {
         let html = "Content-Type: text/html; charset=utf-8\r\n";
-        let with = |more: &str| format!("{html}{more}");
-        assert!(fits("200 OK", html));
-        assert!(fits("404 Not Found", &with("Content-Length: 1024\r\n")));
-        assert!(fits("200 OK", &with("Content-Encoding: identity\r\n")));
-        assert!(fits("200 OK", "content-type: IMAGE/SVG+xml\r\n"));
+        let html_with = |more: &str| format!("{html}{more}");
+        assert!(is_compressed("200 OK", html));
+        assert!(is_compressed(
+            "404 Not Found",
+            &html_with("Content-Length: 1024\r\n")
+        ));
+        assert!(is_compressed(
+            "200 OK",
+            &html_with("Content-Encoding: identity\r\n")
+        ));
+        assert!(is_compressed("200 OK", "content-type: IMAGE/SVG+xml\r\n"));
         for (status, lines) in [
             ("200 OK", String::new()),
             ("200 OK", "Content-Type: image/png\r\n".to_owned()),
             ("200 OK", "Content-Type: textual/x\r\n".to_owned()),
-            ("200 OK", with("Content-Length: 1023\r\n")),
-            ("200 OK", with("Content-Encoding: br\r\n")),
-            ("200 OK", with("Cache-Control: public, No-Transform\r\n")),
-            ("200 OK", with("Content-Digest: sha-256=:x:\r\n")),
-            ("200 OK", with("Repr-Digest: sha-256=:x:\r\n")),
+            ("200 OK", html_with("Content-Length: 1023\r\n")),
+            ("200 OK", html_with("Content-Encoding: br\r\n")),
+            (
+                "200 OK",
+                html_with("Cache-Control: public, No-Transform\r\n"),
+            ),
+            ("200 OK", html_with("Content-Digest: sha-256=:x:\r\n")),
+            ("200 OK", html_with("Repr-Digest: sha-256=:x:\r\n")),
             (
                 "206 Partial Content",
-                with("Content-Range: bytes 0-9/10\r\n"),
+                html_with("Content-Range: bytes 0-9/10\r\n"),
             ),
             ("204 No Content", html.to_owned()),
             ("304 Not Modified", html.to_owned()),
         ] {
-            assert!(!fits(status, &lines), "{status} {lines:?}");
+            assert!(!is_compressed(status, &lines), "{status} {lines:?}");
         }
     }
 }

@@ -38,30 +38,30 @@ impl Body {
     }
 
     /// Passes the content in `input` to `data`. Returns the number of bytes that belong to the body.
-    fn take(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
-        let taken = match self {
+    fn consume(&mut self, input: &[u8], data: &mut dyn FnMut(&[u8])) -> Result<usize, Refusal> {
+        let consumed = match self {
             Self::Done => 0,
             Self::UntilClose => input.len(),
             Self::Length(remaining) => {
-                let taken = usize::try_from(*remaining)
+                let consumed = usize::try_from(*remaining)
                     .unwrap_or(usize::MAX)
                     .min(input.len());
-                *remaining -= taken as u64;
+                *remaining -= consumed as u64;
                 if *remaining == 0 {
                     *self = Self::Done;
                 }
-                taken
+                consumed
             }
             Self::Chunked(chunks) => {
-                let taken = chunks.scan(input, data)?;
+                let consumed = chunks.scan(input, data)?;
                 if chunks.is_done() {
                     *self = Self::Done;
                 }
-                return Ok(taken);
+                return Ok(consumed);
             }
         };
-        data(&input[..taken]);
-        Ok(taken)
+        data(&input[..consumed]);
+        Ok(consumed)
     }
 }
 
@@ -189,7 +189,7 @@ impl Exchange {
         let content = &mut self.content;
         let mut count = |data: &[u8]| *content += data.len() as u64;
         let Body::Chunked(chunks) = &mut self.request else {
-            return self.request.take(input, &mut count).map(forward_all);
+            return self.request.consume(input, &mut count).map(forward_all);
         };
         let (consumed, forward) = chunks.scan_request(input, &mut count)?;
         let trailers = chunks.take_held();
@@ -209,17 +209,17 @@ impl Exchange {
         self.content
     }
 
-    /// Whether the request is complete; never true in a tunnel.
+    /// Returns whether the request is complete; never true in a tunnel.
     pub fn request_done(&self) -> bool {
         self.request == Body::Done && self.stage != Stage::Tunnel
     }
 
-    /// Whether the final response's head was received.
+    /// Returns whether the final response's head was received.
     pub const fn is_answered(&self) -> bool {
         !matches!(self.stage, Stage::Waiting)
     }
 
-    /// Whether the response is complete.
+    /// Returns whether the response is complete.
     pub const fn response_done(&self) -> bool {
         matches!(self.stage, Stage::Done)
     }
@@ -230,7 +230,7 @@ impl Exchange {
         self.response_coding = None;
     }
 
-    /// Whether the connection has switched to another protocol.
+    /// Returns whether the connection has switched to another protocol.
     pub const fn is_tunnel(&self) -> bool {
         matches!(self.stage, Stage::Tunnel)
     }
@@ -241,8 +241,8 @@ impl Exchange {
     }
 
     /// Returns the number of bytes of the response's body that may be forwarded to the client without calling
-    /// [`Self::server_data`]: the rest of a body with a length, or any number if the body ends with the connection.
-    /// Returns `None` if the bytes must be processed here.
+    /// [`Self::server_data`]: the remaining bytes of a body of known length, or any number if the body ends with the
+    /// connection. Returns `None` if the bytes must be processed here.
     pub const fn response_remaining(&self) -> Option<u64> {
         match (self.stage, &self.response) {
             _ if self.response_coding.is_some() => None,
@@ -252,7 +252,7 @@ impl Exchange {
         }
     }
 
-    /// Records that this many of them were forwarded.
+    /// Records that this many bytes of the response's body were forwarded.
     pub fn response_forwarded(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.response {
             *remaining = remaining.saturating_sub(bytes);
@@ -272,7 +272,7 @@ impl Exchange {
         }
     }
 
-    /// Records that this many of them were forwarded.
+    /// Records that this many bytes of the request's body were forwarded.
     pub fn request_forwarded(&mut self, bytes: u64) {
         if let Body::Length(remaining) = &mut self.request {
             *remaining = remaining.saturating_sub(bytes);
@@ -288,27 +288,27 @@ impl Exchange {
         self.response_coding
     }
 
-    /// Whether the request's method is HEAD.
+    /// Returns whether the request's method is HEAD.
     pub const fn to_head(&self) -> bool {
         self.to_head
     }
 
-    /// Whether the client's connection persists after the response.
+    /// Returns whether the client's connection persists after the response.
     pub fn client_persists(&self) -> bool {
         self.client_persists && self.stage == Stage::Done && self.request == Body::Done
     }
 
-    /// Whether the client's connection could persist after a response generated by Weir.
+    /// Returns whether the client's connection could persist after a response generated by Weir.
     pub fn client_could_persist(&self) -> bool {
         self.client_persists && self.stage == Stage::Waiting && self.request == Body::Done
     }
 
-    /// Whether the client uses HTTP/1.0.
+    /// Returns whether the client uses HTTP/1.0.
     pub const fn is_http10(&self) -> bool {
         self.http10
     }
 
-    /// Whether the server's connection can be reused after the response.
+    /// Returns whether the server's connection can be reused after the response.
     pub fn server_persists(&self) -> bool {
         self.server_persists && self.stage == Stage::Done && self.request == Body::Done
     }
@@ -329,36 +329,36 @@ impl Exchange {
         fields: &mut Vec<Field>,
         out: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
-        let mut at = 0;
+        let mut offset = 0;
         while self.stage == Stage::Waiting {
-            match self.response_head(&input[at..], limits, closing, edit, fields, out)? {
-                Some(len) => at += len,
+            match self.response_head(&input[offset..], limits, closing, edit, fields, out)? {
+                Some(len) => offset += len,
                 None => {
                     return Ok(Step {
-                        consumed: at,
-                        forward: at..at,
+                        consumed: offset,
+                        forward: offset..offset,
                         content: out.len(),
                     });
                 }
             }
         }
-        let (rest, content) = (&input[at..], out.len());
+        let (rest, content) = (&input[offset..], out.len());
         if self.stage == Stage::Tunnel {
             return Ok(Step {
                 consumed: input.len(),
-                forward: at..input.len(),
+                forward: offset..input.len(),
                 content,
             });
         }
         if self.stage == Stage::Done {
             return Ok(Step {
-                consumed: at,
-                forward: at..at,
+                consumed: offset,
+                forward: offset..offset,
                 content,
             });
         }
         let decode = self.decode || self.response_coding.is_some();
-        let taken = self.response.take(rest, &mut |data| {
+        let consumed = self.response.consume(rest, &mut |data| {
             if decode {
                 out.extend_from_slice(data);
             }
@@ -366,10 +366,10 @@ impl Exchange {
         if self.response == Body::Done {
             self.stage = Stage::Done;
         }
-        let forwarded = if decode { 0 } else { taken };
+        let forwarded = if decode { 0 } else { consumed };
         Ok(Step {
-            consumed: at + taken,
-            forward: at..at + forwarded,
+            consumed: offset + consumed,
+            forward: offset..offset + forwarded,
             content,
         })
     }
@@ -409,7 +409,9 @@ impl Exchange {
         let varies = rules.is_some_and(|encoding| {
             is_compressible(input, &response, fields, encoding.rules, self.to_head)
         });
-        let coding = rules.filter(|_| varies).and_then(|one| one.negotiated);
+        let coding = rules
+            .filter(|_| varies)
+            .and_then(|encoding| encoding.negotiated);
         // After an incomplete request, the next one cannot be distinguished from the rest of its body.
         let closes_client = closing
             || self.request != Body::Done

@@ -34,20 +34,20 @@ pub enum Name {
 
 impl Name {
     pub(crate) fn of(name: &[u8]) -> Self {
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        let is_name = |known: &[u8]| name.eq_ignore_ascii_case(known);
         let known = match name.len() {
-            2 if is(b"te") => Self::HopByHop,
-            4 if is(b"host") => Self::Host,
-            6 if is(b"expect") => Self::Expect,
-            7 if is(b"upgrade") => Self::Upgrade,
-            9 if is(b"forwarded") || is(b"x-real-ip") => Self::Forwarded,
-            10 if is(b"connection") => Self::Connection,
-            10 if is(b"keep-alive") => Self::HopByHop,
-            14 if is(b"content-length") => Self::ContentLength,
-            14 if is(b"http2-settings") => Self::HopByHop,
-            15 if is(b"x-forwarded-for") => Self::ForwardedFor,
-            16 if is(b"proxy-connection") => Self::HopByHop,
-            17 if is(b"transfer-encoding") => Self::TransferEncoding,
+            2 if is_name(b"te") => Self::HopByHop,
+            4 if is_name(b"host") => Self::Host,
+            6 if is_name(b"expect") => Self::Expect,
+            7 if is_name(b"upgrade") => Self::Upgrade,
+            9 if is_name(b"forwarded") || is_name(b"x-real-ip") => Self::Forwarded,
+            10 if is_name(b"connection") => Self::Connection,
+            10 if is_name(b"keep-alive") => Self::HopByHop,
+            14 if is_name(b"content-length") => Self::ContentLength,
+            14 if is_name(b"http2-settings") => Self::HopByHop,
+            15 if is_name(b"x-forwarded-for") => Self::ForwardedFor,
+            16 if is_name(b"proxy-connection") => Self::HopByHop,
+            17 if is_name(b"transfer-encoding") => Self::TransferEncoding,
             _ => Self::Other,
         };
         let prefix = name.get(..12);
@@ -77,8 +77,8 @@ pub struct Field {
     pub(crate) underscore: bool,
 }
 
-const fn to_usize(at: u32) -> usize {
-    at as usize
+const fn to_usize(offset: u32) -> usize {
+    offset as usize
 }
 
 impl Field {
@@ -97,8 +97,8 @@ impl Field {
         &head[to_usize(self.value.0)..to_usize(self.value.1)]
     }
 
-    /// Whether this is a framing field with unusual whitespace around its value, which some parsers treat as part of
-    /// the value.
+    /// Returns whether this is a framing field with unusual whitespace around its value, which some parsers treat as
+    /// part of the value.
     pub(crate) fn is_unusual_framing(&self) -> bool {
         matches!(self.name, Name::ContentLength | Name::TransferEncoding)
             && (self.value.0 != self.name_end + 2 || self.end != self.value.1 + 2)
@@ -117,17 +117,17 @@ impl Field {
             return Err(Refusal::Field);
         }
         let value = trim(rest);
-        let blank = rest
+        let blanks = rest
             .iter()
-            .take_while(|o| matches!(o, b' ' | b'\t'))
+            .take_while(|byte| matches!(byte, b' ' | b'\t'))
             .count();
-        let begin = range.start + colon + 1 + blank.min(rest.len());
-        let narrow = |at: usize| u32::try_from(at).map_err(|_| Refusal::HeadTooLarge);
+        let value_start = range.start + colon + 1 + blanks.min(rest.len());
+        let narrow = |offset: usize| u32::try_from(offset).map_err(|_| Refusal::HeadTooLarge);
         Ok(Self {
             name: Name::of(name),
             start: narrow(range.start)?,
             name_end: narrow(range.start + colon)?,
-            value: (narrow(begin)?, narrow(begin + value.len())?),
+            value: (narrow(value_start)?, narrow(value_start + value.len())?),
             end: narrow(range.end)?,
             dropped: false,
             underscore,
@@ -139,31 +139,33 @@ impl Field {
 pub(crate) fn line_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
     match memchr(b'\n', &input[start..]) {
         None => Ok(None),
-        Some(at) if at > 0 && input[start + at - 1] == b'\r' => Ok(Some(start + at + 1)),
+        Some(offset) if offset > 0 && input[start + offset - 1] == b'\r' => {
+            Ok(Some(start + offset + 1))
+        }
         Some(_) => Err(Refusal::LineEnd),
     }
 }
 
 /// Parses field lines from `start` to the empty line. Returns the end of the head, or `None` while it is incomplete.
-pub(crate) fn fields(
+pub(crate) fn parse_fields(
     input: &[u8],
     start: usize,
     max_fields: usize,
-    into: &mut Vec<Field>,
+    out: &mut Vec<Field>,
 ) -> Result<Option<usize>, Refusal> {
-    into.clear();
-    let mut at = start;
+    out.clear();
+    let mut offset = start;
     loop {
-        let Some(end) = line_end(input, at)? else {
+        let Some(end) = line_end(input, offset)? else {
             return Ok(None);
         };
-        if end - at == 2 {
+        if end - offset == 2 {
             return Ok(Some(end));
         }
-        if into.len() == max_fields {
+        if out.len() == max_fields {
             return Err(Refusal::TooManyFields);
         }
-        into.push(Field::parse(input, at..end)?);
-        at = end;
+        out.push(Field::parse(input, offset..end)?);
+        offset = end;
     }
 }

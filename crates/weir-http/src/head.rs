@@ -14,7 +14,7 @@ use weir_model::{Proxy, Underscores};
 use self::framing::{connection_options, framing};
 use self::line::{empty_lines, request_line, status_line};
 use crate::byte_class::{is_authority, members};
-use crate::field::{Field, Name, fields, line_end};
+use crate::field::{Field, Name, line_end, parse_fields};
 use crate::refusal::Refusal;
 
 /// Limits and options for parsing a head.
@@ -109,7 +109,7 @@ impl Method {
         }
     }
 
-    /// Whether the method is idempotent (RFC 9110 section 9.2.2).
+    /// Returns whether the method is idempotent (RFC 9110 section 9.2.2).
     pub const fn is_idempotent(self) -> bool {
         !matches!(self, Self::Post | Self::Connect | Self::Other)
     }
@@ -165,7 +165,7 @@ impl Request {
         host.map(|field| field.value_in(head))
     }
 
-    /// Whether the target contains the host.
+    /// Returns whether the target contains the host.
     pub const fn is_absolute(&self) -> bool {
         self.authority.is_some()
     }
@@ -193,7 +193,7 @@ pub struct Response {
 pub fn request(
     input: &[u8],
     limits: &HeadLimits,
-    into: &mut Vec<Field>,
+    fields: &mut Vec<Field>,
 ) -> Result<Option<Request>, Refusal> {
     let start = empty_lines(input);
     let too_large = |len: usize| {
@@ -207,12 +207,12 @@ pub fn request(
         return too_large(input.len()).map(|()| None);
     };
     let mut request = request_line(&input[..line - 2], start, limits)?;
-    let Some(end) = fields(input, line, limits.fields, into)? else {
+    let Some(end) = parse_fields(input, line, limits.fields, fields)? else {
         return too_large(input.len()).map(|()| None);
     };
     too_large(end)?;
     request.len = end;
-    interpret_request(input, &mut request, limits.underscores, into)?;
+    interpret_request(input, &mut request, limits.underscores, fields)?;
     Ok(Some(request))
 }
 
@@ -236,7 +236,7 @@ fn interpret_request(
                 if hosts > 1 || !(host.is_empty() || is_authority(host)) {
                     return Err(Refusal::Host);
                 }
-                // The target's authority replaces it.
+                // The target's authority replaces `Host`.
                 field.dropped = request.authority.is_some();
             }
             Name::Upgrade => {
@@ -279,7 +279,11 @@ fn interpret_request(
         Some(_) => return Err(Refusal::Expectation),
     }
     let is_supported_upgrade = upgrade_to.is_some_and(|to| {
-        !members(to).any(|one| one.get(..2).is_some_and(|h| h.eq_ignore_ascii_case(b"h2")))
+        !members(to).any(|member| {
+            member
+                .get(..2)
+                .is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"h2"))
+        })
     });
     request.upgrade = options.upgrade
         && is_supported_upgrade
@@ -303,7 +307,7 @@ pub fn response(
     input: &[u8],
     to_head: bool,
     limits: &HeadLimits,
-    into: &mut Vec<Field>,
+    fields: &mut Vec<Field>,
 ) -> Result<Option<Response>, Refusal> {
     let too_large = |len: usize| {
         if len > limits.head {
@@ -316,29 +320,29 @@ pub fn response(
         return too_large(input.len()).map(|()| None);
     };
     let (http10, status) = status_line(&input[..line - 2])?;
-    let Some(end) = fields(input, line, limits.fields, into)? else {
+    let Some(end) = parse_fields(input, line, limits.fields, fields)? else {
         return too_large(input.len()).map(|()| None);
     };
     too_large(end)?;
-    let options = connection_options(input, into);
+    let options = connection_options(input, fields);
     let switches_protocol = status == 101;
-    for field in into.iter_mut() {
+    for field in fields.iter_mut() {
         match field.name {
             Name::Connection | Name::HopByHop => field.dropped = true,
             Name::Upgrade => field.dropped = !switches_protocol && status != 426,
             _ => {}
         }
     }
-    let declared = framing(input, into, http10)?;
-    let bodiless = to_head || status < 200 || status == 204 || status == 304;
-    let framing = if bodiless {
+    let declared = framing(input, fields, http10)?;
+    let has_no_body = to_head || status < 200 || status == 204 || status == 304;
+    let framing = if has_no_body {
         Framing::None
     } else {
         declared.unwrap_or(Framing::UntilClose)
     };
     if status < 200 || status == 204 {
         // RFC 9110 section 8.6: such responses must not have these fields.
-        drop_all(into, &[Name::ContentLength, Name::TransferEncoding]);
+        drop_all(fields, &[Name::ContentLength, Name::TransferEncoding]);
     }
     Ok(Some(Response {
         len: end,
@@ -360,8 +364,8 @@ fn drop_all(fields: &mut [Field], names: &[Name]) {
     }
 }
 
-/// Whether the first line of a rejected head looks like a request line except for the version: the client uses another
-/// protocol and would not understand an HTTP response.
+/// Returns whether the first line of a rejected head looks like a request line except for the version: the client uses
+/// another protocol and would not understand an HTTP response.
 pub fn is_other_protocol(input: &[u8]) -> bool {
     let end = memchr::memchr(b'\n', input).unwrap_or(input.len());
     let line = input[..end].trim_ascii_end();
@@ -370,15 +374,15 @@ pub fn is_other_protocol(input: &[u8]) -> bool {
     version.is_some_and(|version| !version.starts_with(b"HTTP/")) && words.next().is_none()
 }
 
-/// Searches for the end of a head, starting at `from`, without parsing the head. Returns the offset after the empty
+/// Searches for the end of a head, starting at `start`, without parsing the head. Returns the offset after the empty
 /// line, or `None` if the head is incomplete. If input is received in pieces, each byte is examined only once.
 ///
 /// # Errors
 /// A line ends with a bare LF.
-pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
-    let mut at = from.saturating_sub(3);
-    while let Some(found) = memchr::memchr(b'\n', &input[at..]) {
-        let newline = at + found;
+pub fn head_end(input: &[u8], start: usize) -> Result<Option<usize>, Refusal> {
+    let mut offset = start.saturating_sub(3);
+    while let Some(found) = memchr::memchr(b'\n', &input[offset..]) {
+        let newline = offset + found;
         if newline == 0 || input[newline - 1] != b'\r' {
             return Err(Refusal::LineEnd);
         }
@@ -390,7 +394,7 @@ pub fn head_end(input: &[u8], from: usize) -> Result<Option<usize>, Refusal> {
         if newline >= 3 && &input[newline - 3..newline] == b"\r\n\r" && !is_only_line_ends {
             return Ok(Some(newline + 1));
         }
-        at = newline + 1;
+        offset = newline + 1;
     }
     Ok(None)
 }

@@ -30,14 +30,14 @@ pub enum Hello {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
+    fn read_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
-        Some(taken)
+        Some(bytes)
     }
 
-    fn number(&mut self, bytes: usize) -> Option<usize> {
-        let bytes = self.bytes(bytes)?;
+    fn read_number(&mut self, bytes: usize) -> Option<usize> {
+        let bytes = self.read_bytes(bytes)?;
         Some(
             bytes
                 .iter()
@@ -46,9 +46,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Returns the bytes after a length field of `width` bytes.
-    fn prefixed(&mut self, width: usize) -> Option<&'a [u8]> {
-        let count = self.number(width)?;
-        self.bytes(count)
+    fn read_prefixed(&mut self, width: usize) -> Option<&'a [u8]> {
+        let count = self.read_number(width)?;
+        self.read_bytes(count)
     }
 }
 
@@ -57,15 +57,15 @@ pub fn server_name(input: &[u8]) -> Hello {
     let mut records = Cursor(input);
     let mut message: Vec<u8> = Vec::new();
     loop {
-        let plausible = match records.0 {
+        let is_plausible = match records.0 {
             [] => true,
             [kind] => *kind == HANDSHAKE,
             [kind, major, ..] => *kind == HANDSHAKE && *major == 3,
         };
-        if !plausible || input.len() > HELLO_MAX {
+        if !is_plausible || input.len() > HELLO_MAX {
             return Hello::Nameless;
         }
-        let Some(header) = records.bytes(5) else {
+        let Some(header) = records.read_bytes(5) else {
             return Hello::More;
         };
         let length = usize::from(u16::from_be_bytes([header[3], header[4]]));
@@ -73,16 +73,16 @@ pub fn server_name(input: &[u8]) -> Hello {
             return Hello::Nameless;
         }
         let available = length.min(records.0.len());
-        message.extend_from_slice(records.bytes(available).unwrap_or_default());
+        message.extend_from_slice(records.read_bytes(available).unwrap_or_default());
         let mut handshake = Cursor(&message);
-        match handshake.number(1) {
+        match handshake.read_number(1) {
             Some(kind) if kind != usize::from(CLIENT_HELLO) => return Hello::Nameless,
             _ => {}
         }
-        match handshake.number(3) {
+        match handshake.read_number(3) {
             Some(wanted) if wanted > HELLO_MAX => return Hello::Nameless,
             Some(wanted) if handshake.0.len() >= wanted => {
-                return name(&handshake.0[..wanted]).map_or(Hello::Nameless, Hello::Name);
+                return parse_name(&handshake.0[..wanted]).map_or(Hello::Nameless, Hello::Name);
             }
             _ => {}
         }
@@ -93,25 +93,25 @@ pub fn server_name(input: &[u8]) -> Hello {
 }
 
 /// Reads the name from the body of a ClientHello (RFC 8446 section 4.1.2).
-fn name(hello: &[u8]) -> Option<String> {
+fn parse_name(hello: &[u8]) -> Option<String> {
     let mut hello = Cursor(hello);
-    let (_version, _random) = (hello.bytes(2)?, hello.bytes(32)?);
-    let (_session, _suites) = (hello.prefixed(1)?, hello.prefixed(2)?);
-    let _compressions = hello.prefixed(1)?;
-    let mut extensions = Cursor(hello.prefixed(2)?);
+    let (_version, _random) = (hello.read_bytes(2)?, hello.read_bytes(32)?);
+    let (_session, _suites) = (hello.read_prefixed(1)?, hello.read_prefixed(2)?);
+    let _compressions = hello.read_prefixed(1)?;
+    let mut extensions = Cursor(hello.read_prefixed(2)?);
     loop {
-        let kind = extensions.number(2)?;
-        let content = extensions.prefixed(2)?;
+        let kind = extensions.read_number(2)?;
+        let content = extensions.read_prefixed(2)?;
         if kind == usize::from(SERVER_NAME) {
-            let mut names = Cursor(Cursor(content).prefixed(2)?);
-            let kind = names.number(1)?;
-            let name = names.prefixed(2)?;
-            return (kind == usize::from(HOST_NAME)).then(|| host(name))?;
+            let mut names = Cursor(Cursor(content).read_prefixed(2)?);
+            let kind = names.read_number(1)?;
+            let name = names.read_prefixed(2)?;
+            return (kind == usize::from(HOST_NAME)).then(|| parse_host(name))?;
         }
     }
 }
 
-fn host(name: &[u8]) -> Option<String> {
+fn parse_host(name: &[u8]) -> Option<String> {
     let name = name.strip_suffix(b".").unwrap_or(name);
     let is_host_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
     if name.is_empty() || name.len() > NAME_MAX || !name.iter().all(is_host_byte) {
@@ -157,12 +157,12 @@ mod tests {
 
     #[test]
     fn name_is_found_in_one_or_many_records() {
-        let named = Hello::Name("a.example".to_owned());
+        let expected = Hello::Name("a.example".to_owned());
         for step in [1, 2, 3, 5, 40, 1000] {
             let bytes = hello(Some(b"A.Example."), step);
-            assert_eq!(server_name(&bytes), named, "records of {step}");
+            assert_eq!(server_name(&bytes), expected, "records of {step}");
             let followed = [bytes.as_slice(), b"more"].concat();
-            assert_eq!(server_name(&followed), named);
+            assert_eq!(server_name(&followed), expected);
             for end in 0..bytes.len() {
                 assert_eq!(server_name(&bytes[..end]), Hello::More, "{end} of {step}");
             }
@@ -193,14 +193,19 @@ mod tests {
     proptest! {
         /// If the result for a prefix of a corrupted ClientHello is final, the whole ClientHello has the same result.
         #[test]
-        fn corrupted_hello_has_a_stable_result(at in 0usize..140, byte: u8, step in 1usize..60, end in 0usize..400) {
+        fn corrupted_hello_has_a_stable_result(
+            offset in 0usize..140,
+            byte: u8,
+            step in 1usize..60,
+            end in 0usize..400,
+        ) {
             let mut bytes = hello(Some(b"a.example"), step);
-            let at = at % bytes.len();
-            bytes[at] = byte;
+            let offset = offset % bytes.len();
+            bytes[offset] = byte;
             let end = end.min(bytes.len());
-            let early = server_name(&bytes[..end]);
-            if early != Hello::More {
-                prop_assert_eq!(early, server_name(&bytes));
+            let result_of_prefix = server_name(&bytes[..end]);
+            if result_of_prefix != Hello::More {
+                prop_assert_eq!(result_of_prefix, server_name(&bytes));
             }
         }
     }

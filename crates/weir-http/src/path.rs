@@ -33,10 +33,10 @@ static CLASS: [Class; 256] = classes();
 
 const fn classes() -> [Class; 256] {
     let mut table = [Class::Excluded; 256];
-    let mut at = 0usize;
-    while at < 256 {
-        let byte = at as u8;
-        table[at] = match byte {
+    let mut index = 0usize;
+    while index < 256 {
+        let byte = index as u8;
+        table[index] = match byte {
             b'/' => Class::Slash,
             b'.' => Class::Dot,
             b'%' => Class::Percent,
@@ -46,7 +46,7 @@ const fn classes() -> [Class; 256] {
             _ if byte.is_ascii_alphanumeric() => Class::Plain,
             _ => Class::Excluded,
         };
-        at += 1;
+        index += 1;
     }
     table
 }
@@ -102,7 +102,7 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// Whether a route rewrote the path: servers receive it instead of the path that the client sent.
+    /// Returns whether a route rewrote the path: servers receive it instead of the path that the client sent.
     pub const fn is_rewritten(&self) -> bool {
         self.rewritten
     }
@@ -130,7 +130,7 @@ impl<'a> RequestPath<'a> {
         self.text
     }
 
-    /// Whether the path differs from what the client sent.
+    /// Returns whether the path differs from what the client sent.
     pub const fn is_changed(&self) -> bool {
         self.changed
     }
@@ -217,22 +217,22 @@ fn normal_path(text: &[u8], merge_slashes: bool) -> Option<usize> {
         None | Some(b'?') => return None,
         Some(_) => return Some(memchr::memchr(b'?', text).unwrap_or(text.len())),
     }
-    let mut at_start = false;
-    for (at, byte) in text.iter().enumerate() {
+    let mut is_segment_start = false;
+    for (index, byte) in text.iter().enumerate() {
         match CLASS[usize::from(*byte)] {
-            Class::Plain => at_start = false,
-            Class::Slash if at_start && merge_slashes => return None,
-            Class::Slash => at_start = true,
-            Class::Dot if at_start && is_dot_segment(&text[at..]) => return None,
-            Class::Dot => at_start = false,
-            Class::Query => return Some(at),
+            Class::Plain => is_segment_start = false,
+            Class::Slash if is_segment_start && merge_slashes => return None,
+            Class::Slash => is_segment_start = true,
+            Class::Dot if is_segment_start && is_dot_segment(&text[index..]) => return None,
+            Class::Dot => is_segment_start = false,
+            Class::Query => return Some(index),
             Class::Percent | Class::Excluded => return None,
         }
     }
     Some(text.len())
 }
 
-/// Whether the segment at the start of `text` is `.` or `..`.
+/// Returns whether the segment at the start of `text` is `.` or `..`.
 fn is_dot_segment(text: &[u8]) -> bool {
     let rest = text.strip_prefix(b"..").unwrap_or(&text[1..]);
     matches!(rest.first(), None | Some(b'/' | b'?'))
@@ -260,9 +260,9 @@ fn write_normal(path: &[u8], rules: &NormalizePath, out: &mut Vec<u8>) -> Result
             Token::Byte(byte) => out.push(byte),
             Token::Escaped(byte) => escape(byte, out),
             Token::Slash => {
-                let removed = remove_dots(out, &mut segment);
-                let double = rules.merge_slashes && segment > 0 && segment == out.len();
-                if !removed && !double {
+                let is_removed = remove_dots(out, &mut segment);
+                let is_duplicate = rules.merge_slashes && segment > 0 && segment == out.len();
+                if !is_removed && !is_duplicate {
                     out.push(b'/');
                     segment = out.len();
                 }
@@ -285,14 +285,14 @@ fn next_token(path: &[u8], rules: &NormalizePath) -> Result<Option<(Token, usize
             let value = decode_escape(path).filter(|value| *value != 0);
             match value.ok_or(Refusal::Escape)? {
                 value if is_unreserved(value) => (Token::Byte(value), 3),
-                value => (reserved(value, rules)?, 3),
+                value => (reserved_token(value, rules)?, 3),
             }
         }
-        Class::Excluded | Class::Query => (reserved(byte, rules)?, 1),
+        Class::Excluded | Class::Query => (reserved_token(byte, rules)?, 1),
     }))
 }
 
-fn reserved(byte: u8, rules: &NormalizePath) -> Result<Token, Refusal> {
+fn reserved_token(byte: u8, rules: &NormalizePath) -> Result<Token, Refusal> {
     match (byte, rules.encoded_slash) {
         (b'/' | b'\\', EncodedSlash::Decode) => Ok(Token::Slash),
         (b'/' | b'\\', EncodedSlash::Reject) => Err(Refusal::EncodedSlash),
@@ -318,7 +318,7 @@ fn remove_dots(out: &mut Vec<u8>, segment_start: &mut usize) -> bool {
 
 /// Returns the byte that the escape at the start of `text` encodes.
 fn decode_escape(text: &[u8]) -> Option<u8> {
-    let digit = |at: usize| (*text.get(at)? as char).to_digit(16);
+    let digit = |index: usize| (*text.get(index)? as char).to_digit(16);
     u8::try_from(digit(1)? << 4 | digit(2)?).ok()
 }
 
@@ -340,25 +340,25 @@ pub enum Pattern {
     /// The normal spelling of the pattern.
     Normalized(String),
     /// No normal path matches. Contains the pattern that was probably intended, if there is one.
-    Never(Option<String>),
+    Unmatchable(Option<String>),
 }
 
 /// Checks a route's pattern, in which `*` matches any bytes. Only escapes are normalized: a pattern with dot segments
 /// or duplicate slashes matches no request, because requests are normalized before the comparison.
-pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
+pub fn check_pattern(written: &str, rules: &NormalizePath) -> Pattern {
     let Some(spelled) = normalize_escapes(written.as_bytes(), rules) else {
-        return Pattern::Never(None);
+        return Pattern::Unmatchable(None);
     };
     let pieces: Vec<&[u8]> = spelled.split(|byte| *byte == b'*').collect();
     let last = pieces.len() - 1;
-    let has_dots_or_slashes = |(at, piece): (usize, &&[u8])| {
-        let ends = at == last
+    let has_dots_or_slashes = |(index, piece): (usize, &&[u8])| {
+        let ends_with_dots = index == last
             && piece
                 .rsplit(|byte| *byte == b'/')
                 .next()
                 .is_some_and(is_dots);
-        let slashed = piece.contains(&b'/') && (ends || dots_within(piece));
-        slashed || (rules.merge_slashes && memchr::memmem::find(piece, b"//").is_some())
+        let has_dots = piece.contains(&b'/') && (ends_with_dots || has_inner_dots(piece));
+        has_dots || (rules.merge_slashes && memchr::memmem::find(piece, b"//").is_some())
     };
     let mut defects = pieces
         .iter()
@@ -367,7 +367,7 @@ pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     match (defects.next(), defects.next()) {
         (None, _) if spelled == written.as_bytes() => Pattern::Normal,
-        (None, _) => text(spelled).map_or(Pattern::Never(None), Pattern::Normalized),
+        (None, _) => text(spelled).map_or(Pattern::Unmatchable(None), Pattern::Normalized),
         // After a star, it is unknown what a dot segment removes.
         (Some((0, _)), None) if spelled.starts_with(b"/") => {
             let piece_len = pieces[0].len();
@@ -379,9 +379,9 @@ pub fn pattern(written: &str, rules: &NormalizePath) -> Pattern {
             let mut out = Vec::new();
             let normal = write_normal(&spelled[..prefix_len], rules, &mut out);
             out.extend_from_slice(&spelled[prefix_len..]);
-            Pattern::Never(normal.ok().and_then(|()| text(out)))
+            Pattern::Unmatchable(normal.ok().and_then(|()| text(out)))
         }
-        _ => Pattern::Never(None),
+        _ => Pattern::Unmatchable(None),
     }
 }
 
@@ -389,8 +389,8 @@ fn is_dots(segment: &[u8]) -> bool {
     matches!(segment, b"." | b"..")
 }
 
-/// Whether there is a dot segment between two slashes.
-fn dots_within(piece: &[u8]) -> bool {
+/// Returns whether there is a dot segment between two slashes.
+fn has_inner_dots(piece: &[u8]) -> bool {
     let count = piece.iter().filter(|byte| **byte == b'/').count();
     let mut segments = piece.split(|byte| *byte == b'/');
     // The first and the last segment may continue in the bytes that a star matches.
@@ -404,8 +404,8 @@ fn normalize_escapes(pattern: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
     let mut rest = pattern;
     while let Some(byte) = rest.first().copied() {
         // An escape that a star cuts off can match paths as it is written.
-        let cut = rest[..rest.len().min(3)].contains(&b'*');
-        if byte == b'%' && cut {
+        let is_cut = rest[..rest.len().min(3)].contains(&b'*');
+        if byte == b'%' && is_cut {
             out.push(byte);
             rest = &rest[1..];
             continue;

@@ -33,7 +33,7 @@ pub enum Preamble {
 }
 
 impl Preamble {
-    /// Returns length of the header in bytes.
+    /// Returns the length of the header in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> usize {
         match self {
@@ -98,7 +98,7 @@ fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         return Ok(Preamble::Local { len });
     }
     let mut next = || words.next().ok_or(Refusal::Preamble);
-    let (from, to, from_port, to_port) = (next()?, next()?, next()?, next()?);
+    let (source, destination, source_port, destination_port) = (next()?, next()?, next()?, next()?);
     let address = |text: &str| match family {
         Some("TCP4") => text
             .parse::<Ipv4Addr>()
@@ -111,17 +111,17 @@ fn parse_v1(text: &[u8], len: usize) -> Result<Preamble, Refusal> {
         _ => Err(Refusal::Preamble),
     };
     let port = |text: &str| {
-        let plain = text.bytes().all(|byte| byte.is_ascii_digit())
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'));
         text.parse::<u16>()
             .ok()
-            .filter(|_| plain)
+            .filter(|_| is_plain)
             .ok_or(Refusal::Preamble)
     };
     let client = Preamble::Client {
         len,
-        source: SocketAddr::new(address(from)?, port(from_port)?),
-        destination: SocketAddr::new(address(to)?, port(to_port)?),
+        source: SocketAddr::new(address(source)?, port(source_port)?),
+        destination: SocketAddr::new(address(destination)?, port(destination_port)?),
     };
     if words.next().is_some() {
         Err(Refusal::Preamble)
@@ -187,15 +187,15 @@ pub fn write(version: ProxyHeader, source: SocketAddr, destination: SocketAddr, 
             out.extend_from_slice(SIGNATURE);
             out.push(0x21);
             match (source.ip(), destination.ip()) {
-                (IpAddr::V4(from), IpAddr::V4(to)) => {
+                (IpAddr::V4(source), IpAddr::V4(destination)) => {
                     out.extend_from_slice(&[0x11, 0, 12]);
-                    out.extend_from_slice(&from.octets());
-                    out.extend_from_slice(&to.octets());
+                    out.extend_from_slice(&source.octets());
+                    out.extend_from_slice(&destination.octets());
                 }
-                (from, to) => {
+                (source, destination) => {
                     out.extend_from_slice(&[0x21, 0, 36]);
-                    out.extend_from_slice(&to_ipv6(from).octets());
-                    out.extend_from_slice(&to_ipv6(to).octets());
+                    out.extend_from_slice(&to_ipv6(source).octets());
+                    out.extend_from_slice(&to_ipv6(destination).octets());
                 }
             }
             out.extend_from_slice(&source.port().to_be_bytes());
@@ -248,12 +248,12 @@ mod tests {
 
     #[test]
     fn written_headers_are_parsed() {
-        for (from, to) in [
+        for (source, destination) in [
             ("192.0.2.1:1", "198.51.100.2:65535"),
             ("[2001:db8::1]:80", "[::1]:443"),
         ] {
             for version in ProxyHeader::ALL {
-                let (source, destination) = (address(from), address(to));
+                let (source, destination) = (address(source), address(destination));
                 let mut text = Vec::new();
                 write(version, source, destination, &mut text);
                 let len = text.len();
@@ -275,11 +275,11 @@ mod tests {
 
     #[test]
     fn addresses_of_two_families_are_mapped_to_ipv6() {
-        for (from, to) in [
+        for (source, destination) in [
             ("192.0.2.1:1", "[2001:db8::1]:2"),
             ("[2001:db8::1]:2", "192.0.2.1:1"),
         ] {
-            let (source, destination) = (address(from), address(to));
+            let (source, destination) = (address(source), address(destination));
             let mut text = Vec::new();
             write(ProxyHeader::V1, source, destination, &mut text);
             let shown = String::from_utf8_lossy(&text);

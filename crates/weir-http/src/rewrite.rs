@@ -35,7 +35,7 @@ pub struct ClientEdit<'a> {
     pub address: IpAddr,
     /// Whether the client uses TLS.
     pub secure: bool,
-    /// The port to which it connected.
+    /// The port to which the client connected.
     pub port: u16,
 }
 
@@ -69,7 +69,7 @@ impl RequestEdit<'_> {
         self.fields.and_then(|fields| fields.rules.rule_of(name))
     }
 
-    /// Whether the service or the route sets or removes the field.
+    /// Returns whether the service or the route sets or removes the field.
     fn is_edited(&self, name: &[u8]) -> bool {
         self.edits
             .iter()
@@ -77,7 +77,7 @@ impl RequestEdit<'_> {
             .any(|edits| edits.replaces(name))
     }
 
-    /// What the edit removes from the trailers.
+    /// Returns the filter for trailers: fields that the edit removes or replaces are not forwarded as trailers.
     pub fn trailer_filter(&self) -> TrailerFilter {
         let edits = self.edits.iter().flatten();
         let replaced = edits.flat_map(|edits| {
@@ -121,7 +121,7 @@ pub fn write_request(
         out.extend_from_slice(request.host_in(head, fields).unwrap_or(edit.host));
         out.extend_from_slice(b"\r\n");
     }
-    copy(head, fields, out, |field| {
+    copy_lines(head, fields, out, |field| {
         if field.name == Name::Host && edit.set_host.is_some() {
             return false;
         }
@@ -235,9 +235,9 @@ fn write_x_forwarded(
             .name_in(head)
             .eq_ignore_ascii_case(b"x-forwarded-proto")
     };
-    let present = client.trusted && fields.iter().any(matching);
+    let is_present = client.trusted && fields.iter().any(matching);
     let has_rule = edit.rule_of(b"x-forwarded-proto").is_some();
-    if !present && !has_rule && !edit.is_edited(b"x-forwarded-proto") {
+    if !is_present && !has_rule && !edit.is_edited(b"x-forwarded-proto") {
         let scheme: &[u8] = if client.secure { b"https" } else { b"http" };
         out.extend_from_slice(b"X-Forwarded-Proto: ");
         out.extend_from_slice(scheme);
@@ -245,7 +245,7 @@ fn write_x_forwarded(
     }
 }
 
-/// Whether a field is `Forwarded` and its value is merged into the line that Weir writes.
+/// Returns whether a field is `Forwarded` and its value is merged into the line that Weir writes.
 fn is_merged(head: &[u8], field: &Field, by: Forwarded) -> bool {
     by != Forwarded::Customary && field.name_in(head).eq_ignore_ascii_case(b"forwarded")
 }
@@ -284,8 +284,8 @@ fn write_forwarded(head: &[u8], fields: &[Field], client: &Client, host: &[u8], 
 fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(v4) => {
-            for (at, byte) in v4.octets().into_iter().enumerate() {
-                if at > 0 {
+            for (index, byte) in v4.octets().into_iter().enumerate() {
+                if index > 0 {
                     out.push(b'.');
                 }
                 if byte >= 100 {
@@ -334,7 +334,7 @@ impl LimitedLine<'_> {
     fn is_for(&self, status: u16) -> bool {
         self.statuses
             .iter()
-            .any(|(from, to)| (*from..=*to).contains(&status))
+            .any(|(first, last)| (*first..=*last).contains(&status))
     }
 }
 
@@ -395,15 +395,15 @@ pub(crate) fn write_response(
         let cookie = edit.cookie?;
         let rest = field.value_in(head).strip_prefix(cookie.name)?;
         let value = rest.strip_prefix(b"=")?;
-        let is = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
-        is.then_some((cookie, value))
+        let is_set_cookie = field.name_in(head).eq_ignore_ascii_case(b"set-cookie");
+        is_set_cookie.then_some((cookie, value))
     };
     let limited = || {
         edit.limited
             .iter()
             .filter(|line| line.is_for(response.status))
     };
-    copy(head, fields, out, |field| {
+    copy_lines(head, fields, out, |field| {
         let name = field.name_in(head);
         let meaningless = match field.name {
             Name::TransferEncoding => decode || hop.tunnel,
@@ -411,9 +411,9 @@ pub(crate) fn write_response(
             _ => false,
         };
         let replaced = hop.coding.is_some() && encoding::is_content_field(head, field);
-        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
-        let edited = edit.remove.iter().any(|removed| is(removed))
-            || limited().any(|line| line.replaces && is(line.name));
+        let is_named = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        let edited = edit.remove.iter().any(|removed| is_named(removed))
+            || limited().any(|line| line.replaces && is_named(line.name));
         !(meaningless || replaced || edited || field.is_unusual_framing())
             && sticky_cookie(field).is_none()
     });
@@ -475,7 +475,7 @@ fn write_normal_framing(head: &[u8], fields: &[Field], out: &mut Vec<u8>) {
 }
 
 /// Copies the lines to keep. Adjacent lines are copied together.
-fn copy(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&Field) -> bool) {
+fn copy_lines(head: &[u8], fields: &[Field], out: &mut Vec<u8>, keep: impl Fn(&Field) -> bool) {
     let mut run = 0..0;
     for field in fields.iter().filter(|field| !field.dropped && keep(field)) {
         let line = field.line();

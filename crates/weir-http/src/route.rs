@@ -56,14 +56,14 @@ pub struct RequestFacts<'a> {
 /// Returns the scheme of the request that a trusted proxy received: the first value of its `X-Forwarded-Proto`. Returns
 /// `None` if the field is absent or has another value.
 pub fn forwarded_scheme(head: &[u8], fields: &[Field]) -> Option<Scheme> {
-    let is = |field: &&Field| {
+    let is_proto_field = |field: &&Field| {
         let name = field.name_in(head);
         name.eq_ignore_ascii_case(b"x-forwarded-proto")
     };
-    let value = fields.iter().find(is)?.value_in(head);
+    let value = fields.iter().find(is_proto_field)?.value_in(head);
     let first = value.split(|byte| *byte == b',').next()?.trim_ascii();
-    let mut all = Scheme::ALL.into_iter();
-    all.find(|scheme| first.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
+    let mut schemes = Scheme::ALL.into_iter();
+    schemes.find(|scheme| first.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
 }
 
 impl<'a> RequestFacts<'a> {
@@ -81,32 +81,34 @@ impl<'a> RequestFacts<'a> {
 /// result without comparing every route.
 pub fn choose(routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
     let host = facts.host();
-    let from = facts.target.first_route();
-    let later = routes.iter().enumerate().skip(from);
-    let mut matching = later.filter(|(_, route)| unmet(route, facts, host).is_none());
-    matching.next().map(|(at, _)| at)
+    let first_route = facts.target.first_route();
+    let candidates = routes.iter().enumerate().skip(first_route);
+    let mut matching = candidates.filter(|(_, route)| unmet(route, facts, host).is_none());
+    matching.next().map(|(index, _)| index)
 }
 
 /// Returns the first condition of a route that a request does not meet, and whether this condition is negated; `None`
 /// if the route matches. `host` is the request's host, without port.
 pub fn unmet(route: &Route, facts: &RequestFacts<'_>, host: &[u8]) -> Option<(ConditionKey, bool)> {
-    unmet_except(route, facts, host, |regexes| {
+    unmet_with(route, facts, host, |regexes| {
         regexes
             .path_regexes
             .iter()
-            .any(|one| one.matches(facts.target.path()))
+            .any(|regex| regex.matches(facts.target.path()))
     })
 }
 
-/// As [`unmet`], but `path_fits` compares the path with the regular expressions.
-fn unmet_except(
+/// As [`unmet`], but `path_matches` compares the path with the regular expressions.
+fn unmet_with(
     route: &Route,
     facts: &RequestFacts<'_>,
     host: &[u8],
-    mut path_fits: impl FnMut(&Conditions) -> bool,
+    mut path_matches: impl FnMut(&Conditions) -> bool,
 ) -> Option<(ConditionKey, bool)> {
     let fails = |key: &&ConditionKey| match **key {
-        ConditionKey::PathRegex => !route.when.path_regexes.is_empty() && !path_fits(&route.when),
+        ConditionKey::PathRegex => {
+            !route.when.path_regexes.is_empty() && !path_matches(&route.when)
+        }
         key => meets(&route.when, key, facts, host, true) == Some(false),
     };
     if let Some(key) = ConditionKey::ALL.iter().find(fails) {
@@ -120,8 +122,8 @@ fn unmet_except(
         .map(|key| (*key, true))
 }
 
-/// Whether at least one of a condition's alternatives matches; `None` if there is no condition with this key. With
-/// `every_name`, at least one alternative must match for each name.
+/// Returns whether at least one of a condition's alternatives matches; `None` if there is no condition with this key.
+/// With `every_name`, at least one alternative must match for each name.
 fn meets(
     conditions: &Conditions,
     key: ConditionKey,
@@ -135,9 +137,9 @@ fn meets(
     let path = facts.target.path();
     let named =
         |list: &[NamedCondition], matches: &dyn Fn(&NamedCondition) -> bool| match every_name {
-            true => list.iter().all(|one| {
+            true => list.iter().all(|condition| {
                 list.iter()
-                    .any(|other| other.name == one.name && matches(other))
+                    .any(|other| other.name == condition.name && matches(other))
             }),
             false => list.iter().any(matches),
         };
@@ -147,10 +149,10 @@ fn meets(
             conditions
                 .methods
                 .iter()
-                .any(|one| one.as_bytes() == method)
+                .any(|allowed| allowed.as_bytes() == method)
         }
         ConditionKey::Scheme => conditions.schemes.contains(&Scheme::of(facts.secure)),
-        ConditionKey::Host => host_fits(conditions, host),
+        ConditionKey::Host => matches_hosts(conditions, host),
         ConditionKey::Path => conditions
             .paths
             .iter()
@@ -166,7 +168,7 @@ fn meets(
         ConditionKey::TlsVersion => facts
             .tls
             .version
-            .is_some_and(|is| conditions.tls_versions.contains(&is)),
+            .is_some_and(|version| conditions.tls_versions.contains(&version)),
         ConditionKey::TlsSni => facts.tls.server_name.is_some_and(|name| {
             conditions
                 .tls_snis
@@ -177,18 +179,22 @@ fn meets(
             let mut patterns = conditions.client_cert_subjects.iter();
             patterns.any(|pattern| value_matches(pattern, subject.as_bytes()))
         }),
-        ConditionKey::Header => named(&conditions.headers, &|one| has_field(facts, one)),
-        ConditionKey::Query => named(&conditions.queries, &|one| {
-            cookie::parameters(facts.target.query(), one.name.as_bytes())
-                .any(|value| is_wanted(one, value))
+        ConditionKey::Header => named(&conditions.headers, &|condition| {
+            has_field(facts, condition)
         }),
-        ConditionKey::Cookie => named(&conditions.cookies, &|one| has_cookie(facts, one)),
+        ConditionKey::Query => named(&conditions.queries, &|condition| {
+            cookie::parameters(facts.target.query(), condition.name.as_bytes())
+                .any(|value| is_wanted(condition, value))
+        }),
+        ConditionKey::Cookie => named(&conditions.cookies, &|condition| {
+            has_cookie(facts, condition)
+        }),
     })
 }
 
 /// Returns the value with which a condition on the key is compared, as text. Values from the client's address and TLS
 /// connection are not known here.
-pub fn compared(
+pub fn compared_value(
     key: ConditionKey,
     conditions: Option<&Conditions>,
     facts: &RequestFacts<'_>,
@@ -220,7 +226,7 @@ pub fn compared(
         ConditionKey::Cookie => fields(&|name| name.eq_ignore_ascii_case(b"cookie")),
         ConditionKey::Header => fields(&|name| {
             let mut header_conditions = conditions.iter().flat_map(|it| &it.headers);
-            header_conditions.any(|one| one.name.as_bytes().eq_ignore_ascii_case(name))
+            header_conditions.any(|condition| condition.name.as_bytes().eq_ignore_ascii_case(name))
         }),
         ConditionKey::Source
         | ConditionKey::TlsVersion
@@ -247,7 +253,7 @@ fn has_cookie(facts: &RequestFacts<'_>, wanted: &NamedCondition) -> bool {
     })
 }
 
-/// Whether a value matches, if a value is required.
+/// Returns whether a value matches, if a value is required.
 fn is_wanted(wanted: &NamedCondition, found: &[u8]) -> bool {
     wanted
         .value
@@ -270,8 +276,9 @@ pub fn choose_for_connection(
     name: Option<&str>,
     client: IpAddr,
 ) -> Option<usize> {
-    let by_name =
-        |conditions: &Conditions| name.is_some_and(|name| host_fits(conditions, name.as_bytes()));
+    let by_name = |conditions: &Conditions| {
+        name.is_some_and(|name| matches_hosts(conditions, name.as_bytes()))
+    };
     let by_source = |conditions: &Conditions| {
         let mut sources = conditions.sources.iter();
         sources.any(|set| set.contains(client))
@@ -298,8 +305,8 @@ pub fn without_port(host: &[u8]) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Whether a host matches one of the hosts of the conditions.
-fn host_fits(conditions: &Conditions, host: &[u8]) -> bool {
+/// Returns whether a host matches one of the hosts of the conditions.
+fn matches_hosts(conditions: &Conditions, host: &[u8]) -> bool {
     let is_in_set = || {
         let set = conditions.host_set.as_deref()?;
         let lower = host.to_ascii_lowercase();
@@ -316,9 +323,9 @@ fn host_fits(conditions: &Conditions, host: &[u8]) -> bool {
 fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
     match pattern {
         HostPattern::Exact(exact) => host.eq_ignore_ascii_case(exact.as_bytes()),
-        HostPattern::Suffix(rest) => {
-            host.len() > rest.len()
-                && host[host.len() - rest.len()..].eq_ignore_ascii_case(rest.as_bytes())
+        HostPattern::Suffix(suffix) => {
+            host.len() > suffix.len()
+                && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix.as_bytes())
         }
         HostPattern::Wildcard(pattern) => {
             wildcard(pattern.as_bytes(), host, u8::to_ascii_lowercase)
@@ -328,31 +335,31 @@ fn host_matches(pattern: &HostPattern, host: &[u8]) -> bool {
     }
 }
 
-/// Whether `text` matches `pattern`, in which `*` matches any bytes. Backtracks only to the last star.
+/// Returns whether `text` matches `pattern`, in which `*` matches any bytes. Backtracks only to the last star.
 pub(crate) fn glob(pattern: &[u8], text: &[u8]) -> bool {
     wildcard(pattern, text, |byte| *byte)
 }
 
 /// As [`glob`], but applies `map_byte` to each byte of the text before comparing it.
 fn wildcard(pattern: &[u8], text: &[u8], map_byte: impl Fn(&u8) -> u8) -> bool {
-    let (mut at, mut from) = (0, 0);
-    let mut last: Option<(usize, usize)> = None;
-    while from < text.len() {
-        if pattern.get(at) == Some(&b'*') {
-            last = Some((at + 1, from));
-            at += 1;
-        } else if pattern.get(at) == Some(&map_byte(&text[from])) {
-            at += 1;
-            from += 1;
-        } else if let Some((after_star, star_text)) = last {
-            at = after_star;
-            from = star_text + 1;
-            last = Some((after_star, from));
+    let (mut pattern_offset, mut text_offset) = (0, 0);
+    let mut last_star: Option<(usize, usize)> = None;
+    while text_offset < text.len() {
+        if pattern.get(pattern_offset) == Some(&b'*') {
+            last_star = Some((pattern_offset + 1, text_offset));
+            pattern_offset += 1;
+        } else if pattern.get(pattern_offset) == Some(&map_byte(&text[text_offset])) {
+            pattern_offset += 1;
+            text_offset += 1;
+        } else if let Some((after_star, star_text)) = last_star {
+            pattern_offset = after_star;
+            text_offset = star_text + 1;
+            last_star = Some((after_star, text_offset));
         } else {
             return false;
         }
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+    pattern[pattern_offset..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

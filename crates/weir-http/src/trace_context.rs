@@ -32,7 +32,7 @@ impl TraceContext {
             0xff => false,
             _ => field.len() >= VALUE_LEN && (!is_longer || field[VALUE_LEN] == b'-'),
         };
-        let has_separators = || [2, 35, 52].iter().all(|at| field[*at] == b'-');
+        let has_separators = || [2, 35, 52].iter().all(|index| field[*index] == b'-');
         if !is_valid_length || !has_separators() {
             return None;
         }

@@ -12,17 +12,18 @@ use crate::field::Name;
 pub struct TrailerFilter {
     /// Names of fields that are removed or replaced.
     pub names: Vec<String>,
-    /// Remove the fields about the client, also of a trusted proxy: it forwards the trailers of its clients.
+    /// Whether fields about the client are removed, even from a trusted proxy, which forwards the trailers of its
+    /// clients.
     pub about_client: bool,
     /// Rules for single fields about the client, in place of `about_client`.
     pub rules: ClientFields,
 }
 
 impl TrailerFilter {
-    /// Whether a trailer with this name is forwarded.
+    /// Returns whether a trailer with this name is forwarded.
     fn keeps(&self, name: &[u8]) -> bool {
-        let is = |known: &String| known.as_bytes().eq_ignore_ascii_case(name);
-        if self.names.iter().any(is) {
+        let is_named = |known: &String| known.as_bytes().eq_ignore_ascii_case(name);
+        if self.names.iter().any(is_named) {
             return false;
         }
         match self.rules.rule_of(name) {

@@ -33,7 +33,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
 /// Generates fragments of PROXY protocol headers, and arbitrary bytes.
 fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
     let signature = b"\r\n\r\n\0\r\nQUIT\n";
-    let front = select(vec![
+    let prefix = select(vec![
         b"".to_vec(),
         b"PROXY ".to_vec(),
         b"PROXY TCP4 1.2.3.4 ".to_vec(),
@@ -44,9 +44,9 @@ fn preamble_like() -> impl Strategy<Value = Vec<u8>> {
         [&signature[..], b"\x21\x21\xff\xff"].concat(),
         [&signature[..], b"\x20\x00\x00\x00"].concat(),
     ]);
-    (front, vec(any::<u8>(), 0..80)).prop_map(|(mut front, rest)| {
-        front.extend(rest);
-        front
+    (prefix, vec(any::<u8>(), 0..80)).prop_map(|(mut prefix, rest)| {
+        prefix.extend(rest);
+        prefix
     })
 }
 
@@ -61,7 +61,7 @@ proptest! {
         }
         for end in 0..input.len() {
             match preamble::read(&input[..end]) {
-                Ok(Some(early)) => prop_assert_eq!(Ok(Some(early)), complete),
+                Ok(Some(found)) => prop_assert_eq!(Ok(Some(found)), complete),
                 Err(refusal) => prop_assert_eq!(Err(refusal), complete),
                 Ok(None) => {}
             }
@@ -93,19 +93,19 @@ proptest! {
         value in vec(select(b"ab=; \t\"~,".to_vec()), 0..40),
         name in vec(select(b"ab".to_vec()), 1..3),
     ) {
-        let Some(place) = cookie::find(&value, &name) else { return Ok(()) };
-        prop_assert!(place.end <= value.len());
-        prop_assert_eq!(value[place.start - 1], b'=');
-        prop_assert!(!value[place.clone()].contains(&b';'));
+        let Some(range) = cookie::find(&value, &name) else { return Ok(()) };
+        prop_assert!(range.end <= value.len());
+        prop_assert_eq!(value[range.start - 1], b'=');
+        prop_assert!(!value[range.clone()].contains(&b';'));
         let pairs = |text: &[u8]| {
             let all = text.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
             all.filter(|pair| !pair.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>()
         };
-        let at = value[..place.start].iter().filter(|byte| **byte == b';').count();
+        let index = value[..range.start].iter().filter(|byte| **byte == b';').count();
         let mut others: Vec<Vec<u8>> = value.split(|byte| *byte == b';').map(<[u8]>::to_vec).collect();
-        others.remove(at);
+        others.remove(index);
         let others = pairs(&others.join(&b';'));
-        prop_assert_eq!(pairs(&cookie::without(&value, &place)), others);
+        prop_assert_eq!(pairs(&cookie::value_without(&value, &range)), others);
     }
 
     #[test]
@@ -133,10 +133,10 @@ proptest! {
         let read = request(&head, &HeadLimits::default(), &mut fields);
         prop_assert!(matches!(read, Ok(Some(_))));
         if let Some(coding) = encoding::negotiate(&head, &fields, &Coding::ALL) {
-            let named = members.iter().any(|(name, _)| {
+            let is_listed = members.iter().any(|(name, _)| {
                 *name == "*" || name.trim_start_matches("x-").eq_ignore_ascii_case(coding.as_str())
             });
-            prop_assert!(named, "{coding:?} for {value:?}");
+            prop_assert!(is_listed, "{coding:?} for {value:?}");
         }
     }
 

@@ -13,19 +13,21 @@ use weir_http::{Exchange, Framing, RequestEdit, ResponseEdit, ServerEnd, write_r
 use weir_model::SplitMix64;
 
 /// Seeded random numbers.
-struct Dice(SplitMix64);
+struct Random(SplitMix64);
 
-impl Dice {
-    fn roll(&mut self, end: usize) -> usize {
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
         self.0.below(end as u64) as usize
     }
 
-    fn chance(&mut self, one_in: usize) -> bool {
-        self.roll(one_in) == 0
+    fn one_in(&mut self, number: usize) -> bool {
+        self.below(number) == 0
     }
 
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        (0..self.roll(most)).map(|_| self.roll(256) as u8).collect()
+    fn bytes(&mut self, end: usize) -> Vec<u8> {
+        (0..self.below(end))
+            .map(|_| self.below(256) as u8)
+            .collect()
     }
 }
 
@@ -38,21 +40,21 @@ struct Message {
     framing: Framing,
 }
 
-fn body(message: &Message, dice: &mut Dice) -> Vec<u8> {
+fn encode_body(message: &Message, random: &mut Random) -> Vec<u8> {
     if message.framing != Framing::Chunked {
         return message.content.clone();
     }
     let mut out = Vec::new();
     let mut rest = message.content.as_slice();
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at((dice.roll(40) + 1).min(rest.len()));
-        let extension = if dice.chance(4) { ";a=b" } else { "" };
+        let (chunk, after) = rest.split_at((random.below(40) + 1).min(rest.len()));
+        let extension = if random.one_in(4) { ";a=b" } else { "" };
         out.extend_from_slice(format!("{:X}{extension}\r\n", chunk.len()).as_bytes());
         out.extend_from_slice(chunk);
         out.extend_from_slice(b"\r\n");
         rest = after;
     }
-    let trailer = if dice.chance(3) { "Sum: 1\r\n" } else { "" };
+    let trailer = if random.one_in(3) { "Sum: 1\r\n" } else { "" };
     out.extend_from_slice(format!("0\r\n{trailer}\r\n").as_bytes());
     out
 }
@@ -65,13 +67,13 @@ fn framing_lines(message: &Message) -> String {
     }
 }
 
-fn message(number: usize, dice: &mut Dice, may_close: bool) -> Message {
-    let content = if dice.chance(3) {
+fn random_message(number: usize, random: &mut Random, may_close: bool) -> Message {
+    let content = if random.one_in(3) {
         Vec::new()
     } else {
-        dice.bytes(300)
+        random.bytes(300)
     };
-    let framing = match dice.roll(4) {
+    let framing = match random.below(4) {
         0 => Framing::Chunked,
         1 if may_close => Framing::UntilClose,
         _ => Framing::Length(content.len() as u64),
@@ -86,27 +88,27 @@ fn message(number: usize, dice: &mut Dice, may_close: bool) -> Message {
 /// A strict receiver of a stream of messages: a second parser that must agree with the first.
 struct Receiver {
     stream: Vec<u8>,
-    requests: bool,
+    receives_requests: bool,
 }
 
 impl Receiver {
     /// Returns the complete messages, and whether an incomplete one follows.
-    fn messages(&self, ended: bool) -> (Vec<Message>, bool) {
+    fn messages(&self, is_ended: bool) -> (Vec<Message>, bool) {
         let mut found = Vec::new();
-        let mut at = 0;
-        while at < self.stream.len() {
-            let rest = &self.stream[at..];
+        let mut offset = 0;
+        while offset < self.stream.len() {
+            let rest = &self.stream[offset..];
             if rest.starts_with(b"HTTP/1.1 103 ") {
                 let Some(end) = rest.windows(4).position(|four| four == b"\r\n\r\n") else {
                     return (found, true);
                 };
-                at += end + 4;
+                offset += end + 4;
                 continue;
             }
-            match self.message(&self.stream[at..], ended) {
+            match self.message(&self.stream[offset..], is_ended) {
                 Some((message, len)) => {
                     found.push(message);
-                    at += len;
+                    offset += len;
                 }
                 None => return (found, true),
             }
@@ -114,11 +116,11 @@ impl Receiver {
         (found, false)
     }
 
-    fn message(&self, input: &[u8], ended: bool) -> Option<(Message, usize)> {
+    fn message(&self, input: &[u8], is_ended: bool) -> Option<(Message, usize)> {
         let text_end = input.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let text = std::str::from_utf8(&input[..text_end]).expect("heads are ASCII");
         let line = text.lines().next()?;
-        let number = if self.requests {
+        let number = if self.receives_requests {
             line.split(' ')
                 .nth(1)?
                 .trim_start_matches('/')
@@ -148,8 +150,8 @@ impl Receiver {
                 let length: usize = length.parse().expect("length is a number");
                 (rest.get(..length)?.to_vec(), Framing::Length(length as u64))
             }
-            None if self.requests => (Vec::new(), Framing::None),
-            None if ended => (rest.to_vec(), Framing::UntilClose),
+            None if self.receives_requests => (Vec::new(), Framing::None),
+            None if is_ended => (rest.to_vec(), Framing::UntilClose),
             None => return None,
         };
         let len = text_end + content.len();
@@ -165,35 +167,35 @@ impl Receiver {
 }
 
 fn dechunk(input: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let (mut at, mut content) = (0, Vec::new());
-    let line = |at: usize| {
-        let rest = input.get(at..)?;
+    let (mut offset, mut content) = (0, Vec::new());
+    let line = |offset: usize| {
+        let rest = input.get(offset..)?;
         rest.windows(2)
             .position(|two| two == b"\r\n")
-            .map(|end| at + end)
+            .map(|end| offset + end)
     };
     loop {
-        let end = line(at)?;
-        let text = std::str::from_utf8(&input[at..end]).expect("sizes are ASCII");
+        let end = line(offset)?;
+        let text = std::str::from_utf8(&input[offset..end]).expect("sizes are ASCII");
         let size = usize::from_str_radix(text.split(';').next()?, 16).expect("size is hexadecimal");
-        at = end + 2;
+        offset = end + 2;
         if size == 0 {
             break;
         }
-        content.extend_from_slice(input.get(at..at + size)?);
-        at += size + 2;
+        content.extend_from_slice(input.get(offset..offset + size)?);
+        offset += size + 2;
     }
     loop {
-        let end = line(at)?;
-        let empty = end == at;
-        at = end + 2;
-        if empty {
-            return Some((content, at));
+        let end = line(offset)?;
+        let is_empty = end == offset;
+        offset = end + 2;
+        if is_empty {
+            return Some((content, offset));
         }
     }
 }
 
-/// Counters over all runs.
+/// Counters over all runs: complete and cut exchanges, and interim responses.
 #[derive(Debug, Default)]
 struct Outcome {
     complete: usize,
@@ -204,46 +206,46 @@ struct Outcome {
 /// Simulates a client connection with some exchanges, each over a server connection that may end at any byte.
 #[expect(clippy::too_many_lines, reason = "one scenario, step by step")]
 fn run(seed: u64, outcome: &mut Outcome) {
-    let mut dice = Dice(SplitMix64::new(seed));
-    let http10 = dice.chance(5);
-    let count = 1 + dice.roll(4);
+    let mut random = Random(SplitMix64::new(seed));
+    let is_http10 = random.one_in(5);
+    let count = 1 + random.below(4);
     let mut fields = Vec::new();
     let mut to_client = Receiver {
         stream: Vec::new(),
-        requests: false,
+        receives_requests: false,
     };
     let mut sent = Vec::new();
     for number in 0..count {
-        let mut request = message(number, &mut dice, false);
-        if http10 && request.framing == Framing::Chunked {
+        let mut request = random_message(number, &mut random, false);
+        if is_http10 && request.framing == Framing::Chunked {
             request.framing = Framing::Length(request.content.len() as u64);
         }
-        let version = if http10 { "HTTP/1.0" } else { "HTTP/1.1" };
+        let version = if is_http10 { "HTTP/1.0" } else { "HTTP/1.1" };
         let head_text = format!(
             "POST /{number} {version}\r\nHost: a\r\nConnection: keep-alive, Noise\r\nNoise: x\r\n{}\r\n",
             framing_lines(&request)
         );
         let mut from_client = head_text.into_bytes();
-        from_client.extend(body(&request, &mut dice));
-        let response = message(number, &mut dice, true);
-        let (end, to_server, stays) = exchange(
+        from_client.extend(encode_body(&request, &mut random));
+        let response = random_message(number, &mut random, true);
+        let (end, to_server, persists) = exchange(
             &from_client,
             &response,
-            &mut dice,
+            &mut random,
             &mut fields,
             &mut to_client.stream,
             outcome,
         );
         let server = Receiver {
             stream: to_server,
-            requests: true,
+            receives_requests: true,
         };
-        let (received, partial) = server.messages(false);
-        for got in &received {
+        let (received, is_partial) = server.messages(false);
+        for request_at_server in &received {
             assert_eq!(
-                (got.number, &got.content),
+                (request_at_server.number, &request_at_server.content),
                 (number, &request.content),
-                "seed {seed}: the server's request"
+                "seed {seed}: the request at the server"
             );
         }
         assert!(
@@ -253,7 +255,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
         );
         if end == ServerEnd::Complete {
             assert!(
-                !(stays && (partial || received.is_empty())),
+                !(persists && (is_partial || received.is_empty())),
                 "seed {seed}: a persistent connection has an incomplete request"
             );
             sent.push(response);
@@ -261,21 +263,21 @@ fn run(seed: u64, outcome: &mut Outcome) {
         } else {
             outcome.cut += 1;
         }
-        if !stays {
+        if !persists {
             break;
         }
     }
-    let (received, partial) = to_client.messages(true);
-    for (got, meant) in received.iter().zip(&sent) {
+    let (received, is_partial) = to_client.messages(true);
+    for (received, sent) in received.iter().zip(&sent) {
         assert_eq!(
-            (got.number, &got.content),
-            (meant.number, &meant.content),
-            "seed {seed}: the client's response"
+            (received.number, &received.content),
+            (sent.number, &sent.content),
+            "seed {seed}: the response at the client"
         );
     }
     assert!(
         received.len() >= sent.len(),
-        "seed {seed}: {} of {} responses, {partial}",
+        "seed {seed}: {} of {} responses, {is_partial}",
         received.len(),
         sent.len()
     );
@@ -287,7 +289,7 @@ fn run(seed: u64, outcome: &mut Outcome) {
 fn exchange(
     from_client: &[u8],
     response: &Message,
-    dice: &mut Dice,
+    random: &mut Random,
     fields: &mut Vec<weir_http::Field>,
     to_client: &mut Vec<u8>,
     outcome: &mut Outcome,
@@ -295,7 +297,7 @@ fn exchange(
     let limits = HeadLimits::default();
     let mut arrived = 0;
     let request = loop {
-        arrived = (arrived + 1 + dice.roll(30)).min(from_client.len());
+        arrived = (arrived + 1 + random.below(30)).min(from_client.len());
         match head::request(&from_client[..arrived], &limits, fields) {
             Ok(Some(request)) => break request,
             Ok(None) => {}
@@ -316,9 +318,9 @@ fn exchange(
     };
     write_request(from_client, &request, fields, &edit, &mut to_server);
     let mut exchange = Exchange::new(&request, weir_model::Underscores::Drop);
-    let mut taken = request.len;
+    let mut processed = request.len;
     let mut from_server = Vec::new();
-    if dice.chance(4) {
+    if random.one_in(4) {
         from_server.extend_from_slice(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n");
         outcome.interim += 1;
     }
@@ -330,27 +332,27 @@ fn exchange(
         )
         .into_bytes(),
     );
-    from_server.extend(body(response, dice));
+    from_server.extend(encode_body(response, random));
     // Truncation cannot be detected if the body ends with the connection.
-    let cut = dice.chance(5) && response.framing != Framing::UntilClose;
-    let ends_at = if cut {
-        dice.roll(from_server.len())
+    let is_cut = random.one_in(5) && response.framing != Framing::UntilClose;
+    let stream_end = if is_cut {
+        random.below(from_server.len())
     } else {
         from_server.len()
     };
-    let (mut read, mut used) = (0, 0);
+    let (mut read, mut consumed) = (0, 0);
     loop {
         // A server may respond before it has received the whole request.
-        if taken < from_client.len() && !dice.chance(3) {
-            let until = (taken + 1 + dice.roll(60)).min(from_client.len());
+        if processed < from_client.len() && !random.one_in(3) {
+            let end = (processed + 1 + random.below(60)).min(from_client.len());
             let upload = exchange
-                .client_data(&from_client[taken..until])
+                .client_data(&from_client[processed..end])
                 .expect("body is valid");
-            to_server.extend_from_slice(&from_client[taken..taken + upload.forward]);
+            to_server.extend_from_slice(&from_client[processed..processed + upload.forward]);
             to_server.extend_from_slice(&upload.trailers);
-            taken += upload.consumed;
+            processed += upload.consumed;
         }
-        if read == ends_at && (used == read || !dice.chance(2)) {
+        if read == stream_end && (consumed == read || !random.one_in(2)) {
             if exchange.response_done() {
                 return (ServerEnd::Complete, to_server, exchange.client_persists());
             }
@@ -361,9 +363,9 @@ fn exchange(
                 end == ServerEnd::Complete && exchange.client_persists(),
             );
         }
-        read = (read + 1 + dice.roll(80)).min(ends_at);
+        read = (read + 1 + random.below(80)).min(stream_end);
         let mut out = Vec::new();
-        let input = &from_server[used..read];
+        let input = &from_server[consumed..read];
         let step = exchange
             .server_data(
                 input,
@@ -376,7 +378,7 @@ fn exchange(
             .expect("response is valid");
         to_client.extend_from_slice(&out);
         to_client.extend_from_slice(&input[step.forward]);
-        used += step.consumed;
+        consumed += step.consumed;
         if exchange.response_done() {
             return (ServerEnd::Complete, to_server, exchange.client_persists());
         }
@@ -388,8 +390,8 @@ fn received_messages_equal_sent_ones_at_length() {
     let runs_variable = std::env::var("WEIR_RUNS")
         .ok()
         .and_then(|runs| runs.parse().ok());
-    let soak = std::env::var_os("WEIR_SOAK").is_some();
-    let runs: usize = runs_variable.unwrap_or(if soak { 1_000_000 } else { 10_000 });
+    let is_soak = std::env::var_os("WEIR_SOAK").is_some();
+    let runs: usize = runs_variable.unwrap_or(if is_soak { 1_000_000 } else { 10_000 });
     let mut outcome = Outcome::default();
     for seed in 0..runs {
         run(seed as u64, &mut outcome);

@@ -53,7 +53,7 @@ impl LogFormat {
         "tls_sni",
     ];
 
-    /// Whether a template may contain a name: one of [`NAMES`](Self::NAMES), a variable of the request, or
+    /// Returns whether a template may contain a name: one of [`NAMES`](Self::NAMES), a variable of the request, or
     /// `response.NAME` for a field of the response.
     pub fn allows_name(name: &str) -> bool {
         if Self::NAMES.contains(&name) {
@@ -62,8 +62,9 @@ impl LogFormat {
         if let Some(field) = name.strip_prefix("response.") {
             return !field.is_empty();
         }
-        // Groups and the rest of a path only have values in texts of a route.
-        Variable::named(name).is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
+        // Groups and the rest of a path have values only in texts of a route.
+        Variable::from_name(name)
+            .is_some_and(|it| !matches!(it, Variable::Group(_) | Variable::Rest))
     }
 
     /// Returns the names in the format that are not in [`NAMES`](Self::NAMES), without duplicates.
@@ -91,7 +92,7 @@ impl LogFormat {
 /// Destination and format of log lines.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AccessLog {
-    /// The file, appended to; `-` = standard output; `syslog`, `journald`, or these with `:SOCKET`.
+    /// A file, which is appended to; `-` = standard output; `syslog`, `journald`, or these with `:SOCKET`.
     pub path: String,
     /// Format of a log line.
     pub format: LogFormat,
@@ -133,7 +134,7 @@ impl AccessLog {
     pub const JOURNAL: &str = "/run/systemd/journal/socket";
 
     /// Creates a log of every exchange.
-    pub fn to(path: &str, format: LogFormat) -> Self {
+    pub fn new(path: &str, format: LogFormat) -> Self {
         Self {
             path: path.to_owned(),
             format,

@@ -29,7 +29,7 @@ impl Announce {
     /// `GRACEFUL_SHUTDOWN` (RFC 8326 section 3): receivers prefer every other route.
     pub const GRACEFUL_SHUTDOWN: Community = Community(65535, 0);
 
-    /// Whether the VIPs of a service are announced.
+    /// Returns whether the VIPs of a service are announced.
     pub fn covers(&self, service: &str) -> bool {
         match &self.services {
             Some(names) => names.iter().any(|name| name == service),

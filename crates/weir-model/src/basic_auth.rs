@@ -23,7 +23,7 @@ named_enum! {
 impl PasswordHash {
     /// Returns the format of a hash; `None` = unknown, for example a plain text password.
     pub fn of(hash: &str) -> Option<Self> {
-        let forms = [
+        let formats = [
             ("$2y$", Self::Bcrypt),
             ("$2b$", Self::Bcrypt),
             ("$2a$", Self::Bcrypt),
@@ -33,9 +33,9 @@ impl PasswordHash {
             ("$5$", Self::Sha256Crypt),
             ("$6$", Self::Sha512Crypt),
         ];
-        let mut forms = forms.into_iter();
-        let found = forms.find(|(begin, _)| hash.starts_with(begin));
-        found.map(|(_, form)| form)
+        let mut formats = formats.into_iter();
+        let found = formats.find(|(prefix, _)| hash.starts_with(prefix));
+        found.map(|(_, format)| format)
     }
 }
 
@@ -79,8 +79,8 @@ impl BasicAuth {
     /// Returns the password hash of the user with this number, modulo the number of users. It is verified for an
     /// unknown user, so that the response time does not reveal which users exist.
     pub fn any_hash(&self, number: u64) -> Option<&str> {
-        let at = number.checked_rem(self.users.len() as u64)?;
-        let mut hashes = self.users.values().skip(usize::try_from(at).ok()?);
+        let index = number.checked_rem(self.users.len() as u64)?;
+        let mut hashes = self.users.values().skip(usize::try_from(index).ok()?);
         hashes.next().map(String::as_str)
     }
 
@@ -89,7 +89,7 @@ impl BasicAuth {
         self.users.len()
     }
 
-    /// Whether there are no users, so that every request is rejected.
+    /// Returns whether there are no users, so that every request is rejected.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()
     }

@@ -39,7 +39,7 @@ impl Pattern {
         self.0.as_str()
     }
 
-    /// Whether the pattern matches anywhere in `bytes`.
+    /// Returns whether the pattern matches anywhere in `bytes`.
     pub fn is_in(&self, bytes: &[u8]) -> bool {
         self.0.is_match(bytes)
     }

@@ -108,7 +108,7 @@ named_enum! {
 }
 
 impl Via {
-    /// Whether probes use a service's forwarding path.
+    /// Returns whether probes use a service's forwarding path.
     pub const fn through_path(self) -> bool {
         matches!(self, Self::Path | Self::Both)
     }
@@ -188,13 +188,13 @@ impl Desired {
         by_pool
     }
 
-    /// Whether any check uses a service's forwarding path.
+    /// Returns whether any check uses a service's forwarding path.
     pub fn probes_paths(&self) -> bool {
         let through = |checks: &[Check]| checks.iter().any(|check| check.target.via.through_path());
         self.pools.iter().any(|pool| {
             let servers = pool.servers.iter().chain(&pool.sorry);
-            let own = servers.filter_map(|it| it.checks.as_deref());
-            through(&pool.checks) || own.into_iter().any(through)
+            let server_checks = servers.filter_map(|it| it.checks.as_deref());
+            through(&pool.checks) || server_checks.into_iter().any(through)
         })
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{EtcdEndpoint, Publish, Secret};
 
-/// `[cluster]`.
+/// Settings of `[cluster]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cluster {
     /// Members of the etcd cluster, at least one.
@@ -29,7 +29,7 @@ pub struct Cluster {
     pub lease: Duration,
     /// Whether a server is also down if a quorum of the directors reports it down.
     pub agreement: bool,
-    /// Files and directories that a published configuration may name.
+    /// Files and directories that a published configuration may refer to.
     pub files: Vec<String>,
     /// Which layer 4 services the group may publish; `None` = none.
     pub publish: Option<Publish>,

@@ -47,8 +47,8 @@ pub struct Desired {
     pub timeouts: Timeouts,
     /// IPVS settings.
     pub ipvs: Ipvs,
-    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold copies of the checks that they name;
-    /// this list is for external server lists, which may name checks too.
+    /// Each `[check.NAME]` with its name, in file order. Pools and servers hold copies of the checks that they refer
+    /// to; this list is for external server lists, which may refer to checks too.
     pub checks: Vec<(String, Check)>,
     /// Pools in file order, names unique.
     pub pools: Vec<Pool>,
@@ -80,7 +80,7 @@ impl Desired {
         if name.is_empty() { main } else { name }
     }
 
-    /// Whether a position is in the part that the group of directors published.
+    /// Returns whether a position is in the part that the group of directors published.
     pub fn is_published(&self, source: Source) -> bool {
         let file = self.files.get(source.file as usize);
         let group = self.cluster.as_ref().map(|cluster| cluster.name.as_str());
@@ -89,7 +89,7 @@ impl Desired {
     }
 
     /// Returns why a server that is not in the configuration cannot be added to a pool that the group published; `None`
-    /// if the server can be added, or if the pool is the director's own.
+    /// if the server can be added, if the pool is the director's own, or without `[cluster.publish]`.
     pub fn unpublishable(&self, pool: &Pool, server: IpAddr) -> Option<String> {
         let publish = self.cluster.as_ref()?.publish.as_ref()?;
         (self.is_published(pool.source) && !publish.permits_server(server))
@@ -97,9 +97,9 @@ impl Desired {
     }
 
     /// Returns why a server that another director of the group has added must not be added to a pool of this director;
-    /// `None` = it may. `address` is the server's address, if it has one. `[cluster.publish]` limits what the group
-    /// adds to any pool, including the director's own pools. Without it the group can only add servers to pools of
-    /// proxy services.
+    /// `None` = it may be added. `address` is the server's address, if it has one. `[cluster.publish]` limits what the
+    /// group adds to any pool, including the director's own pools. Without it the group can only add servers to pools
+    /// of proxy services.
     pub fn unshareable(&self, pool: &str, address: Option<IpAddr>) -> Option<&'static str> {
         let publish = self.cluster.as_ref().and_then(|it| it.publish.as_ref());
         let is_permitted = match publish {
@@ -112,7 +112,9 @@ impl Desired {
     /// Returns the `[check.NAME]` with this name.
     pub fn check(&self, name: &str) -> Option<&Check> {
         let mut checks = self.checks.iter();
-        checks.find(|(own, _)| own == name).map(|(_, check)| check)
+        checks
+            .find(|(known, _)| known == name)
+            .map(|(_, check)| check)
     }
 
     /// Returns the pool with this name.
@@ -141,7 +143,7 @@ impl Desired {
             .chain(group)
     }
 
-    /// Whether a virtual router manages the address; if so, only the virtual router adds it.
+    /// Returns whether a virtual router manages the address; if so, only the virtual router adds it.
     pub fn is_vrrp_address(&self, address: IpAddr) -> bool {
         let managed = self.vrrp.iter().flat_map(VirtualRouter::managed);
         managed
@@ -259,7 +261,7 @@ named_enum! {
 }
 
 impl SocketMode {
-    /// Whether the group may use the socket.
+    /// Returns whether the group may use the socket.
     pub const fn is_for_group(self) -> bool {
         matches!(self, Self::Group)
     }
@@ -374,13 +376,13 @@ pub struct Pool {
     pub on_remove: OnRemove,
     /// TLS to the servers, for proxy services; `None` = no TLS.
     pub tls: Option<ServerTls>,
-    /// Whether proxy services use HTTP/2 to the servers.
+    /// Whether proxy services use HTTP/2 for connections to the servers.
     pub http2: bool,
     /// Checks of servers without their own.
     pub checks: Vec<Check>,
     /// Health policy.
     pub health: Health,
-    /// Key of the scheduler `hash`.
+    /// Key of the `hash` scheduler.
     pub hash_key: HashKey,
     /// How long a request of a proxy service waits for a server that is at its `max_connections`.
     pub queue_timeout: Duration,
@@ -400,7 +402,7 @@ impl Pool {
     /// Maximum length of `host`, in bytes.
     pub const MAX_HOST: usize = 255;
 
-    /// Whether `host` may contain a byte: a letter, a digit, or one of `-._:[]`.
+    /// Returns whether `host` may contain a byte: a letter, a digit, or one of `-._:[]`.
     pub const fn may_be_in_host(byte: u8) -> bool {
         byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
     }

@@ -39,9 +39,9 @@ pub enum Change {
         /// `+`, `-` or `~`.
         sign: char,
     },
-    /// A recipient of notifications is added, removed or changed.
+    /// A receiver of notifications is added, removed or changed.
     Notifier {
-        /// Name of the recipient.
+        /// Name of the receiver.
         notifier: String,
         /// `+`, `-` or `~`.
         sign: char,
@@ -140,7 +140,7 @@ fn sign<T: PartialEq>(old: Option<&T>, new: Option<&T>) -> Option<char> {
     match (old, new) {
         (None, Some(_)) => Some('+'),
         (Some(_), None) => Some('-'),
-        (before, now) => (before != now).then_some('~'),
+        (old, new) => (old != new).then_some('~'),
     }
 }
 
@@ -183,8 +183,8 @@ impl fmt::Display for Change {
     }
 }
 
-/// Returns the changes from `old` to `new`: node, timeouts, `[ipvs]`, pools with their servers, services; for each kind
-/// first the removed and changed ones in the old order, then the added ones in the new order.
+/// Returns the changes from `old` to `new`, grouped by table. The changes of named objects are ordered: first the
+/// removed and changed ones in the old order, then the added ones in the new order.
 ///
 /// Linear in the number of pools, servers and services.
 pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
@@ -215,8 +215,8 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         |matched| {
             let (router, sign) = match matched {
                 Matched::Removed(router) => (router, '-'),
-                Matched::Kept { before, now, .. } if before == now => return,
-                Matched::Kept { now, .. } => (now, '~'),
+                Matched::Kept { old, new, .. } if old == new => return,
+                Matched::Kept { new, .. } => (new, '~'),
                 Matched::Added(router) => (router, '+'),
             };
             let router = router.name.clone();
@@ -234,8 +234,8 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
         |matched| {
             let (notifier, sign) = match matched {
                 Matched::Removed(notifier) => (notifier, '-'),
-                Matched::Kept { before, now, .. } if before == now => return,
-                Matched::Kept { now, .. } => (now, '~'),
+                Matched::Kept { old, new, .. } if old == new => return,
+                Matched::Kept { new, .. } => (new, '~'),
                 Matched::Added(notifier) => (notifier, '+'),
             };
             let notifier = notifier.name.clone();
@@ -245,7 +245,7 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
     let sign = match (&old.tracing, &new.tracing) {
         (None, Some(_)) => Some('+'),
         (Some(_), None) => Some('-'),
-        (before, now) => (before != now).then_some('~'),
+        (old, new) => (old != new).then_some('~'),
     };
     changes.extend(sign.map(|sign| Change::Tracing { sign }));
     changes
@@ -255,10 +255,10 @@ pub fn diff(old: &Desired, new: &Desired) -> Vec<Change> {
 enum Matched<'a, T> {
     Removed(&'a T),
     Kept {
-        before: &'a T,
-        now: &'a T,
+        old: &'a T,
+        new: &'a T,
         /// Index in the new list.
-        at: usize,
+        index: usize,
     },
     Added(&'a T),
 }
@@ -274,25 +274,28 @@ fn match_by_name<'a, T>(
     let same_names =
         old.len() == new.len() && old.iter().zip(new).all(|(old, new)| name(old) == name(new));
     if same_names {
-        for (at, (before, now)) in old.iter().zip(new).enumerate() {
-            each(Matched::Kept { before, now, at });
+        for (index, (old, new)) in old.iter().zip(new).enumerate() {
+            each(Matched::Kept { old, new, index });
         }
         return;
     }
-    let after: HashMap<&str, usize> = new.iter().map(&name).zip(0..).collect();
-    let before: HashSet<&str> = old.iter().map(&name).collect();
-    for thing in old {
-        each(match after.get(name(thing)) {
-            None => Matched::Removed(thing),
-            Some(&at) => Matched::Kept {
-                before: thing,
-                now: &new[at],
-                at,
+    let new_indexes: HashMap<&str, usize> = new.iter().map(&name).zip(0..).collect();
+    let old_names: HashSet<&str> = old.iter().map(&name).collect();
+    for object in old {
+        each(match new_indexes.get(name(object)) {
+            None => Matched::Removed(object),
+            Some(&index) => Matched::Kept {
+                old: object,
+                new: &new[index],
+                index,
             },
         });
     }
-    for thing in new.iter().filter(|thing| !before.contains(name(thing))) {
-        each(Matched::Added(thing));
+    for object in new
+        .iter()
+        .filter(|object| !old_names.contains(name(object)))
+    {
+        each(Matched::Added(object));
     }
 }
 
@@ -310,11 +313,11 @@ fn diff_services<T>(
             service: name(service).to_owned(),
             summary: summary(service),
         }),
-        Matched::Kept { before, now, .. } => {
-            let edits = edits(before, now);
+        Matched::Kept { old, new, .. } => {
+            let edits = edits(old, new);
             if !edits.is_empty() {
                 changes.push(Change::ServiceChanged {
-                    service: name(before).to_owned(),
+                    service: name(old).to_owned(),
                     edits,
                 });
             }

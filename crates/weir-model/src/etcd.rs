@@ -50,8 +50,8 @@ impl EtcdEndpoint {
                 None => (rest, None),
             },
         };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
-        if host.is_empty() || !host.chars().all(is_name) {
+        let is_host_char = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
+        if host.is_empty() || !host.chars().all(is_host_char) {
             return Err(BadEndpoint);
         }
         let port = match port {
@@ -70,7 +70,7 @@ impl EtcdEndpoint {
 }
 
 impl EtcdEndpoint {
-    /// Whether it is on this machine, so that the packets do not leave it.
+    /// Returns whether the member runs on this machine: a loopback address or `localhost`.
     pub fn is_local(&self) -> bool {
         let address = self.host.parse::<std::net::IpAddr>();
         address.map_or_else(|_| self.host == "localhost", |it| it.is_loopback())

@@ -13,7 +13,7 @@ named_enum! {
     pub enum Forward {
         /// Rewrites destination address and port; replies return through the director (IPVS `-m`).
         Nat = "nat",
-        /// Rewrites the destination MAC only (IPVS `-g`).
+        /// Rewrites only the destination MAC address (IPVS `-g`).
         Direct = "direct",
         /// Encapsulates (IPVS `-i`).
         Tunnel = "tunnel",
@@ -25,8 +25,8 @@ named_enum! {
 }
 
 impl Forward {
-    /// Whether server and listener must have the same address family; only a tunnel can carry packets of one family in
-    /// packets of the other.
+    /// Returns whether server and listener must have the same address family; only a tunnel can carry packets of one
+    /// family in packets of the other.
     pub const fn needs_same_family(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::L3dsr | Self::Socket => true,
@@ -34,7 +34,8 @@ impl Forward {
         }
     }
 
-    /// Whether packets pass through the director; with `Socket`, the server is selected before a packet is sent.
+    /// Returns whether packets pass through the director; with `Socket`, the server is selected before a packet is
+    /// sent.
     pub const fn handles_packets(self) -> bool {
         match self {
             Self::Nat | Self::Direct | Self::Tunnel | Self::L3dsr => true,
@@ -42,7 +43,7 @@ impl Forward {
         }
     }
 
-    /// Whether the destination port is rewritten to the server's port; otherwise the client's port is kept.
+    /// Returns whether the destination port is rewritten to the server's port; otherwise the client's port is kept.
     pub const fn rewrites_port(self) -> bool {
         match self {
             Self::Nat | Self::Socket => true,
@@ -77,7 +78,7 @@ impl fmt::Display for TunnelKind {
     }
 }
 
-/// By name.
+/// Serializes the name.
 impl Serialize for TunnelKind {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(self.as_str())
@@ -178,8 +179,8 @@ impl fmt::Display for Snat {
         if self.addresses.is_empty() {
             f.write_str("own addresses")?;
         }
-        for (at, address) in self.addresses.iter().enumerate() {
-            write!(f, "{}{address}", if at == 0 { "" } else { ", " })?;
+        for (index, address) in self.addresses.iter().enumerate() {
+            write!(f, "{}{address}", if index == 0 { "" } else { ", " })?;
         }
         write!(f, " ports {}-{}", self.ports.0, self.ports.1)
     }

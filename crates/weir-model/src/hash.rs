@@ -1,4 +1,4 @@
-//! `key` of the scheduler `hash`: the part of a request that is hashed.
+//! `key` of the `hash` scheduler: the part of a request that is hashed.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub enum HashKey {
 impl HashKey {
     /// Parses `source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`.
     pub fn from_text(text: &str) -> Option<Self> {
-        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        let non_empty = |name: &str| (!name.is_empty()).then(|| name.to_owned());
         match text.split_once(':') {
             None => match text {
                 "source" => Some(Self::Source),
@@ -31,9 +31,9 @@ impl HashKey {
                 "path" => Some(Self::Path),
                 _ => None,
             },
-            Some(("header", name)) => named(&name.to_ascii_lowercase()).map(Self::Header),
-            Some(("cookie", name)) => named(name).map(Self::Cookie),
-            Some(("query", name)) => named(name).map(Self::Query),
+            Some(("header", name)) => non_empty(&name.to_ascii_lowercase()).map(Self::Header),
+            Some(("cookie", name)) => non_empty(name).map(Self::Cookie),
+            Some(("query", name)) => non_empty(name).map(Self::Query),
             Some(_) => None,
         }
     }

@@ -18,11 +18,11 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Whether this pattern matches every host that `other` matches; false if the texts do not prove it.
+    /// Returns whether this pattern matches every host that `other` matches; false if the texts do not prove it.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Suffix(rest), Self::Exact(host)) => host.ends_with(rest.as_str()),
-            (Self::Suffix(rest), Self::Suffix(below)) => below.ends_with(rest.as_str()),
+            (Self::Suffix(suffix), Self::Exact(host)) => host.ends_with(suffix.as_str()),
+            (Self::Suffix(suffix), Self::Suffix(below)) => below.ends_with(suffix.as_str()),
             (own, theirs) => own == theirs,
         }
     }
@@ -32,7 +32,7 @@ impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact(host) | Self::Wildcard(host) => f.write_str(host),
-            Self::Suffix(rest) => write!(f, "*{rest}"),
+            Self::Suffix(suffix) => write!(f, "*{suffix}"),
             Self::Regex(regex) => write!(f, "~{}", regex.as_str()),
         }
     }

@@ -14,7 +14,7 @@ pub struct HostSet {
     exact: HashSet<String>,
     /// Suffixes with a leading dot.
     suffixes: HashSet<String>,
-    /// Positions of the patterns that are compared one by one: index of the file, index of the host.
+    /// Patterns that are compared one by one, as index of the file and index of the host.
     others: Vec<(usize, usize)>,
 }
 
@@ -22,34 +22,36 @@ impl HostSet {
     /// Indexes the hosts of files.
     pub fn new(files: Vec<(String, Vec<HostPattern>)>) -> Self {
         let mut set = Self::default();
-        for (file, (_, hosts)) in files.iter().enumerate() {
-            for (at, host) in hosts.iter().enumerate() {
+        for (file_index, (_, hosts)) in files.iter().enumerate() {
+            for (host_index, host) in hosts.iter().enumerate() {
                 match host {
                     HostPattern::Exact(host) => {
                         set.exact.insert(host.clone());
                     }
-                    HostPattern::Suffix(rest) => {
-                        set.suffixes.insert(rest.clone());
+                    HostPattern::Suffix(suffix) => {
+                        set.suffixes.insert(suffix.clone());
                     }
-                    HostPattern::Wildcard(_) | HostPattern::Regex(_) => set.others.push((file, at)),
+                    HostPattern::Wildcard(_) | HostPattern::Regex(_) => {
+                        set.others.push((file_index, host_index))
+                    }
                 }
             }
         }
         Self { files, ..set }
     }
 
-    /// Whether an exact name or a suffix matches a host, which must be in lower case.
+    /// Returns whether an exact name or a suffix matches a host, which must be in lower case.
     pub fn contains(&self, host: &str) -> bool {
         let mut dots = host.match_indices('.');
         self.exact.contains(host)
-            || dots.any(|(at, _)| at > 0 && self.suffixes.contains(&host[at..]))
+            || dots.any(|(offset, _)| offset > 0 && self.suffixes.contains(&host[offset..]))
     }
 
     /// Returns the patterns that [`contains`](Self::contains) does not compare.
     pub fn others(&self) -> impl Iterator<Item = &HostPattern> {
         self.others
             .iter()
-            .filter_map(|(file, at)| self.files.get(*file)?.1.get(*at))
+            .filter_map(|(file_index, host_index)| self.files.get(*file_index)?.1.get(*host_index))
     }
 }
 
@@ -70,10 +72,10 @@ impl Hash for HostSet {
 /// Formats the files with the number of their hosts.
 impl fmt::Display for HostSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (file, hosts)) in self.files.iter().enumerate() {
-            let between = if at == 0 { "" } else { "|" };
+        for (index, (file, hosts)) in self.files.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "|" };
             let plural = if hosts.len() == 1 { "" } else { "s" };
-            write!(f, "{between}{file} ({} host{plural})", hosts.len())?;
+            write!(f, "{separator}{file} ({} host{plural})", hosts.len())?;
         }
         Ok(())
     }

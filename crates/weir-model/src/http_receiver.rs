@@ -28,8 +28,8 @@ impl HttpReceiver {
         if !rest.bytes().all(is_plain) {
             return Err("the URL contains a space or a character that is not ASCII");
         }
-        let at = rest.find('/').unwrap_or(rest.len());
-        let (authority, path) = rest.split_at(at);
+        let path_start = rest.find('/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(path_start);
         if authority.is_empty() || authority.contains(['@', '?', '#']) {
             return Err("the URL has no host, or contains a user name");
         }
@@ -72,15 +72,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn url_has_an_authority_and_a_path() {
+    fn urls_are_split_into_authority_and_path() {
         let parsed =
             |url| HttpReceiver::parse(url).map(|it| (it.to_string(), it.host().to_owned()));
-        let of = |url: &str, host: &str| Ok((url.to_owned(), host.to_owned()));
-        assert_eq!(parsed("http://h"), of("http://h:80/", "h"));
-        assert_eq!(parsed("https://h"), of("https://h:443/", "h"));
-        assert_eq!(parsed("http://h:8080/a?b"), of("http://h:8080/a?b", "h"));
-        assert_eq!(parsed("https://[::1]:9/x"), of("https://[::1]:9/x", "::1"));
-        assert_eq!(parsed("http://[::1]/x"), of("http://[::1]:80/x", "::1"));
+        let expected = |url: &str, host: &str| Ok((url.to_owned(), host.to_owned()));
+        assert_eq!(parsed("http://h"), expected("http://h:80/", "h"));
+        assert_eq!(parsed("https://h"), expected("https://h:443/", "h"));
+        assert_eq!(
+            parsed("http://h:8080/a?b"),
+            expected("http://h:8080/a?b", "h")
+        );
+        assert_eq!(
+            parsed("https://[::1]:9/x"),
+            expected("https://[::1]:9/x", "::1")
+        );
+        assert_eq!(
+            parsed("http://[::1]/x"),
+            expected("http://[::1]:80/x", "::1")
+        );
         for wrong in ["ftp://h", "http:///x", "http://u@h/", "http://h/a b", "h"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

@@ -51,21 +51,24 @@ impl From<Desired> for Indexed {
             listening: HashMap::with_capacity(desired.services.len()),
             ..Self::default()
         };
-        for (at, pool) in desired.pools.iter().enumerate() {
-            indexed.pools.entry(pool.name.clone()).or_insert(at);
+        for (index, pool) in desired.pools.iter().enumerate() {
+            indexed.pools.entry(pool.name.clone()).or_insert(index);
         }
-        for (at, service) in desired.services.iter().enumerate() {
-            indexed.services.entry(service.name.clone()).or_insert(at);
+        for (index, service) in desired.services.iter().enumerate() {
+            indexed
+                .services
+                .entry(service.name.clone())
+                .or_insert(index);
             match indexed.users.get_mut(&service.pool) {
-                Some(users) => users.push(at),
-                None => drop(indexed.users.insert(service.pool.clone(), vec![at])),
+                Some(users) => users.push(index),
+                None => drop(indexed.users.insert(service.pool.clone(), vec![index])),
             }
             // The VIP of a socket service need not be an address of a machine.
             let addressed = service.forward.handles_packets();
             for listener in service.listen.iter().filter(|_| addressed) {
                 let services = indexed.listening.entry(listener.address).or_default();
-                if services.last() != Some(&at) {
-                    services.push(at);
+                if services.last() != Some(&index) {
+                    services.push(index);
                 }
             }
         }
@@ -104,19 +107,19 @@ impl Indexed {
         self.desired.services.get(*self.services.get(name)?)
     }
 
-    /// Whether the director, while it has the address, accepts packets to it that are not for a service.
+    /// Returns whether the director, while it has the address, accepts packets to it that are not for a service.
     pub fn accepts(&self, address: IpAddr) -> bool {
         !self.unaccepted.contains(&address)
     }
 
     /// Returns the services that use a pool, in order.
     pub fn users<'a>(&'a self, pool: &str) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
-        self.at(self.users.get(pool))
+        self.services_at(self.users.get(pool))
     }
 
     /// Returns the services that listen on an address, in order.
     pub fn listening(&self, address: IpAddr) -> impl ExactSizeIterator<Item = &Service> + use<'_> {
-        self.at(self.listening.get(&address))
+        self.services_at(self.listening.get(&address))
     }
 
     /// Returns every address that a layer 4 or proxy service listens on.
@@ -126,7 +129,7 @@ impl Indexed {
         self.listening.keys().copied().chain(proxied)
     }
 
-    /// Whether a layer 4 or proxy service listens on an address.
+    /// Returns whether a layer 4 or proxy service listens on an address.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.listening.contains_key(&address) || self.proxied.contains(&address)
     }
@@ -189,24 +192,27 @@ impl Indexed {
         let directors = sync.as_ref().map(|it| (it.number(), it.directors()));
         // A director of a group builds tables that do not depend on its own checks.
         let common = hash_of((node, timeouts, ipvs, directors, cluster.is_some()));
-        let of_pools: Vec<u64> = pools.iter().map(hash_of).collect();
-        let of_service = |service: &Service| {
-            let pool = self.pools.get(&service.pool).map(|at| of_pools[*at]);
+        let pool_hashes: Vec<u64> = pools.iter().map(hash_of).collect();
+        let service_hash = |service: &Service| {
+            let pool = self
+                .pools
+                .get(&service.pool)
+                .map(|index| pool_hashes[*index]);
             let addresses = service.listen.iter().map(|it| it.address);
             let accepted: Vec<bool> = addresses.map(|it| self.accepts(it)).collect();
             hash_of((common, service, pool, self.sharing(&service.pool), accepted))
         };
-        let hashes: Vec<u64> = services.iter().map(of_service).collect();
-        self.hash = hash_of((common, &of_pools, &hashes, proxies));
+        let hashes: Vec<u64> = services.iter().map(service_hash).collect();
+        self.hash = hash_of((common, &pool_hashes, &hashes, proxies));
         self.hashes = hashes;
     }
 
-    fn at<'a>(
+    fn services_at<'a>(
         &'a self,
         indexes: Option<&'a Vec<usize>>,
     ) -> impl ExactSizeIterator<Item = &'a Service> + use<'a> {
         let indexes = indexes.map(Vec::as_slice).unwrap_or_default();
-        indexes.iter().map(|at| &self.desired.services[*at])
+        indexes.iter().map(|index| &self.desired.services[*index])
     }
 }
 
@@ -247,8 +253,8 @@ mod tests {
         assert!(indexed.pool("c").is_none() && indexed.service("c").is_none());
         assert_eq!(names(&mut indexed.users("b")), ["one", "three"]);
         assert_eq!(indexed.users("c").len(), 0);
-        let services = "192.0.2.1".parse().unwrap();
-        assert_eq!(names(&mut indexed.listening(services)), ["one", "two"]);
+        let vip = "192.0.2.1".parse().unwrap();
+        assert_eq!(names(&mut indexed.listening(vip)), ["one", "two"]);
         assert_eq!(indexed.addresses().count(), 2);
     }
 
@@ -300,15 +306,15 @@ mod tests {
             expect(&all, false),
             "all depend on it"
         );
-        let gone = changed(&|it| drop(it.services.remove(1)));
+        let removed = changed(&|it| drop(it.services.remove(1)));
         assert_eq!(
-            gone,
+            removed,
             expect(&["two", "three"], false),
             "the other service no longer shares its counts"
         );
-        let two = service("new", "a", "192.0.2.3", &[80]);
+        let added = service("new", "a", "192.0.2.3", &[80]);
         assert_eq!(
-            changed(&|it| it.services.push(two.clone())),
+            changed(&|it| it.services.push(added.clone())),
             expect(&["one", "new"], false)
         );
     }

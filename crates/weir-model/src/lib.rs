@@ -1,9 +1,9 @@
 //! The desired state: services, pools, servers, weights and limits, and the difference between two desired states.
 //!
 //! The types hold a validated configuration. Its origin (TOML, JSON, ipvsadm) no longer matters, except for [`Source`],
-//! which gives messages a line number. The crate does not parse text (except regular expressions, which are compiled
-//! once in [`Pattern`] and [`TextRegex`], and the variables of [`Template`]), does not query the kernel, and contains
-//! no run-time state (health, counters, overrides).
+//! which gives messages a line number. The crate does not parse files, only single values such as regular
+//! expressions ([`Pattern`], [`TextRegex`]), texts with variables ([`Template`]) and URLs. It does not query the
+//! kernel, and contains no run-time state (health, counters, overrides).
 //!
 //! Every other crate may depend on it; it depends on none of them.
 

@@ -80,7 +80,7 @@ pub enum Ports {
 }
 
 impl Ports {
-    /// Whether these ports contain `port`.
+    /// Returns whether these ports contain `port`.
     pub const fn contains(self, port: u16) -> bool {
         match self {
             Self::One(one) => one == port,

@@ -60,17 +60,17 @@ impl ClientFields {
         self.0[field as usize] = rule;
     }
 
-    /// Whether there are no rules.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }
 
     /// Returns the rule of the header field with this name.
     pub fn rule_of(&self, name: &[u8]) -> Option<FieldRule> {
-        let is = |field: &&ClientField| field.header().as_bytes().eq_ignore_ascii_case(name);
+        let has_name = |field: &&ClientField| field.header().as_bytes().eq_ignore_ascii_case(name);
         ClientField::ALL
             .iter()
-            .find(is)
+            .find(has_name)
             .and_then(|field| self.rule(*field))
     }
 }

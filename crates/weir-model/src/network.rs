@@ -14,19 +14,21 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the network contains `address`; always false if the address families differ.
+    /// Returns whether the network contains `address`; always false if the address families differ.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let same = |a: u128, b: u128, bits: u8| match bits {
+        let has_same_prefix = |a: u128, b: u128, bits: u8| match bits {
             0 => true,
             bits => (a ^ b) >> (128 - u32::from(bits)) == 0,
         };
         match (self.address, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(
+            (IpAddr::V4(a), IpAddr::V4(b)) => has_same_prefix(
                 u128::from(a.to_bits()) << 96,
                 u128::from(b.to_bits()) << 96,
                 self.prefix,
             ),
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), self.prefix),
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                has_same_prefix(a.to_bits(), b.to_bits(), self.prefix)
+            }
             _ => false,
         }
     }

@@ -13,7 +13,7 @@ pub struct NetworkSet {
     listed: Vec<Network>,
     /// Files, each with the number of its networks.
     files: Vec<(String, usize)>,
-    /// First and last addresses, sorted, disjoint and not adjacent.
+    /// Ranges as first and last address: sorted, disjoint and not adjacent.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
 }
@@ -50,7 +50,7 @@ impl NetworkSet {
         }
     }
 
-    /// Whether one of the networks contains `address`.
+    /// Returns whether one of the networks contains `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => is_in(&self.v4, address.to_bits()),
@@ -61,21 +61,21 @@ impl NetworkSet {
 
 fn merged<T: Copy + Ord>(mut ranges: Vec<(T, T)>, next: impl Fn(T) -> Option<T>) -> Vec<(T, T)> {
     ranges.sort_unstable();
-    let mut out: Vec<(T, T)> = Vec::with_capacity(ranges.len());
+    let mut result: Vec<(T, T)> = Vec::with_capacity(ranges.len());
     for (first, last) in ranges {
-        match out.last_mut() {
-            Some(before) if next(before.1).is_none_or(|next| first <= next) => {
-                before.1 = before.1.max(last);
+        match result.last_mut() {
+            Some(previous) if next(previous.1).is_none_or(|next| first <= next) => {
+                previous.1 = previous.1.max(last);
             }
-            _ => out.push((first, last)),
+            _ => result.push((first, last)),
         }
     }
-    out
+    result
 }
 
 fn is_in<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
-    let after = ranges.partition_point(|(first, _)| *first <= address);
-    after > 0 && address <= ranges[after - 1].1
+    let count = ranges.partition_point(|(first, _)| *first <= address);
+    count > 0 && address <= ranges[count - 1].1
 }
 
 /// Sets with the same addresses and the same files are equal.
@@ -97,15 +97,15 @@ impl Hash for NetworkSet {
 /// Formats the listed networks, then the files with the number of their networks.
 impl fmt::Display for NetworkSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut space = "";
+        let mut separator = "";
         for network in &self.listed {
-            write!(f, "{space}{network}")?;
-            space = " ";
+            write!(f, "{separator}{network}")?;
+            separator = " ";
         }
         for (file, count) in &self.files {
             let plural = if *count == 1 { "" } else { "s" };
-            write!(f, "{space}{file} ({count} network{plural})")?;
-            space = " ";
+            write!(f, "{separator}{file} ({count} network{plural})")?;
+            separator = " ";
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::HttpReceiver;
 
-/// A recipient of messages about state changes of servers, pools and services.
+/// A receiver of messages about state changes of servers, pools and services.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notifier {
     /// Name, unique.
@@ -21,7 +21,7 @@ pub struct Notifier {
     pub user: String,
     /// Web server that receives the changes as JSON.
     pub webhook: Option<HttpReceiver>,
-    /// Recipients of a mail.
+    /// Mail server, sender and recipients of a mail.
     pub mail: Option<Mail>,
 }
 
@@ -31,11 +31,11 @@ impl Notifier {
     /// Default of `user`.
     pub const USER: &str = "nobody";
 
-    /// Whether changes of a pool to a state are sent.
+    /// Returns whether changes of a pool to a state are sent.
     pub fn wants(&self, pool: &str, state: &str) -> bool {
-        let lists =
+        let is_selected =
             |list: &[String], value: &str| list.is_empty() || list.iter().any(|it| it == value);
-        lists(&self.pools, pool) && lists(&self.states, state)
+        is_selected(&self.pools, pool) && is_selected(&self.states, state)
     }
 }
 
@@ -54,7 +54,7 @@ impl Mail {
     /// Default of `mail_server`.
     pub const SERVER: &str = "127.0.0.1:25";
 
-    /// Whether a text is a mailbox, `a@b`, without delimiters of the protocol.
+    /// Returns whether a text is a mailbox, `a@b`, of at most 254 bytes, without delimiters of the protocol.
     pub fn is_mailbox(text: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"<>,;:\"()[]\\".contains(&byte);
         text.len() <= 254

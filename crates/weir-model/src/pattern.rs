@@ -65,14 +65,14 @@ impl TextRegex {
         self.0.as_str()
     }
 
-    /// Whether the expression matches anywhere in a text.
-    pub fn matches(&self, path: &[u8]) -> bool {
-        self.0.is_match(path)
+    /// Returns whether the expression matches anywhere in a text.
+    pub fn matches(&self, text: &[u8]) -> bool {
+        self.0.is_match(text)
     }
 
     /// Returns the capture groups of the first match in a text.
-    pub fn groups<'a>(&self, path: &'a [u8]) -> Option<Captures<'a>> {
-        self.0.captures(path)
+    pub fn groups<'a>(&self, text: &'a [u8]) -> Option<Captures<'a>> {
+        self.0.captures(text)
     }
 
     /// Returns a literal prefix of every text that the expression matches, if the expression is anchored with `^`;
@@ -82,13 +82,13 @@ impl TextRegex {
         if rest.contains('|') {
             return None;
         }
-        let literal = |c: char| c.is_ascii_alphanumeric() || "/_-%~,;=@!&'".contains(c);
+        let is_literal = |c: char| c.is_ascii_alphanumeric() || "/_-%~,;=@!&'".contains(c);
         let mut prefix = String::new();
         let mut rest = rest.chars().peekable();
         while let Some(c) = rest.next() {
             let c = match c {
                 '\\' if rest.peek().is_some_and(|c| ".-/".contains(*c)) => rest.next()?,
-                c if literal(c) => c,
+                c if is_literal(c) => c,
                 _ => break,
             };
             if rest.peek().is_some_and(|c| "?*+{".contains(*c)) {

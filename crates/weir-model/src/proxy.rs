@@ -71,9 +71,9 @@ impl Default for ProxyTimeouts {
 pub struct ProxyLimits {
     /// Maximum size of a request or response head, in bytes.
     pub head: u32,
-    /// Maximum number of header fields.
+    /// Maximum number of header fields of a message.
     pub fields: u32,
-    /// Maximum number of connected clients, over all workers; further clients wait to be accepted.
+    /// Maximum number of client connections over all workers; further clients wait to be accepted.
     pub connections: u32,
     /// Number of other servers to try when a server fails.
     pub retries: u32,
@@ -235,12 +235,12 @@ impl Proxy {
 
     /// Returns every text of the service and its routes that is expanded for each request.
     pub fn texts(&self) -> impl Iterator<Item = &Template> {
-        let own = [&self.request_header, &self.response_header].into_iter();
+        let by_service = [&self.request_header, &self.response_header].into_iter();
         let by_route = self
             .routes
             .iter()
             .flat_map(|route| [&route.edits.request, &route.edits.response]);
-        let headers = own
+        let headers = by_service
             .chain(by_route)
             .flat_map(HeaderEdits::fields)
             .map(|field| &field.value);
@@ -265,7 +265,7 @@ impl Proxy {
         headers.chain(other_texts)
     }
 
-    /// Whether a condition of a route, or a text, depends on the client's TLS connection.
+    /// Returns whether a condition of a route, or a text, depends on the client's TLS connection.
     pub fn needs_tls_facts(&self) -> bool {
         let conditions = self.routes.iter().flat_map(Route::conditions);
         conditions.into_iter().any(Conditions::needs_tls)
@@ -276,7 +276,7 @@ impl Proxy {
                 .any(Variable::needs_tls)
             || self.access_log.iter().any(|log| {
                 let mut names = log.format.variables().into_iter();
-                names.any(|name| Variable::named(name).is_some_and(|it| it.needs_tls()))
+                names.any(|name| Variable::from_name(name).is_some_and(|it| it.needs_tls()))
             })
     }
 

@@ -32,24 +32,24 @@ impl Publish {
         Forward::L3dsr,
     ];
 
-    /// Whether an address may be a VIP.
+    /// Returns whether an address may be a VIP.
     pub fn permits_vip(&self, address: IpAddr) -> bool {
         self.vips.iter().any(|network| network.contains(address))
     }
 
-    /// Whether a listener may have these ports.
+    /// Returns whether a listener may have these ports.
     pub fn permits_ports(&self, ports: Ports) -> bool {
         let (first, last) = ports.bounds();
-        let covers = |(from, to): &(u16, u16)| *from <= first && last <= *to;
+        let covers = |(lowest, highest): &(u16, u16)| *lowest <= first && last <= *highest;
         self.ports.is_empty() || self.ports.iter().any(covers)
     }
 
-    /// Whether a server may have an address.
+    /// Returns whether a server may have an address.
     pub fn permits_server(&self, address: IpAddr) -> bool {
         self.servers.iter().any(|network| network.contains(address))
     }
 
-    /// Whether a proxy service may listen on an address.
+    /// Returns whether a proxy service may listen on an address.
     pub fn permits_proxy(&self, address: SocketAddr) -> bool {
         self.proxy
             && self.permits_vip(address.ip())
@@ -92,11 +92,11 @@ mod tests {
         }
         let socket = "192.0.2.1:80".parse().unwrap();
         assert!(!publish.permits_proxy(socket), "not without `proxy`");
-        let with = Publish {
+        let with_proxy = Publish {
             proxy: true,
             ports: Vec::new(),
             ..publish
         };
-        assert!(with.permits_proxy(socket) && with.permits_ports(Ports::Any));
+        assert!(with_proxy.permits_proxy(socket) && with_proxy.permits_ports(Ports::Any));
     }
 }

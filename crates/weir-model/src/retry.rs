@@ -28,15 +28,15 @@ impl RetryOn {
     /// Range of allowed status codes; other codes are not errors.
     pub const STATUSES: (u16, u16) = (400, 599);
 
-    /// Whether `condition` triggers a retry.
+    /// Returns whether `condition` triggers a retry.
     pub fn has(&self, condition: RetryCondition) -> bool {
         self.conditions.contains(&condition)
     }
 
-    /// Whether `status` triggers a retry.
+    /// Returns whether `status` triggers a retry.
     pub fn has_status(&self, status: u16) -> bool {
         let mut ranges = self.statuses.iter();
-        ranges.any(|(from, to)| (*from..=*to).contains(&status))
+        ranges.any(|(first, last)| (*first..=*last).contains(&status))
     }
 }
 
@@ -52,11 +52,14 @@ impl Default for RetryOn {
 /// Formats the conditions as in the configuration, separated by commas.
 impl std::fmt::Display for RetryOn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let conditions = self.conditions.iter().map(|one| one.as_str().to_owned());
-        let statuses = self.statuses.iter().map(|(from, to)| match from == to {
-            true => from.to_string(),
-            false => format!("{from}-{to}"),
-        });
+        let conditions = self.conditions.iter().map(|it| it.as_str().to_owned());
+        let statuses = self
+            .statuses
+            .iter()
+            .map(|(first, last)| match first == last {
+                true => first.to_string(),
+                false => format!("{first}-{last}"),
+            });
         let all: Vec<String> = conditions.chain(statuses).collect();
         match all.is_empty() {
             true => f.write_str("nothing"),

@@ -133,7 +133,7 @@ pub struct HeaderEdits {
 }
 
 impl HeaderEdits {
-    /// Whether there are no changes.
+    /// Returns whether there are no changes.
     pub const fn is_empty(&self) -> bool {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
@@ -143,7 +143,7 @@ impl HeaderEdits {
         self.set.iter().chain(&self.add)
     }
 
-    /// Whether fields with this name are removed or replaced.
+    /// Returns whether fields with this name are removed or replaced.
     pub fn replaces(&self, name: &[u8]) -> bool {
         let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
         self.remove.iter().any(|known| is(known)) || self.set.iter().any(|edit| is(&edit.name))
@@ -212,7 +212,7 @@ pub struct RouteOptions {
 }
 
 /// `forward_auth` of a route: for each request an authorization request is sent to a pool, and its response determines
-/// whether the request is admitted.
+/// whether the request is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ForwardAuth {
     /// The pool of the authorizing servers.
@@ -237,10 +237,10 @@ impl ForwardAuth {
         Duration::from_millis(1),
         Duration::from_secs(60),
     ];
-    /// Maximum number of requests in progress for one route; above it, requests are answered with 503.
+    /// Maximum number of authorization requests in progress for one route; above it, requests are answered with 503.
     pub const CONCURRENT: u32 = 65_535;
 
-    /// Whether a field of the client's request is replaced or removed.
+    /// Returns whether a field of the client's request is replaced or removed.
     pub fn replaces(&self, name: &[u8]) -> bool {
         let is = |known: &str| known.as_bytes().eq_ignore_ascii_case(name);
         self.copy.iter().any(|(to, _)| is(to))
@@ -259,16 +259,16 @@ impl fmt::Display for ForwardAuth {
         } = self;
         let timeout = crate::diff::duration(timeout);
         write!(f, "GET {path} of pool {pool} within {timeout}")?;
-        for (at, (to, from)) in copy.iter().enumerate() {
-            let before = if at == 0 { ", copies " } else { " " };
-            match to.eq_ignore_ascii_case(from) {
-                true => write!(f, "{before}{to}")?,
-                false => write!(f, "{before}{from} as {to}")?,
+        for (index, (request_field, response_field)) in copy.iter().enumerate() {
+            let separator = if index == 0 { ", copies " } else { " " };
+            match request_field.eq_ignore_ascii_case(response_field) {
+                true => write!(f, "{separator}{request_field}")?,
+                false => write!(f, "{separator}{response_field} as {request_field}")?,
             }
         }
-        for (at, field) in set.iter().enumerate() {
-            let before = if at == 0 { ", sets " } else { " " };
-            write!(f, "{before}{}", field.name)?;
+        for (index, field) in set.iter().enumerate() {
+            let separator = if index == 0 { ", sets " } else { " " };
+            write!(f, "{separator}{}", field.name)?;
         }
         Ok(())
     }
@@ -476,7 +476,7 @@ impl Route {
         }
     }
 
-    /// Whether the route matches every request, and does not restart the selection.
+    /// Returns whether the route matches every request, and does not restart the selection.
     pub fn is_for_all(&self) -> bool {
         self.when.is_empty() && self.not.is_none() && !self.restarts()
     }
@@ -490,8 +490,8 @@ impl Route {
         std::iter::once(&self.when).chain(self.not.as_deref())
     }
 
-    /// Whether the only conditions are hosts and sources, and the action is a pool or `close`: the routes that a `tcp`
-    /// service supports.
+    /// Returns whether a `tcp` service supports the route: there are only conditions on hosts and client addresses, no
+    /// edits or options, and the action is a pool, a random split or `close`.
     pub fn is_for_connections(&self) -> bool {
         self.conditions().all(Conditions::is_about_connection)
             && self.edits == RouteEdits::default()
@@ -507,8 +507,9 @@ impl Route {
             }
     }
 
-    /// Whether this route matches every request that `other` matches, so that `other` is never used; false if the
-    /// patterns do not prove it. A route that restarts the selection covers no other route, because the path changes.
+    /// Returns whether this route matches every request that `other` matches, so that `other` is never used; false if
+    /// the patterns do not prove it. A route that restarts the selection covers no other route, because the path
+    /// changes.
     pub fn covers(&self, other: &Self) -> bool {
         !self.restarts()
             && (self.not.is_none() || self.not == other.not)

@@ -47,28 +47,28 @@ named_enum! {
 }
 
 impl SchedulerKind {
-    /// Whether the kernel's IPVS has this scheduler.
+    /// Returns whether the kernel's IPVS has this scheduler.
     pub const fn is_ipvs(self) -> bool {
         self.traits().ipvs
     }
 
-    /// Whether proxy services implement the scheduler.
+    /// Returns whether proxy services implement the scheduler.
     pub const fn works_in_proxy(self) -> bool {
         self.traits().proxy
     }
 
-    /// Whether the scheduler selects a server by hash, so that `max_load` applies.
+    /// Returns whether the scheduler selects a server by hash, so that `max_load` applies.
     pub const fn hashes(self) -> bool {
         self.traits().hashes
     }
 
-    /// Whether the data plane implements the scheduler.
+    /// Returns whether the data plane implements the scheduler.
     pub const fn is_built(self) -> bool {
         self.traits().layer4
     }
 
-    /// Whether the scheduler can select a server for a socket, before there is a packet. The kernel's schedulers by
-    /// destination would only see the VIP; `fo` and `p2c` replace `ovf` and `twos`.
+    /// Returns whether the scheduler can select a server for a socket, before there is a packet. The kernel's
+    /// schedulers by destination would only see the VIP; `fo` and `p2c` replace `ovf` and `twos`.
     pub const fn works_for_sockets(self) -> bool {
         match self {
             Self::Rr
@@ -92,7 +92,8 @@ impl SchedulerKind {
         Self::ALL.into_iter().filter(|kind| kind.hashes())
     }
 
-    /// Whether the choice depends only on the packet and the server list; with `max_load` it also depends on the load.
+    /// Returns whether the choice depends only on the packet and the server list; with `max_load` it also depends on
+    /// the load.
     pub const fn is_stateless(self) -> bool {
         self.traits().stateless
     }

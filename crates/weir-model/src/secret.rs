@@ -75,18 +75,18 @@ mod tests {
 
     #[test]
     fn secret_debug_hides_value_and_line_feed_is_trimmed() {
-        let of = |text: &str| Secret::new(SecretSource::Env("KEY".into()), text.into());
+        let secret = |text: &str| Secret::new(SecretSource::Env("KEY".into()), text.into());
         assert_eq!(
-            format!("{:?}", of("hidden")),
+            format!("{:?}", secret("hidden")),
             "Secret(environment variable KEY)"
         );
         for text in ["hidden", "hidden\n", "hidden\r\n"] {
-            assert_eq!(of(text).expose(), b"hidden");
+            assert_eq!(secret(text).expose(), b"hidden");
         }
-        assert_eq!(of("hidden\n\n").expose(), b"hidden\n");
-        assert_ne!(of("hidden"), of("other"));
+        assert_eq!(secret("hidden\n\n").expose(), b"hidden\n");
+        assert_ne!(secret("hidden"), secret("other"));
         assert_ne!(
-            of("hidden"),
+            secret("hidden"),
             Secret::new(SecretSource::Text, "hidden".into())
         );
     }

@@ -50,20 +50,23 @@ mod tests {
 
     #[test]
     fn configured_attributes_replace_defaults() {
-        let of = |attributes: Option<&str>| Sticky {
+        let sticky = |attributes: Option<&str>| Sticky {
             cookie: "SRV".to_owned(),
             mode: StickyMode::Insert,
             secret: None,
             attributes: attributes.map(str::to_owned),
             private: false,
         };
-        assert_eq!(of(None).attributes(false), "Path=/; HttpOnly; SameSite=Lax");
         assert_eq!(
-            of(None).attributes(true),
+            sticky(None).attributes(false),
+            "Path=/; HttpOnly; SameSite=Lax"
+        );
+        assert_eq!(
+            sticky(None).attributes(true),
             "Path=/; HttpOnly; SameSite=Lax; Secure"
         );
         for text in ["", "Path=/x"] {
-            assert_eq!(of(Some(text)).attributes(true), text);
+            assert_eq!(sticky(Some(text)).attributes(true), text);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::Secret;
 
-/// `[sync]`.
+/// Settings of `[sync]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlowSync {
     /// Address and port from which datagrams are sent, and at which they are received.
@@ -54,11 +54,11 @@ impl FlowSync {
 mod tests {
     use super::*;
 
-    fn sync(own: usize, count: usize) -> FlowSync {
+    fn sync(index: usize, count: usize) -> FlowSync {
         // As text, 10.0.0.10 would come before 10.0.0.9.
         let address = |number: usize| SocketAddr::from(([10, 0, 0, 9 + number as u8], 8482));
         let mut all: Vec<SocketAddr> = (0..count).map(address).collect();
-        let listen = all.remove(own);
+        let listen = all.remove(index);
         all.reverse();
         FlowSync {
             listen,
@@ -72,9 +72,9 @@ mod tests {
         for count in 2..=5 {
             for range in [(20_000, 32_767), (1, 65_535), (7, 7 + count as u16 - 1)] {
                 let mut next = u32::from(range.0);
-                for own in 0..count {
-                    let sync = sync(own, count);
-                    assert_eq!((sync.number(), sync.directors()), (own, count));
+                for number in 0..count {
+                    let sync = sync(number, count);
+                    assert_eq!((sync.number(), sync.directors()), (number, count));
                     let (first, last) = sync.own_ports(range).unwrap();
                     assert_eq!(u32::from(first), next);
                     assert!(first <= last);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::MapEntries;
 
-/// A variable of a text. [`Variable::TABLE`] lists their names.
+/// A variable of a text. [`Variable::TABLE`] lists the names that have no suffix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Variable {
     /// The client's address.
@@ -77,7 +77,7 @@ impl Variable {
     ];
 
     /// Returns the variable with a name, as written between braces.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         if let Some(field) = name
             .strip_prefix("header.")
             .filter(|field| !field.is_empty())
@@ -99,7 +99,7 @@ impl Variable {
             .map(|(_, variable)| variable)
     }
 
-    /// Whether the variable depends on the TLS connection.
+    /// Returns whether the variable depends on the TLS connection.
     pub fn needs_tls(&self) -> bool {
         if let Self::Map(MapRef { map: Some(map), .. }) = self {
             return map.key.variables().any(Self::needs_tls);
@@ -141,7 +141,7 @@ impl ValueMap {
     /// Returns the value of a text: that of the matching entry, the default, or an empty string.
     pub fn value(&self, text: &[u8]) -> &str {
         let found = self.entries.find(text);
-        let found = found.and_then(|at| self.entries.values().get(at));
+        let found = found.and_then(|index| self.entries.values().get(index));
         found.or(self.default.as_ref()).map_or("", String::as_str)
     }
 }
@@ -227,7 +227,7 @@ impl Template {
                     name: map.to_owned(),
                     map: None,
                 }),
-                _ => Variable::named(name).ok_or_else(unknown)?,
+                _ => Variable::from_name(name).ok_or_else(unknown)?,
             };
             if !literal.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut literal)));
@@ -292,9 +292,9 @@ impl Template {
         find: impl Fn(&str) -> Option<Arc<ValueMap>>,
     ) -> Result<Self, UnknownVariable> {
         for part in &mut self.parts {
-            if let Part::Variable(Variable::Map(of)) = part {
-                of.map = Some(find(&of.name).ok_or_else(|| UnknownVariable {
-                    name: format!("map.{}", of.name),
+            if let Part::Variable(Variable::Map(reference)) = part {
+                reference.map = Some(find(&reference.name).ok_or_else(|| UnknownVariable {
+                    name: format!("map.{}", reference.name),
                 })?);
             }
         }

@@ -43,7 +43,7 @@ named_enum! {
 /// `tls` of a proxy service.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServiceTls {
-    /// Paths of directories of certificates and of single files; at least one.
+    /// Paths of certificate files, and of directories that contain them; at least one.
     pub certificates: Vec<String>,
     /// Whether clients without SNI, or with a name that matches no certificate, are rejected.
     pub strict_sni: bool,

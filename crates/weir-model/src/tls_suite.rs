@@ -43,8 +43,8 @@ impl CipherSuite {
 
     /// Parses an IANA or an OpenSSL name.
     pub fn from_text(text: &str) -> Option<Self> {
-        let is = |suite: &Self| suite.as_str() == text || suite.openssl_name() == text;
-        Self::ALL.into_iter().find(is)
+        let has_name = |suite: &Self| suite.as_str() == text || suite.openssl_name() == text;
+        Self::ALL.into_iter().find(has_name)
     }
 
     /// Returns the only TLS version that uses the suite.
@@ -94,7 +94,7 @@ impl TlsGroup {
         named.or_else(|| Some(aliases.find(|(name, _)| *name == text)?.1))
     }
 
-    /// Whether TLS 1.2 can use the group.
+    /// Returns whether TLS 1.2 can use the group.
     pub const fn is_for_tls12(self) -> bool {
         match self {
             Self::X25519MlKem768 | Self::P256MlKem768 => false,

@@ -14,7 +14,7 @@ named_enum! {
     }
 }
 
-/// Where traces go, and which requests are recorded.
+/// Receiver of traces, and which requests are recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Tracing {
     /// URL of the collector, with the path for traces.

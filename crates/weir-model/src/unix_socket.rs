@@ -33,7 +33,7 @@ pub fn path_problem(path: &str) -> Option<String> {
     if path.len() > PATH_BYTES_MAX {
         let length = path.len();
         return Some(format!(
-            "the path has {length} bytes, and the kernel allows {PATH_BYTES_MAX}"
+            "the path has {length} bytes, but the kernel allows at most {PATH_BYTES_MAX}"
         ));
     }
     if path.chars().any(char::is_control) {

@@ -43,7 +43,8 @@ pub struct MapEntries {
     /// Distinct values.
     values: Vec<String>,
     by_key: HashMap<Box<[u8]>, u32>,
-    /// Distinct lengths of keys, the longest first. For networks: prefix lengths of IPv4, and those of IPv6 plus 64.
+    /// Distinct lengths of keys, the longest first. For networks: prefix lengths of IPv4, and IPv6 prefix lengths plus
+    /// 64.
     lengths: Vec<u16>,
     regexes: Option<RegexSet>,
 }
@@ -62,13 +63,13 @@ impl MapEntries {
         list: impl IntoIterator<Item = (String, String)>,
         network: impl Fn(&str) -> Option<Network>,
     ) -> Result<Self, MapError> {
-        let mut known: HashMap<String, u32> = HashMap::new();
+        let mut value_indexes: HashMap<String, u32> = HashMap::new();
         let (mut values, mut entries) = (Vec::new(), Vec::new());
         let mut by_key: HashMap<Box<[u8]>, u32> = HashMap::new();
         let mut lengths = Vec::new();
         let mut expressions = Vec::new();
-        for (at, (key, value)) in list.into_iter().enumerate() {
-            let index = *known.entry(value).or_insert_with_key(|value| {
+        for (entry_index, (key, value)) in list.into_iter().enumerate() {
+            let value_index = *value_indexes.entry(value).or_insert_with_key(|value| {
                 values.push(value.clone());
                 u32::try_from(values.len() - 1).unwrap_or(u32::MAX)
             });
@@ -76,18 +77,19 @@ impl MapEntries {
                 MapKind::Exact | MapKind::Prefix | MapKind::Suffix => {
                     let bytes = folded(key.as_bytes(), ignore_case);
                     lengths.push(u16::try_from(bytes.len()).map_err(|_| {
-                        MapError::Key(at, "it is longer than 65535 bytes".to_owned())
+                        MapError::Key(entry_index, "it is longer than 65535 bytes".to_owned())
                     })?);
-                    by_key.entry(bytes.into()).or_insert(index);
+                    by_key.entry(bytes.into()).or_insert(value_index);
                 }
                 MapKind::Network => {
-                    let found = network(&key)
-                        .ok_or_else(|| MapError::Key(at, "it is not a network".to_owned()))?;
+                    let found = network(&key).ok_or_else(|| {
+                        MapError::Key(entry_index, "it is not a network".to_owned())
+                    })?;
                     let length = length_of(found.address, found.prefix);
                     lengths.push(length);
                     by_key
                         .entry(masked(found.address, length).into())
-                        .or_insert(index);
+                        .or_insert(value_index);
                 }
                 MapKind::Regex => {
                     let compiled = match ignore_case {
@@ -95,11 +97,11 @@ impl MapEntries {
                         false => TextRegex::new(&key),
                     };
                     let compiled =
-                        compiled.map_err(|error| MapError::Key(at, error.to_string()))?;
+                        compiled.map_err(|error| MapError::Key(entry_index, error.to_string()))?;
                     expressions.push(compiled);
                 }
             }
-            entries.push((key, index));
+            entries.push((key, value_index));
         }
         lengths.sort_unstable_by(|one, other| other.cmp(one));
         lengths.dedup();
@@ -136,7 +138,7 @@ impl MapEntries {
         self.kind
     }
 
-    /// Whether ASCII case is ignored.
+    /// Returns whether ASCII case is ignored.
     pub const fn ignores_case(&self) -> bool {
         self.ignore_case
     }
@@ -146,7 +148,7 @@ impl MapEntries {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -158,7 +160,7 @@ impl MapEntries {
 
     /// Returns the index in [`values`](Self::values) of the value of a text; `None` if no key matches.
     pub fn find(&self, text: &[u8]) -> Option<usize> {
-        let get = |key: &[u8]| self.by_key.get(key).map(|at| *at as usize);
+        let get = |key: &[u8]| self.by_key.get(key).map(|index| *index as usize);
         match self.kind {
             MapKind::Exact if self.ignore_case => get(&folded(text, true)),
             MapKind::Exact => get(text),
@@ -175,8 +177,8 @@ impl MapEntries {
                 let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
                 let is_v6 = address.is_ipv6();
                 let lengths = self.lengths.iter();
-                let mut own = lengths.filter(|length| (**length >= V6_OFFSET) == is_v6);
-                own.find_map(|length| get(&masked(address, *length)))
+                let mut family_lengths = lengths.filter(|length| (**length >= V6_OFFSET) == is_v6);
+                family_lengths.find_map(|length| get(&masked(address, *length)))
             }
             MapKind::Regex => {
                 let set = self.regexes.as_ref()?;
@@ -263,7 +265,7 @@ mod tests {
     fn values<'a>(map: &'a MapEntries, texts: &[&str]) -> Vec<&'a str> {
         let value = |text: &&str| {
             let found = map.find(text.as_bytes());
-            found.map_or("none", |at| map.values()[at].as_str())
+            found.map_or("none", |index| map.values()[index].as_str())
         };
         texts.iter().map(value).collect()
     }

@@ -184,7 +184,7 @@ pub struct VirtualRule {
 }
 
 impl VirtualRouter {
-    /// Whether advertisements are sent over IPv4. The family is that of `addresses`; without addresses, that of
+    /// Returns whether advertisements are sent over IPv4. The family is that of `addresses`; without addresses, that of
     /// `source` or `peers`.
     pub const fn is_ipv4(&self) -> bool {
         match (

@@ -24,14 +24,14 @@ fn proxy() -> Proxy {
     proxy
 }
 
-fn changed(change: impl Fn(&mut Proxy)) -> String {
-    let with = |proxy| Desired {
+fn diff_after(change: impl Fn(&mut Proxy)) -> String {
+    let desired = |proxy| Desired {
         proxies: vec![proxy],
         ..Desired::default()
     };
     let mut new = proxy();
     change(&mut new);
-    let changes = diff(&with(proxy()), &with(new));
+    let changes = diff(&desired(proxy()), &desired(new));
     let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
     lines.join("\n")
 }
@@ -56,20 +56,20 @@ fn auth(value: &str) -> Option<Box<RouteOptions>> {
 
 #[test]
 fn changes_are_reported_without_header_values() {
-    let shown = changed(|proxy| proxy.routes[0].options = auth("secret"));
+    let shown = diff_after(|proxy| proxy.routes[0].options = auth("secret"));
     let expected = "route 1.forward_auth none -> GET /verify of pool q within 1s, copies X-User B as A, sets x";
     assert!(shown.ends_with(expected), "{shown}");
-    let shown = changed(|proxy| proxy.routes[0].when.schemes = vec![Scheme::Http]);
+    let shown = diff_after(|proxy| proxy.routes[0].when.schemes = vec![Scheme::Http]);
     assert!(shown.ends_with("/* scheme=http -> pool p"), "{shown}");
     fn tls(proxy: &mut Proxy) -> &mut ServiceTls {
         proxy.tls.as_mut().unwrap()
     }
-    let shown = changed(|proxy| tls(proxy).client_crl = Some("/crl".to_owned()));
+    let shown = diff_after(|proxy| tls(proxy).client_crl = Some("/crl".to_owned()));
     assert!(shown.ends_with("tls.client_crl none -> /crl"), "{shown}");
-    let shown = changed(|proxy| tls(proxy).ciphers = vec![CipherSuite::Aes128Gcm]);
+    let shown = diff_after(|proxy| tls(proxy).ciphers = vec![CipherSuite::Aes128Gcm]);
     let expected = "tls.ciphers default -> TLS_AES_128_GCM_SHA256";
     assert!(shown.ends_with(expected), "{shown}");
-    let shown = changed(|proxy| tls(proxy).groups = vec![TlsGroup::P384]);
+    let shown = diff_after(|proxy| tls(proxy).groups = vec![TlsGroup::P384]);
     assert!(
         shown.ends_with("tls.groups default -> secp384r1"),
         "{shown}"

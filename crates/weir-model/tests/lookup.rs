@@ -36,7 +36,7 @@ fn check_port_falls_back_to_server_then_listener() {
         check.target.port = port;
         check
     };
-    for (probe, own, server_port, listening, expected) in [
+    for (probe, check_port, server_port, listening, expected) in [
         (Probe::Tcp, Some(1), Some(2), Some(3), Some(1)),
         (Probe::Tcp, None, Some(2), Some(3), Some(2)),
         (Probe::Tcp, None, None, Some(3), Some(3)),
@@ -44,7 +44,7 @@ fn check_port_falls_back_to_server_then_listener() {
         (Probe::Ping, Some(1), Some(2), Some(3), None),
     ] {
         let server = server("10.0.0.1", server_port);
-        assert_eq!(check(probe, own).port(&server, listening), expected);
+        assert_eq!(check(probe, check_port).port(&server, listening), expected);
     }
 }
 
@@ -62,7 +62,7 @@ fn probe_path_uses_vip_and_port_of_service() {
         assert_eq!((path.forward, path.dscp), (forward, 1));
         Some((path.vip.to_string(), path.port))
     };
-    let at = |port| Some((text(VIP), port));
+    let vip_at = |port| Some((text(VIP), port));
     let dns = || Probe::Dns {
         name: text("x"),
         record: DnsRecord::A,
@@ -71,19 +71,19 @@ fn probe_path_uses_vip_and_port_of_service() {
     for (found, expected) in [
         (
             path(Probe::Tcp, None, Forward::Direct, None, &[tcp80]),
-            at(80),
+            vip_at(80),
         ),
         (
             path(Probe::Tcp, None, Forward::Direct, Some(8080), &[tcp80]),
-            at(80),
+            vip_at(80),
         ),
         (
             path(Probe::Tcp, None, Forward::Nat, Some(8080), &[tcp80]),
-            at(8080),
+            vip_at(8080),
         ),
         (
             path(Probe::Tcp, Some(9), Forward::Nat, Some(8080), &[tcp80]),
-            at(9),
+            vip_at(9),
         ),
         (
             path(Probe::Tcp, None, Forward::Direct, None, &[range]),
@@ -91,11 +91,11 @@ fn probe_path_uses_vip_and_port_of_service() {
         ),
         (
             path(Probe::Tcp, Some(85), Forward::Direct, None, &[range]),
-            at(85),
+            vip_at(85),
         ),
         (
             path(Probe::Tcp, None, Forward::Direct, None, &[udp, v6, tcp80]),
-            at(80),
+            vip_at(80),
         ),
         (
             path(Probe::Tcp, None, Forward::Direct, None, &[udp, v6]),
@@ -103,7 +103,7 @@ fn probe_path_uses_vip_and_port_of_service() {
         ),
         (
             path(dns(), None, Forward::Direct, None, &[tcp80, udp]),
-            at(53),
+            vip_at(53),
         ),
         (
             path(Probe::Ping, Some(1), Forward::Direct, None, &[tcp80]),
@@ -249,8 +249,8 @@ fn probes_paths_if_any_check_uses_path() {
     assert!(probes(
         &|pool, check| pool.sorry.as_mut().unwrap().checks = Some(vec![check])
     ));
-    for (via, through) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
-        assert_eq!(via.through_path(), through);
+    for (via, uses_path) in [(Via::Server, false), (Via::Path, true), (Via::Both, true)] {
+        assert_eq!(via.through_path(), uses_path);
     }
 }
 
@@ -336,12 +336,12 @@ fn named(name: &str, value: Option<&str>) -> Vec<NamedCondition> {
     }]
 }
 
-fn when(when: Conditions) -> Route {
+fn route_if(when: Conditions) -> Route {
     Route { when, ..route() }
 }
 
 /// Routes with one condition each.
-fn conditions() -> Vec<Route> {
+fn routes_with_one_condition() -> Vec<Route> {
     let none = Conditions::default;
     let network = Network {
         address: [10, 0, 0, 0].into(),
@@ -397,30 +397,35 @@ fn conditions() -> Vec<Route> {
             ..none()
         },
     ];
-    all.into_iter().map(when).collect()
+    all.into_iter().map(route_if).collect()
 }
 
 #[test]
 fn route_without_conditions_is_for_all_and_covers_all() {
     assert!(route().is_for_all());
     assert!(route().covers(&route()));
-    for one in conditions() {
-        assert!(!one.is_for_all(), "{one}");
-        assert!(route().covers(&one), "{one}");
-        assert!(one.covers(&one), "{one}");
-        assert!(!one.covers(&route()), "{one}");
-        let others = conditions().into_iter().filter(|other| *other != one);
+    for conditional in routes_with_one_condition() {
+        assert!(!conditional.is_for_all(), "{conditional}");
+        assert!(route().covers(&conditional), "{conditional}");
+        assert!(conditional.covers(&conditional), "{conditional}");
+        assert!(!conditional.covers(&route()), "{conditional}");
+        let others = routes_with_one_condition()
+            .into_iter()
+            .filter(|other| *other != conditional);
         for other in others {
-            assert!(!one.covers(&other), "{one} and {other}");
+            assert!(!conditional.covers(&other), "{conditional} and {other}");
         }
         // A route with an additional condition matches less.
-        if one.when.headers.is_empty() {
-            let mut narrower = one.clone();
+        if conditional.when.headers.is_empty() {
+            let mut narrower = conditional.clone();
             narrower.when.headers = named("y", Some("1"));
-            assert!(one.covers(&narrower) && !narrower.covers(&one), "{one}");
+            assert!(
+                conditional.covers(&narrower) && !narrower.covers(&conditional),
+                "{conditional}"
+            );
         }
         let negated = Route {
-            not: Some(Box::new(one.when.clone())),
+            not: Some(Box::new(conditional.when.clone())),
             ..route()
         };
         assert!(!negated.is_for_all(), "{negated}");
@@ -435,7 +440,7 @@ fn route_without_conditions_is_for_all_and_covers_all() {
 fn wider_conditions_cover_narrower_ones() {
     let none = Conditions::default;
     let hosts = |pattern| {
-        when(Conditions {
+        route_if(Conditions {
             hosts: vec![pattern],
             ..none()
         })
@@ -443,26 +448,26 @@ fn wider_conditions_cover_narrower_ones() {
     let exact = |name: &str| hosts(HostPattern::Exact(text(name)));
     let suffix = |name: &str| hosts(HostPattern::Suffix(text(name)));
     let paths = |list: &[&str]| {
-        when(Conditions {
+        route_if(Conditions {
             paths: list.iter().map(|it| text(it)).collect(),
             ..none()
         })
     };
     let path = |pattern: &str| paths(&[pattern]);
     let methods = |list: &[&str]| {
-        when(Conditions {
+        route_if(Conditions {
             methods: list.iter().map(|it| text(it)).collect(),
             ..none()
         })
     };
     let header = |value| {
-        when(Conditions {
+        route_if(Conditions {
             headers: named("x", value),
             ..none()
         })
     };
     let regex = |expression: &str| {
-        when(Conditions {
+        route_if(Conditions {
             paths: vec![text("/a")],
             path_regexes: vec![TextRegex::new(expression).unwrap()],
             ..none()
@@ -482,7 +487,7 @@ fn wider_conditions_cover_narrower_ones() {
         assert!(wide.covers(&narrow), "{wide} and {narrow}");
         assert!(!narrow.covers(&wide), "{narrow} and {wide}");
     }
-    for (one, other) in [
+    for (first, second) in [
         (exact("a.b"), exact("b.b")),
         (suffix(".b"), exact("a.c")),
         (suffix(".b"), suffix(".c")),
@@ -493,8 +498,8 @@ fn wider_conditions_cover_narrower_ones() {
         (regex("x"), regex("y")),
     ] {
         assert!(
-            !one.covers(&other) && !other.covers(&one),
-            "{one} and {other}"
+            !first.covers(&second) && !second.covers(&first),
+            "{first} and {second}"
         );
     }
 }
@@ -502,9 +507,13 @@ fn wider_conditions_cover_narrower_ones() {
 #[test]
 fn routes_for_connections_compare_host_and_source() {
     assert!(route().is_for_connections());
-    for one in conditions() {
-        let is_known = !one.when.hosts.is_empty() || one.when.sources.is_some();
-        assert_eq!(one.is_for_connections(), is_known, "{one}");
+    for conditional in routes_with_one_condition() {
+        let is_supported = !conditional.when.hosts.is_empty() || conditional.when.sources.is_some();
+        assert_eq!(
+            conditional.is_for_connections(),
+            is_supported,
+            "{conditional}"
+        );
     }
     let split = RouteAction::Split(vec![(text("p"), 1)].into());
     assert!(Route::new(split).is_for_connections());

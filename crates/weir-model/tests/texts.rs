@@ -43,13 +43,13 @@ fn routes_are_displayed_on_one_line() {
     assert_eq!(
         format!("{full:#}"),
         full.to_string(),
-        "short values are no secrets"
+        "short values are not treated as secrets"
     );
     let secret = |value: &str| {
-        let one = || vec![named("x-origin", Some(value)), named("c", Some(value))];
+        let fields = || vec![named("x-origin", Some(value)), named("c", Some(value))];
         let conditions = || Conditions {
-            headers: one(),
-            cookies: one(),
+            headers: fields(),
+            cookies: fields(),
             ..Conditions::default()
         };
         Route {
@@ -58,12 +58,12 @@ fn routes_are_displayed_on_one_line() {
             ..pool()
         }
     };
-    let (one, other) = (secret("TOPSECRET-1"), secret("TOPSECRET-2"));
-    assert_eq!(one.to_string().matches("TOPSECRET-1").count(), 8);
-    let public = format!("{one:#}");
+    let (first, second) = (secret("TOPSECRET-1"), secret("TOPSECRET-2"));
+    assert_eq!(first.to_string().matches("TOPSECRET-1").count(), 8);
+    let public = format!("{first:#}");
     assert!(!public.contains("TOPSECRET"), "{public}");
     assert!(public.starts_with("/* x-origin=#"), "{public}");
-    assert_ne!(public, format!("{other:#}"));
+    assert_ne!(public, format!("{second:#}"));
     let regex = Route {
         when: Conditions {
             hosts: vec![HostPattern::Exact(text("h"))],
@@ -291,7 +291,7 @@ fn schedulers_display_flags_and_bound() {
 #[test]
 fn failover_reasons_are_formatted() {
     let scheduler = EndsAtFailover::Scheduler(SchedulerKind::Wlc);
-    for (reason, begin) in [
+    for (reason, prefix) in [
         (
             EndsAtFailover::Nat,
             "with `nat`, the address translation of connections is",
@@ -306,7 +306,7 @@ fn failover_reasons_are_formatted() {
         ),
         (scheduler, "the servers selected by `wlc` are"),
     ] {
-        let expected = format!("{begin} only stored on this director");
+        let expected = format!("{prefix} only stored on this director");
         assert_eq!(reason.to_string(), expected);
     }
 }

@@ -511,7 +511,7 @@ mod tests {
 
     fn log() -> Log {
         let text = "{client} {method} {target} {version} {status} {server} {retries} {end}";
-        let kind = AccessLog::to("-", LogFormat::Template(text.to_owned()));
+        let kind = AccessLog::new("-", LogFormat::Template(text.to_owned()));
         Log::new(&kind, ProxyProtocol::Http, "web", 1)
     }
 
@@ -595,7 +595,7 @@ mod tests {
     #[test]
     fn format_variables_have_values_of_request() {
         let format = "{request_id} {header.x} {route} {response.y}.".to_owned();
-        let kind = AccessLog::to("-", LogFormat::Template(format));
+        let kind = AccessLog::new("-", LogFormat::Template(format));
         let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
         let mut record = LogRecord::default();
         record.begin(0);
@@ -615,7 +615,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weir-log-{}", std::process::id()));
         let text = path.to_str().unwrap();
         let moved = path.with_extension("1");
-        let mut kind = AccessLog::to(text, LogFormat::Combined);
+        let mut kind = AccessLog::new(text, LogFormat::Combined);
         kind.sample = 1;
         let log = Log::new(&kind, ProxyProtocol::Http, "web", 1);
         let mut open = Open {

@@ -161,7 +161,7 @@ fn drifted_objects_are_restored() {
     assert_restored(
         &world,
         "neighbour",
-        "its neighbour has another link address",
+        "the server's neighbour has another link address",
         || {
             world.ip("server0", "link set eth0 address 02:00:00:00:00:77");
             // Neighbours receive the announcements of the restored VIP.

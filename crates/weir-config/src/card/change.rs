@@ -65,31 +65,35 @@ fn example(key: &Key) -> &'static str {
 fn variations(key: &Key) -> Vec<String> {
     let mut lines = Vec::new();
     let (name, value) = example(key).split_once(" = ").expect("a key and a value");
-    let mut take = |value: String| lines.push(format!("{name} = {value}"));
-    for (at, digit) in value.char_indices().filter(|(_, c)| c.is_ascii_digit()) {
+    let mut add_line = |value: String| lines.push(format!("{name} = {value}"));
+    for (offset, digit) in value.char_indices().filter(|(_, c)| c.is_ascii_digit()) {
         for other in ['0', '1', '2', '3'].into_iter().filter(|it| *it != digit) {
-            take(format!("{}{other}{}", &value[..at], &value[at + 1..]));
+            add_line(format!(
+                "{}{other}{}",
+                &value[..offset],
+                &value[offset + 1..]
+            ));
         }
     }
-    take("false".to_owned());
-    take("true".to_owned());
-    for word in words(&key.kind) {
-        take(format!("\"{word}\""));
-        take(format!("[\"{word}\"]"));
+    add_line("false".to_owned());
+    add_line("true".to_owned());
+    for word in value_words(&key.kind) {
+        add_line(format!("\"{word}\""));
+        add_line(format!("[\"{word}\"]"));
     }
-    for (at, _) in value.match_indices('"') {
+    for (offset, _) in value.match_indices('"') {
         for letter in ["x", "X"] {
-            take(format!("{}{letter}{}", &value[..at], &value[at..]));
+            add_line(format!("{}{letter}{}", &value[..offset], &value[offset..]));
         }
     }
     lines
 }
 
-fn words(kind: &Kind) -> Vec<&'static str> {
+fn value_words(kind: &Kind) -> Vec<&'static str> {
     match kind {
-        Kind::OneOf(choices) => choices().now,
-        Kind::List(of) => words(of),
-        Kind::Either(one, other) => [words(one), words(other)].concat(),
+        Kind::OneOf(choices) => choices().values,
+        Kind::List(item) => value_words(item),
+        Kind::Either(first, second) => [value_words(first), value_words(second)].concat(),
         _ => Vec::new(),
     }
 }
@@ -124,8 +128,8 @@ fn edits(change: &Change) -> &[Edit] {
 }
 
 /// Returns the edits between two configurations that have no meaningful values.
-fn meaningless_edits(before: &Desired, after: &Desired) -> Vec<String> {
-    let changes = diff(before, after);
+fn meaningless_edits(old: &Desired, new: &Desired) -> Vec<String> {
+    let changes = diff(old, new);
     if changes.is_empty() {
         return vec!["no change".to_owned()];
     }
@@ -161,25 +165,25 @@ fn every_changed_key_appears_in_diff_with_values() {
             continue;
         }
         for key in section.built() {
-            let of = (section.page, key.name);
-            let befores = parsed(section, example(key));
+            let section_key = (section.page, key.name);
+            let originals = parsed(section, example(key));
             let mut compared = 0;
             for line in variations(key) {
-                for pair in befores.iter().zip(&parsed(section, &line)) {
-                    let (Some(before), Some(after)) = pair else {
+                for pair in originals.iter().zip(&parsed(section, &line)) {
+                    let (Some(old), Some(new)) = pair else {
                         continue;
                     };
-                    if content(before) == content(after) {
+                    if content(old) == content(new) {
                         continue;
                     }
                     compared += 1;
                     let pair = format!("{}: {} to {line}", section.page, example(key));
-                    let wrong = meaningless_edits(before, after).into_iter();
-                    found.extend(wrong.map(|fault| format!("{pair}: {fault}")));
+                    let problems = meaningless_edits(old, new).into_iter();
+                    found.extend(problems.map(|problem| format!("{pair}: {problem}")));
                 }
             }
-            if (compared == 0) != WITHOUT_OTHER_VALUE.contains(&of) {
-                found.push(format!("{of:?}: {compared} other values"));
+            if (compared == 0) != WITHOUT_OTHER_VALUE.contains(&section_key) {
+                found.push(format!("{section_key:?}: {compared} other values"));
             }
         }
     }
@@ -187,8 +191,8 @@ fn every_changed_key_appears_in_diff_with_values() {
 }
 
 #[test]
-fn rules_of_a_route_appear_in_diff() {
-    let with = |rules: &str| {
+fn changed_header_rules_of_a_route_appear_in_diff() {
+    let configuration = |rules: &str| {
         let text = format!(
             "[pool.p]\nservers = [\"10.0.0.5\"]\n\n[service.s]\nlisten = [\"0.0.0.0:80\"]\nforward = \
              \"proxy\"\nprotocol = \"http\"\npool = \"p\"\n\n[[route]]\nservice = \"s\"\npath = \"/a\"\npool = \
@@ -198,8 +202,8 @@ fn rules_of_a_route_appear_in_diff() {
         parsed.expect("a valid configuration").desired
     };
     let changes = diff(
-        &with("{ for = \"keep\" }"),
-        &with("{ for = \"set\", except = [\"10.0.0.0/8\"] }"),
+        &configuration("{ for = \"keep\" }"),
+        &configuration("{ for = \"set\", except = [\"10.0.0.0/8\"] }"),
     );
     let shown: Vec<&Edit> = changes.iter().flat_map(edits).collect();
     assert_eq!(shown.len(), 1, "{shown:?}");

@@ -23,10 +23,10 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
             "{}[defaults]\n{line}\n",
             POOL.to_owned() + "check = {}\n" + &service("nat", "")
         ),
-        "check" => checked(key, line),
+        "check" => check_file(key, line),
         "exchange" => {
             let step = frame.inline(&["expect = \"OK\""]);
-            checked("exchange", &format!("exchange = [{{ {step} }}]"))
+            check_file("exchange", &format!("exchange = [{{ {step} }}]"))
         }
         "expect" => frame.expect(),
         "route" | "route-not" | "address-file" | "host-file" | "response-header" | "route-pool"
@@ -62,9 +62,9 @@ pub(crate) fn around(section: &Section, line: &str) -> String {
         "cluster" => frame.cluster(),
         "cluster-publish" => {
             let required = ["vips = [\"192.0.2.0/24\"]", "servers = [\"10.0.0.0/16\"]"];
-            let own = frame.others(&required).join("\n");
+            let others = frame.others(&required).join("\n");
             format!(
-                "[cluster]\netcd = [\"https://10.0.0.7:2379\"]\nname = \"edge\"\n[cluster.publish]\n{own}\n{line}\n"
+                "[cluster]\netcd = [\"https://10.0.0.7:2379\"]\nname = \"edge\"\n[cluster.publish]\n{others}\n{line}\n"
             )
         }
         _ => frame.proxy(section),
@@ -128,7 +128,7 @@ impl Frame<'_> {
 
     fn service(&self, page: &str) -> String {
         let line = self.line;
-        let written = match page {
+        let text = match page {
             "service" => {
                 let listen = if line == "one_packet = true" {
                     "listen = [\"udp/192.0.2.10:53\"]"
@@ -147,7 +147,7 @@ impl Frame<'_> {
             }
             _ => service("nat", &format!("{page} = {{ {line} }}")),
         };
-        POOL.to_owned() + &written
+        POOL.to_owned() + &text
     }
 
     fn proxy(&self, section: &Section) -> String {
@@ -175,21 +175,21 @@ impl Frame<'_> {
     fn expect(&self) -> String {
         let expect = format!("expect = {{ {} }}", self.line);
         match self.key {
-            "answer" => checked("query", &format!("query = \"a\"\n{expect}")),
-            "bytes" => checked("payload", &format!("payload = \"00\"\n{expect}")),
-            _ => checked("expect", &expect),
+            "answer" => check_file("query", &format!("query = \"a\"\n{expect}")),
+            "bytes" => check_file("payload", &format!("payload = \"00\"\n{expect}")),
+            _ => check_file("expect", &expect),
         }
     }
 
     fn route(&self, page: &str) -> String {
         let base = ["service = \"images\"", "pool = \"images\""];
         // The actions are mutually exclusive.
-        let action = matches!(
+        let is_action = matches!(
             self.key,
             "redirect" | "status" | "body" | "split" | "split_by" | "files" | "restart"
         );
-        let alone = page == "route" && (action || self.line == "close = true");
-        let base = if alone { &base[..1] } else { &base[..] };
+        let is_alone = page == "route" && (is_action || self.line == "close = true");
+        let base = if is_alone { &base[..1] } else { &base[..] };
         let required = match self.key {
             _ if page != "route" => "",
             "body" => "status = 404\n",
@@ -277,13 +277,13 @@ impl Frame<'_> {
     fn cluster(&self) -> String {
         let required = ["etcd = [\"https://10.0.0.7:2379\"]", "name = \"edge\""];
         let others = self.others(&required).join("\n");
-        let with = match self.key {
+        let companion = match self.key {
             "key" => "certificate = \"/c.pem\"",
             "user" => "password = \"secret\"",
             "password" => "user = \"weir\"",
             _ => "",
         };
-        format!("[cluster]\n{others}\n{with}\n{}\n", self.line)
+        format!("[cluster]\n{others}\n{companion}\n{}\n", self.line)
     }
 
     fn vrrp(&self, page: &str) -> String {
@@ -329,11 +329,11 @@ impl Frame<'_> {
             }
             _ => {}
         }
-        let alone = matches!(
+        let is_alone = matches!(
             self.key,
             "interface" | "script" | "process" | "file" | "service" | "pool" | "data_plane"
         );
-        let table = self.inline(if alone { &[] } else { &["file = \"/x\""] });
+        let table = self.inline(if is_alone { &[] } else { &["file = \"/x\""] });
         let others = match self.key {
             "pool" => POOL.to_owned(),
             "service" => format!("{POOL}{}", service("nat", "")),
@@ -344,7 +344,7 @@ impl Frame<'_> {
 }
 
 /// Returns a file with a check of the first kind that supports the key; the key is omitted if `line` is empty.
-fn checked(key: &str, line: &str) -> String {
+fn check_file(key: &str, line: &str) -> String {
     let mut kinds = catalog::CheckKind::ALL.into_iter();
     let kind = match catalog::CheckKind::is_kind_specific(key) {
         // For `user`: a script's account on the director, not a database user.
@@ -353,12 +353,12 @@ fn checked(key: &str, line: &str) -> String {
         false => kinds.next(),
     };
     let kind = kind.expect("a kind with this key");
-    let needed = kind.required_keys().first();
-    let needed = needed.filter(|needed| !line.contains(&format!("{needed} = ")));
-    let needed = needed.and_then(|needed| catalog::CHECK.key(needed));
+    let required_key = kind.required_keys().first();
+    let required_key = required_key.filter(|key| !line.contains(&format!("{key} = ")));
+    let required_key = required_key.and_then(|key| catalog::CHECK.key(key));
     let kind = kind.as_str();
-    let line = match needed {
-        Some(needed) => format!("{}\n{line}", needed.example),
+    let line = match required_key {
+        Some(key) => format!("{}\n{line}", key.example),
         None => line.to_owned(),
     };
     let kind = if key == "kind" {
@@ -406,7 +406,7 @@ fn explicit_defaults_equal_omitted_keys() {
             let Presence::Default(text) = key.presence else {
                 continue;
             };
-            let bare = match section.page {
+            let without_key = match section.page {
                 "scheduler" if key.name == "key" => around(section, "name = \"hash\""),
                 "scheduler" => around(section, "name = \"mh\""),
                 "access-log" => around(section, "path = \"/x\""),
@@ -416,16 +416,16 @@ fn explicit_defaults_equal_omitted_keys() {
                 "tunnel" => around(section, "type = \"gue\""),
                 "snat" => around(section, "addresses = []"),
                 "service" => around(section, "pool = \"images\""),
-                "check" => checked(key.name, ""),
+                "check" => check_file(key.name, ""),
                 "announce" if key.name == "pipe" => around(section, "speaker = \"exabgp\""),
                 _ => around(section, ""),
             };
-            let written = around(
+            let with_key = around(
                 section,
                 &format!("{} = {}", key.name, quoted(&key.kind, text)),
             );
-            let mut pair =
-                [&bare, &written].map(|text| parse(text, &Host::default()).unwrap().desired);
+            let mut pair = [&without_key, &with_key]
+                .map(|text| parse(text, &Host::default()).unwrap().desired);
             // Adding a line changes positions, but nothing else.
             for desired in &mut pair {
                 desired.pools.iter_mut().for_each(|pool| {
@@ -443,7 +443,7 @@ fn explicit_defaults_equal_omitted_keys() {
                     .iter_mut()
                     .for_each(|proxy| proxy.source = weir_model::Source::default());
             }
-            assert_eq!(pair[0], pair[1], "{written}");
+            assert_eq!(pair[0], pair[1], "{with_key}");
         }
     }
 }

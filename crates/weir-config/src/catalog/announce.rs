@@ -13,7 +13,7 @@ const COMMUNITIES: Kind = Kind::List(&Kind::DescribedText("a BGP community like 
 
 fn speakers() -> Choices {
     Choices {
-        now: Speaker::NAMES.to_vec(),
+        values: Speaker::NAMES.to_vec(),
         known_as: &[("bird2", "bird"), ("bird3", "bird"), ("bgpd", "frr")],
         ..Choices::default()
     }
@@ -21,7 +21,7 @@ fn speakers() -> Choices {
 
 fn required_services() -> Choices {
     Choices {
-        now: RequiredServices::ALL.iter().map(|it| it.as_str()).collect(),
+        values: RequiredServices::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
     }
 }
@@ -97,7 +97,7 @@ pub(crate) static ANNOUNCE: Section = Section {
             "socket",
             Kind::DescribedText("an absolute path"),
             Default("/run/bird/bird.ctl"),
-            "`bird` only: its control socket.",
+            "`bird` only: BIRD's control socket.",
             "socket = \"/run/bird-edge/bird.ctl\"",
         ),
         Key::new(
@@ -114,7 +114,7 @@ pub(crate) static ANNOUNCE: Section = Section {
             "pipe",
             Kind::DescribedText("an absolute path"),
             Default("/run/exabgp/exabgp.in"),
-            "`exabgp` only: the named pipe of its API.",
+            "`exabgp` only: the named pipe of ExaBGP's API.",
             "pipe = \"/run/exabgp.in\"",
         ),
         Key::new(

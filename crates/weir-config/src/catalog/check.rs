@@ -442,7 +442,8 @@ pub(crate) static EXPECT: Section = Section {
             "digest",
             Kind::Text,
             Absent("any body"),
-            "Hexadecimal digest of the whole body: 32 digits are MD5, 64 are SHA-256. A body above 1 MiB fails.",
+            "Hexadecimal digest of the whole body: 32 digits are MD5, 64 are SHA-256. The check fails if the body is \
+             larger than 1 MiB.",
             "digest = \"9a0364b9e99bb480dd25e1f0284c8555\"",
         )
         .known_as(&["md5", "sha256"]),

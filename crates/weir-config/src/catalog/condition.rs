@@ -18,7 +18,7 @@ const TLS_VERSIONS: Kind = Kind::OneOf(tls_versions);
 
 fn tls_versions() -> Choices {
     Choices {
-        now: TlsVersion::ALL
+        values: TlsVersion::ALL
             .iter()
             .map(|version| version.as_str())
             .collect(),
@@ -31,7 +31,7 @@ const SCHEMES: Kind = Kind::OneOf(schemes);
 
 fn schemes() -> Choices {
     Choices {
-        now: Scheme::ALL.iter().map(|scheme| scheme.as_str()).collect(),
+        values: Scheme::ALL.iter().map(|scheme| scheme.as_str()).collect(),
         ..Choices::default()
     }
 }

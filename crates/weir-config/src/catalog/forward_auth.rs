@@ -61,9 +61,9 @@ pub(crate) static FORWARD_AUTH: Section = Section {
             "copy_header",
             Kind::List(&Kind::DescribedText("`Name` or `Name: Name`")),
             Absent("none"),
-            "Header fields of an admitting response to copy to the request that the route's server receives. The \
-             client's own fields of these names are removed, whether or not the response has them. `X-User: \
-             X-Auth-Name` copies `X-Auth-Name` of the response as `X-User`.",
+            "Header fields of a response that admits the request, to copy to the request that the route's server \
+             receives. The client's own fields of these names are removed, whether or not the response has them. \
+             `X-User: X-Auth-Name` copies `X-Auth-Name` of the response as `X-User`.",
             "copy_header = [\"X-User\", \"X-Groups\"]",
         )
         .known_as(&["authResponseHeaders", "copy_headers", "response_headers"]),

@@ -88,42 +88,42 @@ pub(crate) static IPVS: Section = Section {
              destination if it is another machine.",
             "cache_bypass = 1",
         ),
-        Key::later("am_droprate", "Rate of `drop_packet` in mode 3."),
-        Key::later("backup_only", "A synchronization backup does not balance."),
-        Key::later(
+        Key::planned("am_droprate", "Rate of `drop_packet` in mode 3."),
+        Key::planned("backup_only", "A synchronization backup does not balance."),
+        Key::planned(
             "conntrack",
             "Flows are also tracked by netfilter conntrack.",
         ),
-        Key::later("drop_packet", "Packets are dropped to protect the table."),
-        Key::later("ignore_tunneled", "Tunneled packets are not balanced."),
-        Key::later(
+        Key::planned("drop_packet", "Packets are dropped to protect the table."),
+        Key::planned("ignore_tunneled", "Tunneled packets are not balanced."),
+        Key::planned(
             "nat_icmp_send",
             "An ICMP error is sent to a server whose reply matches no flow.",
         ),
-        Key::later(
+        Key::planned(
             "pmtu_disc",
             "Whether ICMP errors are sent for packets that exceed the path MTU.",
         ),
-        Key::later("run_estimation", "Whether rates are estimated."),
-        Key::later("secure_tcp", "Stricter TCP state table while under attack."),
-        Key::later("sloppy_sctp", "Any SCTP packet may start a flow."),
-        Key::later("snat_reroute", "Replies with `nat` are routed again."),
-        Key::later(
+        Key::planned("run_estimation", "Whether rates are estimated."),
+        Key::planned("secure_tcp", "Stricter TCP state table while under attack."),
+        Key::planned("sloppy_sctp", "Any SCTP packet may start a flow."),
+        Key::planned("snat_reroute", "Replies with `nat` are routed again."),
+        Key::planned(
             "sync_persist_mode",
             "Which persistence entries are synchronized.",
         ),
-        Key::later("sync_ports", "Number of synchronization ports."),
-        Key::later("sync_qlen_max", "Length of the synchronization queue."),
-        Key::later(
+        Key::planned("sync_ports", "Number of synchronization ports."),
+        Key::planned("sync_qlen_max", "Length of the synchronization queue."),
+        Key::planned(
             "sync_refresh_period",
             "Interval after which a flow is synchronized again.",
         ),
-        Key::later("sync_retries", "Number of synchronization retries."),
-        Key::later("sync_sock_size", "Socket buffer size of synchronization."),
-        Key::later(
+        Key::planned("sync_retries", "Number of synchronization retries."),
+        Key::planned("sync_sock_size", "Socket buffer size of synchronization."),
+        Key::planned(
             "sync_threshold",
             "Number of packets after which a flow is synchronized.",
         ),
-        Key::later("sync_version", "Version of the synchronization protocol."),
+        Key::planned("sync_version", "Version of the synchronization protocol."),
     ],
 };

@@ -5,7 +5,7 @@ use weir_model::{MapKind, ValueMap};
 
 fn map_kinds() -> Choices {
     Choices {
-        now: MapKind::ALL.iter().map(|kind| kind.as_str()).collect(),
+        values: MapKind::ALL.iter().map(|kind| kind.as_str()).collect(),
         known_as: &[
             ("str", "exact"),
             ("beg", "prefix"),

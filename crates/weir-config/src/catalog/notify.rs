@@ -11,7 +11,7 @@ use Presence::{Absent, Default};
 
 fn states() -> Choices {
     Choices {
-        now: vec!["up", "down", "starting", "panic", "below quorum"],
+        values: vec!["up", "down", "starting", "panic", "below quorum"],
         ..Choices::default()
     }
 }
@@ -23,7 +23,7 @@ pub(crate) const STATE: Kind = Kind::OneOf(states);
 pub(crate) static NOTIFY: Section = Section {
     path: "notify.NAME",
     page: "notify",
-    purpose: "A recipient of messages about state changes of servers, pools and services. Changes are collected for \
+    purpose: "A receiver of messages about state changes of servers, pools and services. Changes are collected for \
               one second, and `interval` limits the rate, so that many changes result in one message.",
     example: "[notify.operators]\nmail = [\"ops@example.com\"]\nstates = [\"down\", \"up\"]\ninterval = \"1m\"\n",
     keys: &[

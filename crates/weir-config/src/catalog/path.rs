@@ -46,7 +46,7 @@ pub(crate) static NORMALIZE_PATH: Section = Section {
 
 fn encoded_slashes() -> Choices {
     Choices {
-        now: EncodedSlash::ALL.iter().map(|one| one.as_str()).collect(),
+        values: EncodedSlash::ALL.iter().map(|it| it.as_str()).collect(),
         known_as: &[
             ("KEEP_UNCHANGED", "keep"),
             ("REJECT_REQUEST", "reject"),
@@ -58,7 +58,7 @@ fn encoded_slashes() -> Choices {
 
 fn forwarded_paths() -> Choices {
     Choices {
-        now: ForwardedPath::ALL.iter().map(|one| one.as_str()).collect(),
+        values: ForwardedPath::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
     }
 }

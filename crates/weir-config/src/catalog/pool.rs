@@ -60,7 +60,7 @@ pub(crate) static POOL: Section = Section {
             ),
             Absent("no additional servers"),
             "Additional servers from DNS, one name or a list of names: addresses, or SRV records with ports and \
-             weights. If an address is listed or named more than once, the first one counts.",
+             weights. If an address occurs more than once, only the first occurrence counts.",
             "servers_dns = { name = \"_http._tcp.web.internal\", record = \"SRV\" }",
         )
         .known_as(&["server-template", "resolve", "resolvers"]),
@@ -306,7 +306,7 @@ pub(crate) static SERVER: Section = Section {
 
 fn servers_records() -> Choices {
     Choices {
-        now: ServersRecord::ALL
+        values: ServersRecord::ALL
             .iter()
             .map(|record| record.as_str())
             .collect(),
@@ -415,7 +415,8 @@ pub(crate) static SCHEDULER: Section = Section {
             Kind::DescribedText("`source`, `uri`, `path`, `header:NAME`, `cookie:NAME` or `query:NAME`"),
             Default("source"),
             "Key of `hash`: the client's address, path and query, only the path, or the value of a header field, a \
-             cookie or a query parameter. Requests without such a value use the client's address.",
+             cookie or a query parameter. For requests without this header field, cookie or parameter, the client's \
+             address is used.",
             "key = \"header:X-User\"",
         )
         .known_as(&["on", "hash", "uri"]),

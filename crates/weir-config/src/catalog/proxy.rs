@@ -93,8 +93,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "head",
             size(ProxyLimits::HEAD),
             Default("16384"),
-            "Maximum size of a request head (otherwise 431) and of a response head (otherwise 502), in bytes. The \
-             request target may use half of it.",
+            "Maximum size of a request head or a response head, in bytes. A larger request head is answered with 431; \
+             a larger response head results in 502. The request target may use half of the size.",
             "head = 32768",
         )
         .known_as(&["bufsize", "large_client_header_buffers"]),
@@ -102,7 +102,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "fields",
             integer(ProxyLimits::FIELDS),
             Default("100"),
-            "Maximum number of header fields of a request (otherwise 431) and of a response (otherwise 502).",
+            "Maximum number of header fields of a request or a response. A request with more is answered with 431; a \
+             response with more results in 502.",
             "fields = 50",
         )
         .known_as(&["maxhdr"]),
@@ -110,8 +111,9 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "connections",
             integer(ProxyLimits::CONNECTIONS),
             Default("100000"),
-            "Maximum number of connected clients. Further clients wait in the kernel's accept queue. The open file \
-             limit also applies: each client needs one descriptor, and another one for its server connection.",
+            "Maximum number of client connections. Further connections wait in the kernel's accept queue. The open \
+             file limit also applies: each client connection needs one descriptor, and another one for its server \
+             connection.",
             "connections = 20000",
         )
         .known_as(&["maxconn", "worker_connections"]),
@@ -127,9 +129,9 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "retry_budget",
             integer(ProxyLimits::RETRY_BUDGET),
             Default("100"),
-            "Retries allowed, as a percentage of a worker's requests; ten per second are always allowed. This \
-             prevents retries from multiplying the load when servers fail. Retries after a failed \
-             connection attempt do not count.",
+            "Retries allowed, as a percentage of a worker's requests; ten retries per second are always allowed. This \
+             prevents retries from multiplying the load when servers fail. Retries after a failed connection attempt \
+             do not use the budget.",
             "retry_budget = 20",
         ),
         Key::new(
@@ -154,8 +156,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "streams",
             integer(ProxyLimits::STREAMS),
             Default("128"),
-            "Maximum concurrent streams of an HTTP/2 client connection. A client may reset twice as many streams at \
-             once, plus 20 per second.",
+            "Maximum number of concurrent streams of an HTTP/2 client connection. The client may reset twice as many \
+             streams at once, and 20 more per second.",
             "streams = 64",
         )
         .known_as(&["http2_max_concurrent_streams", "max_concurrent_streams"]),
@@ -177,7 +179,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "body",
             size((0, u32::MAX)),
             Default("0"),
-            "Maximum size of a request body in bytes, otherwise 413. 0 = no limit.",
+            "Maximum size of a request body, in bytes. A request with a larger body is answered with 413. 0 = no \
+             limit.",
             "body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
@@ -185,8 +188,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "rate",
             RATE,
             Default("0"),
-            "Maximum requests of one client of an `http` service, per second or, as in `30/m`, per minute, counted \
-             over all workers; further requests are answered with 429. 0 = no limit.",
+            "Maximum number of requests of each client of an `http` service, per second or, as in `30/m`, per minute, \
+             counted over all workers; further requests are answered with 429. 0 = no limit.",
             "rate = 100",
         )
         .known_as(&["limit_req", "requests_per_second"]),
@@ -201,7 +204,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "concurrent",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum concurrent requests of one client; further requests are answered with 429. 0 = no limit.",
+            "Maximum number of concurrent requests of each client; further requests are answered with 429. 0 = no \
+             limit.",
             "concurrent = 20",
         )
         .known_as(&["limit_conn"]),
@@ -209,8 +213,8 @@ pub(crate) static PROXY_LIMITS: Section = Section {
             "key",
             Kind::DescribedText("`source`, `header:NAME`, `cookie:NAME` or another part of the request"),
             Default("source"),
-            "How `rate` and `concurrent` identify clients; same syntax as the `key` of the scheduler `hash`. Requests \
-             without such a value are identified by the client's address.",
+            "How `rate` and `concurrent` identify clients, in the syntax of `key` of the scheduler `hash`. For \
+             requests without this header field, cookie or parameter, the client's address is used.",
             "key = \"header:X-Api-Key\"",
         ),
     ],
@@ -218,7 +222,7 @@ pub(crate) static PROXY_LIMITS: Section = Section {
 
 pub(super) fn retry_conditions() -> Choices {
     Choices {
-        now: RetryCondition::ALL.iter().map(|one| one.as_str()).collect(),
+        values: RetryCondition::ALL.iter().map(|it| it.as_str()).collect(),
         known_as: &[
             ("conn-failure", "connect"),
             ("empty-response", "empty"),
@@ -232,14 +236,14 @@ pub(super) fn retry_conditions() -> Choices {
 
 fn sticky_modes() -> Choices {
     Choices {
-        now: StickyMode::ALL.iter().map(|mode| mode.as_str()).collect(),
+        values: StickyMode::ALL.iter().map(|mode| mode.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn syslog_formats() -> Choices {
     Choices {
-        now: SyslogFormat::ALL.iter().map(|it| it.as_str()).collect(),
+        values: SyslogFormat::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
     }
 }

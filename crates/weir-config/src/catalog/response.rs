@@ -36,7 +36,7 @@ pub(crate) static ERROR_PAGE: Section = Section {
 
 fn codings() -> Choices {
     Choices {
-        now: Coding::ALL.iter().map(|coding| coding.as_str()).collect(),
+        values: Coding::ALL.iter().map(|coding| coding.as_str()).collect(),
         known_as: &[("brotli", "br"), ("zstandard", "zstd")],
         ..Choices::default()
     }
@@ -80,7 +80,7 @@ pub(crate) static COMPRESSION: Section = Section {
 
 fn field_rules() -> Choices {
     Choices {
-        now: FieldRule::ALL.iter().map(|rule| rule.as_str()).collect(),
+        values: FieldRule::ALL.iter().map(|rule| rule.as_str()).collect(),
         known_as: &[
             ("add", "append"),
             ("replace", "set"),

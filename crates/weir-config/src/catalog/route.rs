@@ -14,7 +14,7 @@ const RESPONSE_FIELD: Kind = Kind::List(&Kind::Either(
 
 fn restarts() -> Choices {
     Choices {
-        now: RestartAt::ALL.map(RestartAt::as_str).to_vec(),
+        values: RestartAt::ALL.map(RestartAt::as_str).to_vec(),
         ..Choices::default()
     }
 }
@@ -211,7 +211,8 @@ pub(crate) static ROUTE: Section = Section {
             "max_body",
             size((0, u32::MAX)),
             Absent("`limits.body` of the service"),
-            "Maximum size of a request body in bytes, otherwise 413, in place of the service's. 0 = no limit.",
+            "Maximum size of a request body, in bytes, in place of the service's. A request with a larger body is \
+             answered with 413. 0 = no limit.",
             "max_body = \"10MiB\"",
         )
         .known_as(&["client_max_body_size"]),
@@ -270,8 +271,8 @@ pub(crate) static ROUTE: Section = Section {
             "max_connections",
             integer((0, u32::MAX)),
             Default("0"),
-            "Maximum concurrent requests to the route, from all clients together; further requests are answered with \
-             503. 0 = no limit.",
+            "Maximum number of concurrent requests to the route, from all clients together; further requests are \
+             answered with 503. 0 = no limit.",
             "max_connections = 100",
         )
         .known_as(&["maxconn"]),
@@ -481,7 +482,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
             "rate",
             RATE,
             Absent("no limit"),
-            "Maximum requests of one client, per second or, as in `30/m`, per minute.",
+            "Maximum number of requests of each client, per second or, as in `30/m`, per minute.",
             "rate = \"30/m\"",
         )
         .known_as(&["requests", "limit_req"]),
@@ -496,7 +497,7 @@ pub(crate) static ROUTE_LIMITS: Section = Section {
             "concurrent",
             integer((0, u32::MAX)),
             Absent("no limit"),
-            "Maximum concurrent requests of one client.",
+            "Maximum number of concurrent requests of each client.",
             "concurrent = 2",
         )
         .known_as(&["limit_conn"]),

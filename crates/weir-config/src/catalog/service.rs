@@ -390,7 +390,7 @@ pub(crate) static SNAT: Section = Section {
 
 fn underscores() -> Choices {
     Choices {
-        now: Underscores::ALL.iter().map(|one| one.as_str()).collect(),
+        values: Underscores::ALL.iter().map(|it| it.as_str()).collect(),
         known_as: &[("on", "keep"), ("off", "drop")],
         ..Choices::default()
     }
@@ -398,7 +398,7 @@ fn underscores() -> Choices {
 
 fn forwardeds() -> Choices {
     Choices {
-        now: Forwarded::ALL.iter().map(|one| one.as_str()).collect(),
+        values: Forwarded::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
     }
 }

@@ -5,7 +5,7 @@ use weir_model::{CipherSuite, ClientAuth, SniHost, TlsGroup, TlsVersion};
 
 fn versions() -> Choices {
     Choices {
-        now: TlsVersion::ALL
+        values: TlsVersion::ALL
             .iter()
             .map(|choice| choice.as_str())
             .collect(),
@@ -16,7 +16,7 @@ fn versions() -> Choices {
 
 fn client_auths() -> Choices {
     Choices {
-        now: ClientAuth::ALL
+        values: ClientAuth::ALL
             .iter()
             .map(|choice| choice.as_str())
             .collect(),
@@ -27,17 +27,17 @@ fn client_auths() -> Choices {
 
 fn sni_hosts() -> Choices {
     Choices {
-        now: SniHost::ALL.iter().map(|choice| choice.as_str()).collect(),
+        values: SniHost::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 fn ciphers() -> Choices {
     Choices {
-        now: CipherSuite::ALL.iter().map(|one| one.as_str()).collect(),
+        values: CipherSuite::ALL.iter().map(|it| it.as_str()).collect(),
         aliases: CipherSuite::ALL
             .iter()
-            .map(|one| one.openssl_name())
+            .map(|it| it.openssl_name())
             .filter(|name| !name.starts_with("TLS_"))
             .collect(),
         ..Choices::default()
@@ -46,7 +46,7 @@ fn ciphers() -> Choices {
 
 fn groups() -> Choices {
     Choices {
-        now: TlsGroup::ALL.iter().map(|one| one.as_str()).collect(),
+        values: TlsGroup::ALL.iter().map(|it| it.as_str()).collect(),
         aliases: TlsGroup::ALIASES.iter().map(|(name, _)| *name).collect(),
         ..Choices::default()
     }

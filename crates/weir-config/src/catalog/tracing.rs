@@ -9,7 +9,7 @@ use Presence::{Absent, Default, Required};
 
 fn parents() -> Choices {
     Choices {
-        now: ParentTrace::ALL.iter().map(|it| it.as_str()).collect(),
+        values: ParentTrace::ALL.iter().map(|it| it.as_str()).collect(),
         ..Choices::default()
     }
 }

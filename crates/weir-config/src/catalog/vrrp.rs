@@ -21,7 +21,7 @@ const DELAY: Kind = Kind::Duration {
 
 fn checksums() -> Choices {
     Choices {
-        now: vec!["plain", "pseudo-header"],
+        values: vec!["plain", "pseudo-header"],
         ..Choices::default()
     }
 }
@@ -29,7 +29,7 @@ fn checksums() -> Choices {
 fn hmac_modes() -> Choices {
     let modes = RouterHmacMode::ALL.iter();
     Choices {
-        now: modes.map(|mode| mode.as_str()).collect(),
+        values: modes.map(|mode| mode.as_str()).collect(),
         ..Choices::default()
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn access_log(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Acc
     match &entry.item.value {
         Value::Text(file) => {
             let path = path(sink, file, &entry.item.span)?;
-            Some(AccessLog::to(&path, LogFormat::Combined))
+            Some(AccessLog::new(&path, LogFormat::Combined))
         }
         Value::Table(table) => {
             let view = View::open(sink, &catalog::ACCESS_LOG, table, &entry.key_span);
@@ -43,7 +43,7 @@ pub(super) fn access_log(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Acc
 }
 
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let log = AccessLog::to(text, LogFormat::Combined);
+    let log = AccessLog::new(text, LogFormat::Combined);
     let is_valid = match log.target() {
         LogTarget::Stdout => true,
         LogTarget::File(path) | LogTarget::Syslog(path) | LogTarget::Journal(path) => {
@@ -108,11 +108,11 @@ fn format(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> LogFormat {
 pub(super) fn maps(sink: &Sink<'_>, log: Option<&AccessLog>) -> Vec<Arc<ValueMap>> {
     let names = log.map_or_else(Vec::new, |log| log.format.variables());
     let names = names.iter().filter_map(|name| name.strip_prefix("map."));
-    let of = |name: &str| {
+    let find_map = |name: &str| {
         let (_, map) = sink.maps.iter().find(|(map, _)| map == name)?;
         map.clone()
     };
-    names.filter_map(of).collect()
+    names.filter_map(find_map).collect()
 }
 
 /// Returns the name of the field of request identifiers.

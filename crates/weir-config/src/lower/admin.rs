@@ -20,8 +20,8 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     let table = match &entry.item.value {
         Value::Text(text) => {
             let listen = address(sink, text, span)?;
-            let encrypted = encrypted(sink, listen, None, false, span);
-            return encrypted.then(|| Admin {
+            let is_allowed = check_encryption(sink, listen, None, false, span);
+            return is_allowed.then(|| Admin {
                 source,
                 ..Admin::new(listen)
             });
@@ -47,14 +47,14 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     }
     let tokens = tls::path(sink, &view, "tokens");
     let hosts = hosts(sink, &view);
-    let read = view.flag(sink, "read_requires_token");
+    let read_requires_token = view.flag(sink, "read_requires_token");
     let (listen, span) = listen?;
     let default = Admin::new(listen);
     // An invalid `tls` is reported separately.
-    if !encrypted(sink, listen, tls.as_ref(), has_tls, span) {
+    if !check_encryption(sink, listen, tls.as_ref(), has_tls, span) {
         return None;
     }
-    let read_requires_token = read.unwrap_or(default.read_requires_token);
+    let read_requires_token = read_requires_token.unwrap_or(default.read_requires_token);
     if view.get("tokens").is_none() && read_requires_token && !Admin::is_loopback(listen) {
         sink.push(
             Diagnostic::new(
@@ -78,9 +78,9 @@ pub(super) fn admin(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Admin> {
     })
 }
 
-/// Whether an address has TLS or does not need it; reports an address that needs TLS, because tokens could be read on
-/// the network.
-fn encrypted(
+/// Returns whether an address has TLS or does not need it; reports an address that needs TLS, because tokens could be
+/// read on the network.
+fn check_encryption(
     sink: &mut Sink<'_>,
     listen: SocketAddr,
     tls: Option<&ServiceTls>,
@@ -159,10 +159,10 @@ fn is_host(text: &str) -> bool {
         _ => (text, None),
     };
     let literal = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
-    let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-    let fits = match literal {
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_valid_name = match literal {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.bytes().all(named),
+        None => !name.is_empty() && name.bytes().all(is_name_byte),
     };
-    fits && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0))
+    is_valid_name && port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port != 0))
 }

@@ -19,7 +19,8 @@ const SPEAKER_KEYS: [(&str, &[&str]); 4] = [
     ("frr", &["command", "asn"]),
 ];
 
-/// Lowers the table; `None` = it contains a reported error. Also returns the services that it names.
+/// Lowers the table, and returns the services that it names with their positions; `None` = the table contains a
+/// reported error.
 pub(super) fn announce(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -30,8 +31,8 @@ pub(super) fn announce(
     let withdraw_after = view.duration(sink, "withdraw_after");
     let drain_delay = view.duration(sink, "drain_delay");
     let require = view.choice(sink, "require", &RequiredServices::ALL, |it| it.as_str());
-    let own = communities(sink, view, "communities");
-    let drain = communities(sink, view, "drain_communities");
+    let route_communities = communities(sink, view, "communities");
+    let drain_communities = communities(sink, view, "drain_communities");
     let names =
         |all: &Vec<(String, Range<usize>)>| all.iter().map(|(name, _)| name.clone()).collect();
     let announce = speaker.map(|speaker| Announce {
@@ -40,8 +41,8 @@ pub(super) fn announce(
         drain_delay: drain_delay.unwrap_or(Duration::from_secs(5)),
         services: services.as_ref().map(names),
         require: require.unwrap_or_default(),
-        communities: own.unwrap_or_default(),
-        drain_communities: drain.unwrap_or_else(|| vec![Announce::GRACEFUL_SHUTDOWN]),
+        communities: route_communities.unwrap_or_default(),
+        drain_communities: drain_communities.unwrap_or_else(|| vec![Announce::GRACEFUL_SHUTDOWN]),
     });
     (announce, services.unwrap_or_default())
 }
@@ -50,7 +51,7 @@ fn speaker(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) ->
     let (entry, kind) = view.get("speaker")?;
     let word = keyword(sink, &entry.item, kind)?;
     let name = Speaker::NAMES.into_iter().find(|name| *name == word)?;
-    reject_keys_of_others(sink, view, name);
+    reject_keys_of_other_speakers(sink, view, name);
     match name {
         "bird" => {
             let socket = path(sink, view, "socket", "/run/bird/bird.ctl");
@@ -77,10 +78,10 @@ fn speaker(sink: &mut Sink<'_>, view: &View<'_, '_>, location: &Range<usize>) ->
     }
 }
 
-fn reject_keys_of_others(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) {
+fn reject_keys_of_other_speakers(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) {
     let is_own = |key: &str| {
-        let mut own = SPEAKER_KEYS.iter().filter(|(of, _)| *of == name);
-        own.any(|(_, keys)| keys.contains(&key))
+        let mut key_lists = SPEAKER_KEYS.iter().filter(|(speaker, _)| *speaker == name);
+        key_lists.any(|(_, keys)| keys.contains(&key))
     };
     let keys = SPEAKER_KEYS.iter().flat_map(|(_, keys)| keys.iter());
     let mut seen: Vec<&str> = Vec::new();

@@ -15,7 +15,7 @@ use crate::view::{Sink, View, text, wrong_type};
 const HASHES: &str =
     "use a line of `htpasswd -nB NAME`; hashes begin with $2y$, $5$, $6$, $apr1$ or {SHA}";
 
-/// Lowers `basic_auth`. The outer `None`: the key is absent or invalid; the inner `None`: `false`.
+/// Lowers `basic_auth`; `None` = the key is absent or invalid, `Some(None)` = `false`.
 pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Option<BasicAuth>> {
     let (entry, kind) = view.get("basic_auth")?;
     let table = match &entry.item.value {
@@ -33,9 +33,9 @@ pub(super) fn basic_auth(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Opt
     let mut users = Vec::new();
     for item in view.list(sink, "users").unwrap_or_default() {
         if let Some((text, span)) = text(sink, item, &Kind::DescribedText("`NAME:HASH`")) {
-            match user(text) {
+            match parse_user(text) {
                 Ok(user) => users.push(user),
-                Err(why) => sink.push(Diagnostic::new(Code::BadText, span, why).fix(HASHES)),
+                Err(reason) => sink.push(Diagnostic::new(Code::BadText, span, reason).fix(HASHES)),
             }
         }
     }
@@ -90,7 +90,7 @@ fn realm(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
 }
 
 /// Parses `NAME:HASH`, or returns the reason why it is invalid. The reason does not contain the text.
-fn user(text: &str) -> Result<(String, String), &'static str> {
+fn parse_user(text: &str) -> Result<(String, String), &'static str> {
     let Some((name, hash)) = text.split_once(':') else {
         return Err("expected NAME:HASH");
     };
@@ -111,11 +111,11 @@ fn users_of_file(
     let content = list_file::read(sink, path, span, "users")?;
     let mut users = Vec::new();
     for (number, line) in list_file::lines(&content) {
-        match user(line) {
+        match parse_user(line) {
             Ok(user) => users.push(user),
-            Err(why) => {
+            Err(reason) => {
                 sink.push(
-                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: {why}"))
+                    Diagnostic::new(Code::NoList, span, format!("{path}:{number}: {reason}"))
                         .fix(HASHES),
                 );
                 return None;

@@ -4,7 +4,7 @@ mod probe;
 
 pub(super) use probe::status;
 
-pub(super) use probe::{absolute, command};
+pub(super) use probe::{check_absolute, command};
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -52,27 +52,31 @@ pub(super) fn checks(
     entry: &Entry<'_>,
     kind: &Kind,
 ) -> Option<Vec<LocatedCheck>> {
-    let one = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| match &item.value {
-        Value::Text(name) => Some((named(sink, shared, name, &item.span)?, item.span.clone())),
-        Value::Table(table) => Some((check(sink, table, location)?, location.clone())),
-        _ => {
-            sink.push(wrong_type(item, kind));
-            None
-        }
-    };
+    let lower_item =
+        |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| match &item.value {
+            Value::Text(name) => Some((
+                find_shared(sink, shared, name, &item.span)?,
+                item.span.clone(),
+            )),
+            Value::Table(table) => Some((check(sink, table, location)?, location.clone())),
+            _ => {
+                sink.push(wrong_type(item, kind));
+                None
+            }
+        };
     match &entry.item.value {
         Value::List(items) => {
             let checks: Vec<Option<LocatedCheck>> = items
                 .iter()
-                .map(|item| one(sink, item, &item.span))
+                .map(|item| lower_item(sink, item, &item.span))
                 .collect();
             checks.into_iter().collect()
         }
-        _ => one(sink, &entry.item, &entry.key_span).map(|check| vec![check]),
+        _ => lower_item(sink, &entry.item, &entry.key_span).map(|check| vec![check]),
     }
 }
 
-fn named(
+fn find_shared(
     sink: &mut Sink<'_>,
     shared: &[SharedCheck],
     name: &str,
@@ -100,14 +104,16 @@ fn named(
 }
 
 fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Option<Check> {
-    let before = sink.errors();
+    let errors_before = sink.errors();
     let view = View::open(sink, &CHECK, table, location);
     let kind = match view.get("kind") {
-        Some((entry, of)) => CheckKind::from_name(crate::view::keyword(sink, &entry.item, of)?)?,
+        Some((entry, key_kind)) => {
+            CheckKind::from_name(crate::view::keyword(sink, &entry.item, key_kind)?)?
+        }
         None => CheckKind::Tcp,
     };
-    foreign_keys(sink, &view, kind);
-    missing_keys(sink, &view, kind, location);
+    report_foreign_keys(sink, &view, kind);
+    report_missing_keys(sink, &view, kind, location);
     let probe = probe::probe(sink, &view, kind);
     let check = Check {
         probe,
@@ -123,11 +129,11 @@ fn check(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opt
             .choice(sink, "on_failure", &OnFailure::ALL, OnFailure::as_str)
             .unwrap_or_default(),
     };
-    (sink.errors() == before).then_some(check)
+    (sink.errors() == errors_before).then_some(check)
 }
 
 /// Reports keys that are not valid for the kind.
-fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
+fn report_foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
     for key in CHECK.keys.iter().map(|key| key.name) {
         if kind.allows(key) || !CheckKind::is_kind_specific(key) {
             continue;
@@ -148,8 +154,8 @@ fn foreign_keys(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) {
     }
 }
 
-/// Reports missing keys that the kind requires.
-fn missing_keys(
+/// Reports keys that the kind requires and that are missing.
+fn report_missing_keys(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     kind: CheckKind,
@@ -226,7 +232,7 @@ fn target(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProbeTarget {
 
 fn plain_address(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<IpAddr> {
     let (text, span) = view.text(sink, name)?;
-    match address::server(text) {
+    match address::parse_server(text) {
         Ok((address, None)) => Some(address),
         Ok((address, Some(port))) => {
             let message = format!("a port is not allowed in `{text}`");

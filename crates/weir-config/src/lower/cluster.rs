@@ -25,7 +25,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     let user = view.text(sink, "user").map(|(user, _)| user.to_owned());
     let password = secret::of_key(sink, view, "password");
     let group_key = secret::of_key(sink, view, "group_key");
-    needs(sink, view, "key", "certificate");
+    check_requirement(sink, view, "key", "certificate");
     let is_plain = |endpoints: &Vec<EtcdEndpoint>| endpoints.iter().all(|it| !it.tls);
     if etcd.as_ref().is_some_and(is_plain) {
         for key in ["ca", "certificate"] {
@@ -39,8 +39,8 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
             }
         }
     }
-    needs(sink, view, "user", "password");
-    needs(sink, view, "password", "user");
+    check_requirement(sink, view, "user", "password");
+    check_requirement(sink, view, "password", "user");
     if let (Some(key), Some((entry, _))) = (&group_key, view.get("group_key")) {
         check_key(sink, key, &entry.item.span);
     }
@@ -75,7 +75,7 @@ pub(super) fn cluster(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Cluste
     })
 }
 
-/// Reports what an unencrypted connection to etcd exposes.
+/// Reports which attacks an unencrypted connection to etcd permits.
 fn report_plain(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
@@ -114,24 +114,24 @@ fn publish(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Publish> {
         sink.push(wrong_type(&entry.item, kind).fix("write [cluster.publish]"));
         return None;
     };
-    let own = View::open(sink, &catalog::CLUSTER_PUBLISH, table, &entry.key_span);
+    let publish = View::open(sink, &catalog::CLUSTER_PUBLISH, table, &entry.key_span);
     for key in ["vips", "servers", "ports", "forwards", "marks"] {
-        not_empty(sink, &own, key);
+        check_not_empty(sink, &publish, key);
     }
-    let (forwards, proxy) = forwards(sink, &own);
+    let (forwards, proxy) = forwards(sink, &publish);
     Some(Publish {
-        vips: response::networks(sink, &own, "vips"),
-        ports: ports(sink, &own),
-        marks: marks(sink, &own),
-        servers: response::networks(sink, &own, "servers"),
+        vips: response::networks(sink, &publish, "vips"),
+        ports: ports(sink, &publish),
+        marks: marks(sink, &publish),
+        servers: response::networks(sink, &publish, "servers"),
         forwards,
         proxy,
-        timeouts: own.flag(sink, "timeouts").unwrap_or(false),
+        timeouts: publish.flag(sink, "timeouts").unwrap_or(false),
     })
 }
 
-/// Reports an empty list, which could be mistaken for the default, which permits more.
-fn not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+/// Reports an empty list: it could be mistaken for the default, which permits more.
+fn check_not_empty(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     if let Some((entry, _)) = view.get(key)
         && matches!(&entry.item.value, Value::List(items) if items.is_empty())
     {
@@ -149,7 +149,7 @@ fn ports(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(u16, u16)> {
         let Some((text, span)) = text(sink, item, &Kind::PortRange) else {
             continue;
         };
-        match address::port_range(text) {
+        match address::parse_port_range(text) {
             Ok(range) => ports.push(range),
             Err(error) => report_error(sink, span, error),
         }
@@ -159,17 +159,17 @@ fn ports(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(u16, u16)> {
 
 /// Returns the layer 4 methods, and whether `proxy` is listed.
 fn forwards(sink: &mut Sink<'_>, view: &View<'_, '_>) -> (Vec<Forward>, bool) {
-    let Some((_, Kind::List(of))) = view.get("forwards") else {
+    let Some((_, Kind::List(kind))) = view.get("forwards") else {
         return (Publish::FORWARDS.to_vec(), true);
     };
     let items = view.list(sink, "forwards").unwrap_or_default();
-    let words: Vec<&str> = items
+    let keywords: Vec<&str> = items
         .iter()
-        .filter_map(|item| keyword(sink, item, of))
+        .filter_map(|item| keyword(sink, item, kind))
         .collect();
-    let is_named = |forward: &Forward| words.contains(&forward.as_str());
-    let forwards = Forward::ALL.into_iter().filter(is_named).collect();
-    (forwards, words.contains(&catalog::PROXY))
+    let is_listed = |forward: &Forward| keywords.contains(&forward.as_str());
+    let forwards = Forward::ALL.into_iter().filter(is_listed).collect();
+    (forwards, keywords.contains(&catalog::PROXY))
 }
 
 fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
@@ -200,7 +200,7 @@ fn marks(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<u32> {
 }
 
 /// Reports a key that has no effect without another one.
-fn needs(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str, other: &str) {
+fn check_requirement(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str, other: &str) {
     if let Some((entry, _)) = view.get(key)
         && view.get(other).is_none()
     {
@@ -261,7 +261,7 @@ fn name_or_none(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> 
     name(sink, view, key)
 }
 
-/// Reports a key that is too short. The value is only known if the secret was read.
+/// Reports a key that is too short. An empty key was not read, so its length is unknown.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
     if (1..Cluster::KEY_BYTES_MIN).contains(&length) {
@@ -303,14 +303,14 @@ mod tests {
     fn connections_without_encryption_are_reported() {
         let user = "user = \"weir\"\npassword = \"a password\"\n";
         let key = "group_key = \"a key of sixteen bytes or more\"\n";
-        for (url, more, expected) in [
+        for (url, settings, expected) in [
             ("http://10.0.0.1:2379", user, 2),
             ("http://10.0.0.1:2379", "", 1),
             ("http://10.0.0.1:2379", key, 0),
             ("http://127.0.0.1:2379", user, 0),
             ("https://10.0.0.1:2379", user, 0),
         ] {
-            let text = format!("[cluster]\nname = \"edge\"\netcd = [\"{url}\"]\n{more}");
+            let text = format!("[cluster]\nname = \"edge\"\netcd = [\"{url}\"]\n{settings}");
             let parsed = parse(&text, &Host::default()).expect("valid");
             let found = parsed
                 .findings

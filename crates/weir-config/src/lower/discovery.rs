@@ -30,7 +30,7 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         return Vec::new();
     };
     let mut found: Vec<ServersDns> = Vec::new();
-    let mut one = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| {
+    let mut add = |sink: &mut Sink<'_>, item: &Item<'_>, location: &Range<usize>| {
         let Value::Table(table) = &item.value else {
             return sink.push(wrong_type(item, kind));
         };
@@ -40,8 +40,9 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
         if found.contains(&dns) {
             let message = format!("`{}` is listed twice", dns.name);
             sink.push(
-                Diagnostic::new(Code::DuplicateEntry, location, message)
-                    .fix("remove one of them; for a larger share increase its weight"),
+                Diagnostic::new(Code::DuplicateEntry, location, message).fix(
+                    "remove one of them; for a larger share, increase the weight of the other",
+                ),
             );
         }
         found.push(dns);
@@ -49,10 +50,10 @@ pub(super) fn servers_dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<Serve
     match &entry.item.value {
         Value::List(items) => {
             for item in items {
-                one(sink, item, &item.span);
+                add(sink, item, &item.span);
             }
         }
-        _ => one(sink, &entry.item, &entry.key_span),
+        _ => add(sink, &entry.item, &entry.key_span),
     }
     found
 }
@@ -63,12 +64,12 @@ fn name(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opti
         .choice(sink, "record", &ServersRecord::ALL, ServersRecord::as_str)
         .unwrap_or_default();
     let port = view.integer(sink, "port");
-    for (key, contained) in [("port", "ports"), ("weight", "weights")] {
+    for (key, contents) in [("port", "ports"), ("weight", "weights")] {
         if record == ServersRecord::Srv
             && let Some((entry, _)) = view.get(key)
         {
             let message =
-                format!("`{key}` is not allowed with SRV records, which contain {contained}");
+                format!("`{key}` is not allowed with SRV records, which contain {contents}");
             sink.push(
                 Diagnostic::new(Code::Contradiction, &entry.key_span, message)
                     .fix(format!("remove `{key}`")),
@@ -80,11 +81,11 @@ fn name(sink: &mut Sink<'_>, table: &Table<'_>, location: &Range<usize>) -> Opti
     let resolvers = resolvers(sink, &view);
     let (name, span) = view.text(sink, "name")?;
     let bare = name.strip_suffix('.').unwrap_or(name);
-    let label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(plain)
+    let is_label = |label: &str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(is_plain)
     };
-    if bare.len() > NAME_BYTES_MAX || !bare.split('.').all(label) {
+    if bare.len() > NAME_BYTES_MAX || !bare.split('.').all(is_label) {
         let message = format!("`{}` is not a valid DNS name", name.escape_debug());
         sink.push(
             Diagnostic::new(Code::BadName, span, message)
@@ -109,7 +110,7 @@ fn resolvers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<SocketAddr> {
         let Some((text, span)) = text(sink, item, &Kind::ServerAddress) else {
             continue;
         };
-        match address::server(text) {
+        match address::parse_server(text) {
             Ok((address, port)) => found.push(SocketAddr::new(address, port.unwrap_or(PORT))),
             Err(error) => report_error(sink, span, error),
         }

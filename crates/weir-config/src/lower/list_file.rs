@@ -6,8 +6,8 @@ use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
-/// Returns the content of a file with entries of the kind `what`. A file that cannot be read is an error, because the
-/// wrong requests would be admitted; `None` = the error was reported.
+/// Returns the content of a list file; empty if files are not read. Messages call its entries `what`. A file that
+/// cannot be read is an error, because the wrong requests would match; `None` = the error was reported.
 pub(super) fn read(
     sink: &mut Sink<'_>,
     path: &str,
@@ -27,8 +27,8 @@ pub(super) fn read(
     match sink.machine.and_then(|machine| machine.list_file(path)) {
         None => Some(String::new()),
         Some(Ok(content)) => Some(content),
-        Some(Err(why)) => {
-            let message = format!("cannot read the {what}: {path}: {why}");
+        Some(Err(reason)) => {
+            let message = format!("cannot read the {what}: {path}: {reason}");
             sink.push(
                 Diagnostic::new(Code::NoList, span, message)
                     .cause("without the list, the wrong requests would match")
@@ -39,7 +39,7 @@ pub(super) fn read(
     }
 }
 
-/// Returns the lines with an entry, and their numbers, from 1. Comments, which occupy whole lines, are skipped.
+/// Returns the numbers, from 1, and the text of the lines with an entry. Comments occupy whole lines and are skipped.
 pub(super) fn lines(content: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = (1..).zip(content.lines().map(str::trim));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))

@@ -22,7 +22,7 @@ const SCOPE: Scope<'static> = Scope {
     regex: None,
 };
 
-/// Where an entry is written.
+/// Position of an entry.
 enum Origin<'a> {
     Listed(&'a Range<usize>),
     /// Number of the line in the file.
@@ -63,7 +63,7 @@ pub(super) fn map(
         );
         return None;
     }
-    let network = |text: &str| address::network(text).ok();
+    let network = |text: &str| address::parse_network(text).ok();
     match MapEntries::new(kind, ignore_case, entries, network) {
         Ok(entries) => Some(Arc::new(ValueMap {
             name: entry.key.as_ref().to_owned(),
@@ -82,19 +82,19 @@ pub(super) fn map(
             );
             None
         }
-        Err(MapError::Key(at, why)) => {
+        Err(MapError::Key(index, reason)) => {
             let kind = kind.as_str();
             let path = file.map_or("", |(path, _)| path);
-            let diagnostic = match origins.get(at) {
+            let diagnostic = match origins.get(index) {
                 Some(Origin::File(number)) => {
                     let span = file.map_or(&entry.key_span, |(_, span)| span);
-                    let message = format!("{path}:{number}: invalid key: {why}");
+                    let message = format!("{path}:{number}: invalid key: {reason}");
                     Diagnostic::new(Code::NoList, span, message)
                 }
                 Some(Origin::Listed(span)) => {
-                    Diagnostic::new(Code::BadText, span, format!("invalid key: {why}"))
+                    Diagnostic::new(Code::BadText, span, format!("invalid key: {reason}"))
                 }
-                None => Diagnostic::new(Code::BadText, &entry.key_span, why),
+                None => Diagnostic::new(Code::BadText, &entry.key_span, reason),
             };
             sink.push(diagnostic.fix(format!("write keys of the kind \"{kind}\"")));
             None

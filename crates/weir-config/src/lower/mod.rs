@@ -53,7 +53,7 @@ use crate::key::{Kind, Section};
 use crate::tree::{Entry, Item, Table, Value};
 use crate::view::{Sink, View, keyword, text, wrong_type};
 
-/// Default account of programs.
+/// Default account for programs.
 pub(in crate::lower) const SCRIPT_USER: &str = "nobody";
 
 /// The configuration with the positions needed by verification.
@@ -63,7 +63,7 @@ pub(crate) struct Lowered {
     pub(crate) ipvs: Ipvs,
     pub(crate) admin: Option<Range<usize>>,
     pub(crate) socket_group: Option<Range<usize>>,
-    /// Names of interfaces and their positions.
+    /// Names of the interfaces that must exist, and their positions.
     pub(crate) interfaces: Vec<(String, Range<usize>)>,
     pub(crate) max_servers: Option<Range<usize>>,
     pub(crate) max_services: Option<Range<usize>>,
@@ -79,7 +79,7 @@ pub(crate) struct Lowered {
     pub(crate) announced: Vec<(String, Range<usize>)>,
     pub(crate) sync: Option<FlowSync>,
     pub(crate) cluster: Option<Cluster>,
-    /// Keys of `[timeouts]` and `[ipvs]`.
+    /// Positions of the keys of `[timeouts]` and `[ipvs]`.
     pub(crate) settings: Vec<Range<usize>>,
     pub(crate) notifiers: Vec<Notifier>,
     pub(crate) tracing: Option<Tracing>,
@@ -155,7 +155,7 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         notifiers: Vec::new(),
         tracing: None,
     };
-    if let Some((table, location)) = section(sink, &view, "node") {
+    if let Some((table, location)) = single_table(sink, &view, "node") {
         let view = View::open(sink, &catalog::NODE, table, location);
         lowered.node = node::node(sink, &view);
         lowered.interfaces = node::named_interfaces(&view);
@@ -165,21 +165,21 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         lowered.max_servers = span("max_servers");
         lowered.max_services = span("max_services");
     }
-    settings(sink, &view, &mut lowered);
-    for (entry, table) in named(sink, &view, "check", &catalog::CHECK) {
+    lower_settings(sink, &view, &mut lowered);
+    for (entry, table) in named_tables(sink, &view, "check", &catalog::CHECK) {
         lowered.checks.push(check::shared(sink, entry, table));
     }
-    let maps = named(sink, &view, "map", &catalog::MAP);
+    let maps = named_tables(sink, &view, "map", &catalog::MAP);
     let maps = maps.into_iter();
     let maps: Vec<_> = maps
         .map(|(entry, table)| (entry.key.to_string(), map::map(sink, entry, table)))
         .collect();
     sink.maps = maps;
-    for (entry, table) in named(sink, &view, "pool", &catalog::POOL) {
+    for (entry, table) in named_tables(sink, &view, "pool", &catalog::POOL) {
         let pool = pool::pool(sink, &lowered.checks, entry, table);
         lowered.pools.push(pool);
     }
-    for (entry, table) in named(sink, &view, "service", &catalog::SERVICE) {
+    for (entry, table) in named_tables(sink, &view, "service", &catalog::SERVICE) {
         if proxy::is_proxy(table) {
             lowered.proxies.push(proxy::proxy(sink, entry, table));
         } else {
@@ -187,24 +187,24 @@ pub(crate) fn lower(sink: &mut Sink<'_>, root: &Table<'_>) -> Lowered {
         }
     }
     lowered.routes = route::routes(sink, &view);
-    path::adapt(sink, &lowered.proxies, &mut lowered.routes);
-    group(sink, &view, &mut lowered);
+    path::adapt_to_services(sink, &lowered.proxies, &mut lowered.routes);
+    lower_remote_settings(sink, &view, &mut lowered);
     raise_default_limits(&mut lowered);
     lowered
 }
 
 /// Lowers `[timeouts]` and `[ipvs]`.
-fn settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
-    if let Some((table, location)) = section(sink, view, "timeouts") {
-        let own = View::open(sink, &catalog::TIMEOUTS, table, location);
-        lowered.timeouts = node::timeouts(sink, &own);
+fn lower_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+    if let Some((table, location)) = single_table(sink, view, "timeouts") {
+        let view = View::open(sink, &catalog::TIMEOUTS, table, location);
+        lowered.timeouts = node::timeouts(sink, &view);
         lowered
             .settings
             .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
     }
-    if let Some((table, location)) = section(sink, view, "ipvs") {
-        let own = View::open(sink, &catalog::IPVS, table, location);
-        lowered.ipvs = ipvs::ipvs(sink, &own);
+    if let Some((table, location)) = single_table(sink, view, "ipvs") {
+        let view = View::open(sink, &catalog::IPVS, table, location);
+        lowered.ipvs = ipvs::ipvs(sink, &view);
         lowered
             .settings
             .extend(table.entries.iter().map(|entry| entry.key_span.clone()));
@@ -224,12 +224,12 @@ fn listeners(lowered: &Lowered) -> Vec<Listener> {
 }
 
 /// Lowers the tables that refer to other machines: other directors, routers, receivers of notifications.
-fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
-    let routers = named(sink, view, "vrrp", &catalog::VRRP);
+fn lower_remote_settings(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
+    let routers = named_tables(sink, view, "vrrp", &catalog::VRRP);
     let layer_4 = lowered.services.iter().map(|it| it.service.name.as_str());
     let proxied = lowered.proxies.iter().map(|it| it.proxy.name.as_str());
     let known = vrrp::Known {
-        forwards: lowered
+        has_layer_4_services: lowered
             .services
             .iter()
             .any(|it| it.service.forward.handles_packets()),
@@ -243,31 +243,31 @@ fn group(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut Lowered) {
     };
     let vrrp = vrrp::routers(sink, &routers, &known);
     lowered.vrrp = vrrp;
-    if let Some((table, location)) = section(sink, view, "announce") {
-        let own = View::open(sink, &catalog::ANNOUNCE, table, location);
-        (lowered.announce, lowered.announced) = announce::announce(sink, &own, location);
+    if let Some((table, location)) = single_table(sink, view, "announce") {
+        let view = View::open(sink, &catalog::ANNOUNCE, table, location);
+        (lowered.announce, lowered.announced) = announce::announce(sink, &view, location);
     }
-    if let Some((table, location)) = section(sink, view, "sync") {
-        let own = View::open(sink, &catalog::SYNC, table, location);
-        lowered.sync = sync::sync(sink, &own);
+    if let Some((table, location)) = single_table(sink, view, "sync") {
+        let view = View::open(sink, &catalog::SYNC, table, location);
+        lowered.sync = sync::sync(sink, &view);
         let managed = lowered.vrrp.iter().flat_map(VirtualRouter::managed);
         let moving = managed.map(|network| network.address);
-        sync::reject_moving(sink, &own, lowered.sync.as_ref(), moving);
+        sync::reject_moving_address(sink, &view, lowered.sync.as_ref(), moving);
     }
-    if let Some((table, location)) = section(sink, view, "tracing") {
-        let own = View::open(sink, &catalog::TRACING, table, location);
-        lowered.tracing = tracing::tracing(sink, &own);
+    if let Some((table, location)) = single_table(sink, view, "tracing") {
+        let view = View::open(sink, &catalog::TRACING, table, location);
+        lowered.tracing = tracing::tracing(sink, &view);
     }
-    if let Some((table, location)) = section(sink, view, "cluster") {
-        let own = View::open(sink, &catalog::CLUSTER, table, location);
-        lowered.cluster = cluster::cluster(sink, &own);
+    if let Some((table, location)) = single_table(sink, view, "cluster") {
+        let view = View::open(sink, &catalog::CLUSTER, table, location);
+        lowered.cluster = cluster::cluster(sink, &view);
     }
     let pools: Vec<&str> = lowered
         .pools
         .iter()
         .map(|pool| pool.pool.name.as_str())
         .collect();
-    for (entry, table) in named(sink, view, "notify", &catalog::NOTIFY) {
+    for (entry, table) in named_tables(sink, view, "notify", &catalog::NOTIFY) {
         lowered
             .notifiers
             .push(notify::notifier(sink, entry, table, &pools));
@@ -297,8 +297,8 @@ fn raise_default_limits(lowered: &mut Lowered) {
     }
 }
 
-/// Returns the table of a key, and the span of the key.
-fn section<'a, 't>(
+/// Returns the table of a key, and the span of the key; reports a value of another type.
+fn single_table<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
     name: &str,
@@ -322,11 +322,11 @@ fn section<'a, 't>(
 }
 
 /// Returns the named tables in a table, such as `[pool]`.
-fn named<'a, 't>(
+fn named_tables<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
     name: &str,
-    of: &'static Section,
+    section: &'static Section,
 ) -> Vec<(&'a Entry<'t>, &'a Table<'t>)> {
     let Some((outer, kind)) = view.get(name) else {
         return Vec::new();
@@ -353,7 +353,7 @@ fn named<'a, 't>(
                 check_name(sink, name, entry);
                 tables.push((entry, inner));
             }
-            _ if of.key(&entry.key).is_some() => sink.push(
+            _ if section.key(&entry.key).is_some() => sink.push(
                 Diagnostic::new(
                     Code::WrongType,
                     &entry.key_span,
@@ -399,7 +399,7 @@ fn check_name(sink: &mut Sink<'_>, what: &str, entry: &Entry<'_>) {
     );
 }
 
-/// Reports why a text is invalid.
+/// Reports a text that is not a valid address, port or listener.
 fn report_error(sink: &mut Sink<'_>, span: &Range<usize>, error: AddressError) {
     sink.push(error_diagnostic(span, error));
 }
@@ -484,12 +484,12 @@ fn tunnel_table(
                 .fix("remove `port`, or write type = \"gue\""),
         );
     }
-    let possible = match kind {
+    let is_supported = match kind {
         TunnelKind::Ipip => checksum == TunnelChecksum::None,
         TunnelKind::Gre => checksum != TunnelChecksum::Remote,
         TunnelKind::Gue => true,
     };
-    if !possible {
+    if !is_supported {
         let message = format!(
             "`{kind}` does not support checksum \"{}\"",
             checksum.as_str()

@@ -54,11 +54,11 @@ pub(super) fn node(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Node {
 
 pub(super) fn timeouts(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Timeouts {
     let default = Timeouts::default();
-    let mut whole = |name: &'static str, default| view.whole_seconds(sink, name, default);
+    let mut whole_seconds = |name: &'static str, default| view.whole_seconds(sink, name, default);
     Timeouts {
-        tcp: whole("tcp", default.tcp),
-        tcp_fin: whole("tcp_fin", default.tcp_fin),
-        udp: whole("udp", default.udp),
+        tcp: whole_seconds("tcp", default.tcp),
+        tcp_fin: whole_seconds("tcp_fin", default.tcp_fin),
+        udp: whole_seconds("udp", default.udp),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
                 .fix("add an interface, or remove the key to derive them from the routes"),
         );
     }
-    let mut first: HashMap<&str, &Range<usize>> = HashMap::new();
+    let mut first_spans: HashMap<&str, &Range<usize>> = HashMap::new();
     let mut names = Vec::new();
     for item in items {
         let Some((name, span)) = text(sink, item, &Kind::Interface) else {
@@ -82,19 +82,19 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
         let Some(name) = interface(sink, name, span) else {
             continue;
         };
-        match first.get(name) {
-            Some(before) => sink.push(
+        match first_spans.get(name) {
+            Some(first) => sink.push(
                 Diagnostic::new(
                     Code::DuplicateEntry,
                     span,
                     format!("interface `{name}` is listed twice"),
                 )
                 .label("duplicate")
-                .also(before, "first here")
+                .also(first, "first here")
                 .fix("remove one of them"),
             ),
             None => {
-                first.insert(name, span);
+                first_spans.insert(name, span);
                 names.push(name.to_owned());
             }
         }
@@ -102,7 +102,7 @@ pub(super) fn interfaces(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec
     Some(names)
 }
 
-/// Returns every interface that must exist, with its position. Values of the wrong type were already reported.
+/// Returns every interface that must exist, with its position. Invalid values were already reported.
 pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>)> {
     let listed = view.get("interfaces").map(|(entry, _)| &entry.item);
     let listed = listed.into_iter().flat_map(|item| match &item.value {
@@ -110,13 +110,13 @@ pub(super) fn named_interfaces(view: &View<'_, '_>) -> Vec<(String, Range<usize>
         _ => &[],
     });
     let single = view.get("vip_interface").map(|(entry, _)| &entry.item);
-    let named = |item: &Item<'_>| match &item.value {
+    let valid_name = |item: &Item<'_>| match &item.value {
         Value::Text(name) if !is_invalid(name) => {
             Some((name.clone().into_owned(), item.span.clone()))
         }
         _ => None,
     };
-    listed.chain(single).filter_map(named).collect()
+    listed.chain(single).filter_map(valid_name).collect()
 }
 
 /// Returns the name of an interface, or reports a name that the kernel does not allow (net/core/dev.c,

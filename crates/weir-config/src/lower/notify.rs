@@ -84,14 +84,14 @@ fn states(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<String> {
 
 fn mail(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mail> {
     let (_, kind) = view.get("mail")?;
-    let mut to = Vec::new();
+    let mut recipients = Vec::new();
     for item in view.list(sink, "mail").unwrap_or_default() {
         if let Some((mailbox, span)) = text(sink, item, kind) {
-            to.extend(mailbox_of(sink, mailbox, span));
+            recipients.extend(mailbox_of(sink, mailbox, span));
         }
     }
-    let from = view.text(sink, "mail_from");
-    let from = from.and_then(|(mailbox, span)| mailbox_of(sink, mailbox, span));
+    let sender = view.text(sink, "mail_from");
+    let sender = sender.and_then(|(mailbox, span)| mailbox_of(sink, mailbox, span));
     let server = view.text(sink, "mail_server");
     let server = server.map_or(Mail::SERVER, |(server, span)| {
         let port = server.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
@@ -102,13 +102,13 @@ fn mail(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Mail> {
         }
         server
     });
-    if to.is_empty() {
+    if recipients.is_empty() {
         return None;
     }
     Some(Mail {
         server: server.to_owned(),
-        from: from.unwrap_or_default(),
-        to,
+        from: sender.unwrap_or_default(),
+        to: recipients,
     })
 }
 

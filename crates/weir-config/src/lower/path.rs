@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use weir_http::path::{Pattern, pattern};
+use weir_http::path::{Pattern, check_pattern};
 use weir_model::{
     Conditions, EncodedSlash, ForwardedPath, NormalizePath, ProxyProtocol, TextRegex,
 };
@@ -21,8 +21,8 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
         return Some(default);
     };
     let Value::Table(table) = &entry.item.value else {
-        let on = view.flag(sink, "normalize_path") != Some(false);
-        return on.then_some(default);
+        let is_on = view.flag(sink, "normalize_path") != Some(false);
+        return is_on.then_some(default);
     };
     let view = View::open(sink, &catalog::NORMALIZE_PATH, table, &entry.key_span);
     let encoded_slash = view.choice(
@@ -43,14 +43,18 @@ pub(super) fn normalize_path(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option
 
 /// Normalizes the paths of routes as their service does, and reports paths and expressions that cannot match a
 /// normalized path.
-pub(super) fn adapt(sink: &mut Sink<'_>, proxies: &[LoweredProxy], routes: &mut [LoweredRoute]) {
+pub(super) fn adapt_to_services(
+    sink: &mut Sink<'_>,
+    proxies: &[LoweredProxy],
+    routes: &mut [LoweredRoute],
+) {
     for route in routes {
-        let of = |proxy: &&LoweredProxy| proxy.proxy.name == route.service.0;
-        let Some(proxy) = proxies.iter().find(of) else {
+        let is_service = |proxy: &&LoweredProxy| proxy.proxy.name == route.service.0;
+        let Some(proxy) = proxies.iter().find(is_service) else {
             continue;
         };
-        let http = proxy.proxy.protocol == ProxyProtocol::Http;
-        let Some(rules) = proxy.proxy.normalize_path.filter(|_| http) else {
+        let is_http = proxy.proxy.protocol == ProxyProtocol::Http;
+        let Some(rules) = proxy.proxy.normalize_path.filter(|_| is_http) else {
             continue;
         };
         let LoweredRoute {
@@ -93,14 +97,14 @@ fn check_regex(
     location: &Range<usize>,
     proxy: &LoweredProxy,
 ) {
-    let Some(why) = excluded_by(regex, rules) else {
+    let Some(reason) = excluded_by(regex, rules) else {
         return;
     };
     let message = "this expression cannot match any normalized path";
     sink.push(
         Diagnostic::new(Code::PathNotNormal, location, message)
             .also(&proxy.name, "this service compares normalized paths")
-            .cause(format!("in a normalized path {why}"))
+            .cause(format!("in a normalized path {reason}"))
             .fix("rewrite it for normalized paths, or set normalize_path = false in the service"),
     );
 }
@@ -113,7 +117,7 @@ fn adapt_path(
     proxy: &LoweredProxy,
 ) {
     const LABEL: &str = "this service compares normalized paths";
-    match pattern(path, rules) {
+    match check_pattern(path, rules) {
         Pattern::Normal => {}
         Pattern::Normalized(normal) => {
             sink.push(
@@ -127,7 +131,7 @@ fn adapt_path(
             );
             *path = normal;
         }
-        Pattern::Never(normal) => {
+        Pattern::Unmatchable(normal) => {
             let instead = normal.map_or_else(
                 || "remove the route".to_owned(),
                 |normal| format!("write path = \"{normal}\", remove the route"),
@@ -151,7 +155,7 @@ fn adapt_path(
     }
 }
 
-/// Returns why the text of an expression cannot match any normalized path.
+/// Returns why an expression cannot match any normalized path; `None` = no reason was found.
 fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str> {
     let text = regex.as_str();
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
@@ -171,10 +175,10 @@ fn excluded_by(regex: &TextRegex, rules: &NormalizePath) -> Option<&'static str>
             .filter(|d| d.iter().all(u8::is_ascii_hexdigit));
         let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
         let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let lower = escape.iter().take(2).any(u8::is_ascii_lowercase);
+        let has_lower_case = escape.iter().take(2).any(u8::is_ascii_lowercase);
         value.is_some_and(|value| {
-            let unreserved = value.is_ascii_alphanumeric() || b"-._~".contains(&value);
-            unreserved || (lower && !ignores_case)
+            let is_unreserved = value.is_ascii_alphanumeric() || b"-._~".contains(&value);
+            is_unreserved || (has_lower_case && !ignores_case)
         })
     };
     let mut escapes = text.as_bytes().split(|byte| *byte == b'%').skip(1);

@@ -9,7 +9,7 @@ use weir_model::{
     Adapt, Forward, Health, NoServer, OnRemove, Part, Pool, ProxyHeader, Require, Server, Template,
 };
 
-use super::check::{LocatedCheck, SharedCheck, absolute, checks, command};
+use super::check::{LocatedCheck, SharedCheck, check_absolute, checks, command};
 use super::discovery::servers_dns;
 use super::variable::{Scope, template};
 use super::{LoweredPool, error_diagnostic, scheduler, sticky, tls, tunnel};
@@ -122,10 +122,10 @@ fn host(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Template> {
     Some(host)
 }
 
-/// Lowers the external lists of servers, whose content is not part of the configuration.
+/// Lowers the keys of external server lists, whose content is not part of the configuration.
 fn external_lists(sink: &mut Sink<'_>, view: &View<'_, '_>, lowered: &mut LoweredPool) {
     if let Some((path, span)) = view.text(sink, "servers_file") {
-        absolute(sink, path, span);
+        check_absolute(sink, path, span);
         lowered.pool.servers_file = Some(path.to_owned());
         lowered.complete = false;
     }
@@ -172,15 +172,15 @@ fn servers(
             continue;
         };
         match first.get(&(server.address, server.port)) {
-            Some(before) => sink.push(
+            Some(index) => sink.push(
                 Diagnostic::new(
                     Code::DuplicateEntry,
                     &span,
                     format!("server {} is listed twice", server.name),
                 )
                 .label("duplicate")
-                .also(&lowered.servers[*before], "first here")
-                .fix("remove one of them; for a larger share increase its weight")
+                .also(&lowered.servers[*index], "first here")
+                .fix("remove one of them; for a larger share, increase the weight of the other")
                 .class(format!("listed twice in {}", lowered.pool.name)),
             ),
             None => {
@@ -199,8 +199,8 @@ fn report_listed_sorry_server(
     sorry: &Server,
     span: &Range<usize>,
 ) {
-    let same = |server: &Server| (server.address, server.port) == (sorry.address, sorry.port);
-    let Some(at) = lowered.pool.servers.iter().position(same) else {
+    let is_sorry = |server: &Server| (server.address, server.port) == (sorry.address, sorry.port);
+    let Some(index) = lowered.pool.servers.iter().position(is_sorry) else {
         return;
     };
     let message = format!(
@@ -210,7 +210,7 @@ fn report_listed_sorry_server(
     sink.push(
         Diagnostic::new(Code::DuplicateEntry, span, message)
             .label("duplicate")
-            .also(&lowered.servers[at], "first here")
+            .also(&lowered.servers[index], "first here")
             .fix("use another server, or remove one of them"),
     );
 }
@@ -225,7 +225,7 @@ fn server(
     match &item.value {
         Value::Text(text) => Some((parse_server(sink, text, &item.span)?, item.span.clone())),
         Value::Table(table) => {
-            let before = sink.pushed();
+            let pushed_before = sink.pushed();
             let view = View::open(sink, &catalog::SERVER, table, &item.span);
             let address = view.text(sink, "address");
             let server = address
@@ -237,16 +237,16 @@ fn server(
             let tunnel = view
                 .get("tunnel")
                 .and_then(|(entry, kind)| tunnel(sink, entry, kind));
-            let own = view
+            let checks = view
                 .get("check")
                 .map(|(entry, kind)| checks(sink, shared, entry, kind));
-            let checks = own.flatten().map(|checks: Vec<LocatedCheck>| {
+            let checks = checks.flatten().map(|checks: Vec<LocatedCheck>| {
                 let checks = checks.into_iter();
                 checks.map(|(check, _)| check).collect()
             });
             let (server, span) = server?;
             // A server with an invalid value would cause misleading diagnostics elsewhere.
-            (sink.pushed() == before && !sink.is_full()).then(|| {
+            (sink.pushed() == pushed_before && !sink.is_full()).then(|| {
                 (
                     Server {
                         weight: weight.unwrap_or(server.weight),
@@ -296,7 +296,7 @@ fn parse_server(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<
     if let Some(path) = text.strip_prefix(unix_socket::PREFIX) {
         return unix_server(sink, path, span);
     }
-    match address::server(text) {
+    match address::parse_server(text) {
         Ok((address, port)) => {
             let source = sink.lines.source(span.start);
             Some(Server {

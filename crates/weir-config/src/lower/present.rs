@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 use crate::view::Sink;
 
 /// Checks the name of an interface, and adds a note if the interface does not exist.
-pub(super) fn interface<'a>(
+pub(super) fn check_interface<'a>(
     sink: &mut Sink<'_>,
     name: &'a str,
     span: &Range<usize>,
@@ -29,7 +29,7 @@ pub(super) fn interface<'a>(
 }
 
 /// Adds a note if a program does not exist, or is not executable.
-pub(super) fn program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
+pub(super) fn check_program(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     let is_missing = |machine: &dyn crate::Machine| machine.has_program(path) == Some(false);
     if path.starts_with('/') && sink.machine.is_some_and(is_missing) {
         let message = format!("there is no executable file `{}`", path.escape_debug());

@@ -86,7 +86,7 @@ pub(crate) struct LoweredProxy {
     pub(crate) pool: Option<Range<usize>>,
 }
 
-/// Whether a service's table has `forward = "proxy"`.
+/// Returns whether a service's table has `forward = "proxy"`.
 pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     let forward = table.entries.iter().find(|entry| entry.key == "forward");
     forward.is_some_and(
@@ -94,7 +94,7 @@ pub(super) fn is_proxy(table: &Table<'_>) -> bool {
     )
 }
 
-/// Whether a key applies to a service with this `forward` and `protocol`.
+/// Returns whether a key applies to a service with this `forward` and `protocol`.
 pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
     let text = |name: &str| {
         let entry = service.entries.iter().find(|entry| entry.key == name)?;
@@ -107,19 +107,19 @@ pub(crate) fn is_key_of_service(service: &Table<'_>, key: &str) -> bool {
         return !LAYER_4.contains(&key)
             && (text("protocol") != Some("tcp") || !HTTP.contains(&key));
     }
-    let only = match key {
+    let required_forward = match key {
         "tunnel" => "tunnel",
         "snat" => "nat",
         "dscp" => "l3dsr",
         "cgroup" => "socket",
         _ => return !PROXY.contains(&key) && !HTTP.contains(&key),
     };
-    text("forward") == Some(only)
+    text("forward") == Some(required_forward)
 }
 
 /// Reports keys that only apply to the other kind of service.
-pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bool) {
-    if proxy {
+pub(super) fn report_keys_of_other_kind(sink: &mut Sink<'_>, view: &View<'_, '_>, is_proxy: bool) {
+    if is_proxy {
         report_without_effect(sink, view, &LAYER_4, "it does not apply to proxy services");
         return;
     }
@@ -128,8 +128,8 @@ pub(super) fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, proxy: bo
     }
 }
 
-/// Reports keys without effect.
-fn report_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], why: &str) {
+/// Reports each of `keys` that is set, because it has no effect.
+fn report_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str], cause: &str) {
     for key in keys {
         if let Some((entry, _)) = view.get(key) {
             sink.push(
@@ -138,7 +138,7 @@ fn report_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str]
                     &entry.key_span,
                     format!("`{key}` has no effect here"),
                 )
-                .cause(why)
+                .cause(cause)
                 .fix(format!("remove `{key}`")),
             );
         }
@@ -147,7 +147,7 @@ fn report_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, keys: &[&str]
 
 pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredProxy {
     let view = View::open(sink, &catalog::SERVICE, table, &entry.key_span);
-    without_effect(sink, &view, true);
+    report_keys_of_other_kind(sink, &view, true);
     let protocol = view.choice(sink, "protocol", &ProxyProtocol::ALL, ProxyProtocol::as_str);
     if view.get("protocol").is_none() {
         sink.push(
@@ -159,10 +159,10 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
             .fix("add protocol = \"http\" or protocol = \"tcp\""),
         );
     }
-    const NO_REQUESTS: &str = "it does not apply to protocol = \"tcp\"";
-    let tcp = protocol == Some(ProxyProtocol::Tcp);
-    if tcp {
-        report_without_effect(sink, &view, &HTTP, NO_REQUESTS);
+    const NOT_FOR_TCP: &str = "it does not apply to protocol = \"tcp\"";
+    let is_tcp = protocol == Some(ProxyProtocol::Tcp);
+    if is_tcp {
+        report_without_effect(sink, &view, &HTTP, NOT_FOR_TCP);
     }
     let pool = view.text(sink, "pool");
     let mut proxy = Proxy::new(
@@ -173,12 +173,12 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.source = sink.lines.source(entry.key_span.start);
     let (addresses, listen) = listeners(sink, &view).into_iter().unzip();
     proxy.listen = addresses;
-    if let Some(view) = table_of(sink, &view, "timeouts", &catalog::PROXY_TIMEOUTS) {
+    if let Some(view) = open_table(sink, &view, "timeouts", &catalog::PROXY_TIMEOUTS) {
         proxy.timeouts = timeouts(sink, &view);
     }
-    if let Some(view) = table_of(sink, &view, "limits", &catalog::PROXY_LIMITS) {
-        if tcp {
-            report_without_effect(sink, &view, &HTTP_LIMITS, NO_REQUESTS);
+    if let Some(view) = open_table(sink, &view, "limits", &catalog::PROXY_LIMITS) {
+        if is_tcp {
+            report_without_effect(sink, &view, &HTTP_LIMITS, NOT_FOR_TCP);
         }
         proxy.limits = limits(sink, &view);
         proxy.limit_key = limit_key(sink, &view);
@@ -187,9 +187,9 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     proxy.tls = tls::service(sink, &view);
     proxy.http2 = view.flag(sink, "http2").unwrap_or(true);
     proxy.forwarded = response::forwarded(sink, &view);
-    if let Some(own) = response::x_forwarded(sink, &view) {
-        proxy.x_forwarded = own.rules;
-        proxy.x_forwarded_except = own.except;
+    if let Some(x_forwarded) = response::x_forwarded(sink, &view) {
+        proxy.x_forwarded = x_forwarded.rules;
+        proxy.x_forwarded_except = x_forwarded.except;
     }
     (proxy.request_header, proxy.response_header) = header_edits(sink, &view, None);
     proxy.normalize_path = path::normalize_path(sink, &view);
@@ -215,7 +215,7 @@ pub(super) fn proxy(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -
     }
 }
 
-fn table_of<'a, 't>(
+fn open_table<'a, 't>(
     sink: &mut Sink<'_>,
     view: &View<'a, 't>,
     name: &str,
@@ -272,7 +272,7 @@ fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> ProxyLimits {
             .integer(sink, "retry_budget")
             .unwrap_or(default.retry_budget),
     };
-    super::route::burst(sink, view, limits.per_minute, limits.burst());
+    super::route::check_burst(sink, view, limits.per_minute, limits.burst());
     limits
 }
 
@@ -293,7 +293,7 @@ pub(super) fn limit_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> HashKey {
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(SocketAddr, Range<usize>)> {
     let mut listeners = Vec::new();
     for (text, span) in listen(sink, view, "0.0.0.0:80") {
-        match address::proxy_listener(text) {
+        match address::parse_proxy_listener(text) {
             Ok(listener) => match (listener.protocol, listener.ports) {
                 (Protocol::Tcp, Ports::One(port)) => {
                     listeners.push((SocketAddr::new(listener.address, port), span.clone()));

@@ -52,7 +52,7 @@ pub(super) fn networks(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> V
         let Some((text, span)) = text(sink, item, &Kind::Network) else {
             continue;
         };
-        match address::network(text) {
+        match address::parse_network(text) {
             Ok(network) => networks.push(network),
             Err(error) => report_error(sink, span, error),
         }
@@ -95,8 +95,8 @@ fn error_page(sink: &mut Sink<'_>, item: &Item<'_>, table: &Table<'_>) -> Option
 pub(super) fn compression(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Compression> {
     let (entry, _) = view.get("compression")?;
     let Value::Table(table) = &entry.item.value else {
-        let on = view.flag(sink, "compression") == Some(true);
-        return on.then(Compression::default);
+        let is_on = view.flag(sink, "compression") == Some(true);
+        return is_on.then(Compression::default);
     };
     let view = View::open(sink, &catalog::COMPRESSION, table, &entry.key_span);
     let default = Compression::default();
@@ -135,8 +135,8 @@ fn types(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>> {
             continue;
         };
         let bytes = kind.strip_suffix('*').unwrap_or(kind);
-        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
-        if !kind.contains('/') || !bytes.bytes().all(token) {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+/".contains(&byte);
+        if !kind.contains('/') || !bytes.bytes().all(is_allowed) {
             let message = format!("invalid media type `{}`", kind.escape_debug());
             sink.push(
                 Diagnostic::new(Code::BadText, span, message)

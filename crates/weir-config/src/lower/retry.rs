@@ -27,7 +27,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
             let mut all = RetryCondition::ALL.into_iter();
             retry
                 .conditions
-                .extend(all.find(|one| one.as_str() == keyword));
+                .extend(all.find(|it| it.as_str() == keyword));
         }
     }
     retry.conditions.sort_unstable();
@@ -35,7 +35,7 @@ pub(super) fn retry_on(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RetryOn {
     retry
 }
 
-/// Whether an item is a status; the other conditions do not start with a digit.
+/// Returns whether an item is a status or a list of statuses; the other conditions do not start with a digit.
 fn is_status(item: &Item<'_>) -> bool {
     match &item.value {
         Value::Text(text) => text.starts_with(|first: char| first.is_ascii_digit()),
@@ -48,8 +48,8 @@ fn statuses(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Vec<(u16, u16)
         return Vec::new();
     };
     let (min, max) = RetryOn::STATUSES;
-    let fails = |(from, to): &(u16, u16)| *from >= min && *to <= max;
-    if !ranges.iter().all(fails) {
+    let is_failure = |(first, last): &(u16, u16)| *first >= min && *last <= max;
+    if !ranges.iter().all(is_failure) {
         sink.push(
             Diagnostic::new(
                 Code::OutOfRange,

@@ -21,7 +21,7 @@ use crate::view::{Sink, View, wrong_type};
 
 pub(crate) use condition::LoweredConditions;
 pub(super) use edit::header_edits;
-pub(super) use limit::{burst, rate};
+pub(super) use limit::{check_burst, rate};
 
 /// A route and the positions of its parts.
 pub(crate) struct LoweredRoute {

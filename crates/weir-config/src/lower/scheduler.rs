@@ -14,9 +14,9 @@ pub(crate) struct Alias {
     pub(crate) name: &'static str,
     kind: SchedulerKind,
     fallback: bool,
-    /// Whether it hashes networks instead of addresses.
+    /// Whether the scheduler hashes networks instead of addresses.
     networks: bool,
-    /// Whether the first of several equal servers is selected, not the last.
+    /// Whether the first of several equally suitable servers is selected, not the last.
     file_order: bool,
 }
 
@@ -45,7 +45,7 @@ impl Alias {
     }
 }
 
-/// Every alias.
+/// Every accepted alias.
 pub(crate) static ALIASES: [Alias; 9] = [
     Alias::new("roundrobin", SchedulerKind::Wrr),
     Alias::new("static-rr", SchedulerKind::Wrr),
@@ -70,10 +70,10 @@ pub(crate) static ALIASES: [Alias; 9] = [
 
 pub(super) fn scheduler(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Scheduler> {
     match &entry.item.value {
-        Value::Text(_) => named(sink, &entry.item, kind),
+        Value::Text(_) => scheduler_by_name(sink, &entry.item, kind),
         Value::Table(table) => {
             let view = View::open(sink, &catalog::SCHEDULER, table, &entry.key_span);
-            with_flags(sink, &view)
+            scheduler_with_flags(sink, &view)
         }
         _ => {
             sink.push(wrong_type(&entry.item, kind));
@@ -95,9 +95,9 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
         sink.push(wrong_type(&key.item, &Kind::Text));
         return HashKey::default();
     };
-    let hashes = written("name")
+    let is_hash = written("name")
         .is_some_and(|name| matches!(&name.item.value, Value::Text(name) if name == SchedulerKind::Hash.as_str()));
-    if !hashes {
+    if !is_hash {
         sink.push(
             Diagnostic::new(
                 Code::Contradiction,
@@ -116,7 +116,7 @@ pub(super) fn key(sink: &mut Sink<'_>, entry: &Entry<'_>) -> HashKey {
     })
 }
 
-fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {
+fn scheduler_by_name(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler> {
     let keyword = keyword(sink, item, kind)?;
     if let Ok(kind) = keyword.parse::<SchedulerKind>() {
         return Some(Scheduler::new(kind));
@@ -130,10 +130,10 @@ fn named(sink: &mut Sink<'_>, item: &Item<'_>, kind: &Kind) -> Option<Scheduler>
     Some(scheduler)
 }
 
-fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
+fn scheduler_with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
     let (name, kind) = view.get("name")?;
-    let scheduler = named(sink, &name.item, kind);
-    let scheduler = bounded(sink, view, scheduler);
+    let scheduler = scheduler_by_name(sink, &name.item, kind);
+    let scheduler = with_max_load(sink, view, scheduler);
     let mut flags = scheduler
         .map(|scheduler| scheduler.flags)
         .unwrap_or_default();
@@ -145,10 +145,12 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
         let Some(flag) = keyword(sink, item, item_kind) else {
             continue;
         };
-        let Some((of, what)) = flag.split_once('-') else {
+        let Some((scheduler_name, option)) = flag.split_once('-') else {
             continue;
         };
-        if let Some(scheduler) = scheduler.filter(|scheduler| scheduler.kind.as_str() != of) {
+        if let Some(scheduler) =
+            scheduler.filter(|scheduler| scheduler.kind.as_str() != scheduler_name)
+        {
             sink.push(
                 Diagnostic::new(
                     Code::Contradiction,
@@ -156,10 +158,10 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
                     format!("`{flag}` is not valid for scheduler `{}`", scheduler.kind),
                 )
                 .also(&name.item.span, "the scheduler")
-                .fix(format!("remove it, or write name = \"{of}\"")),
+                .fix(format!("remove it, or write name = \"{scheduler_name}\"")),
             );
         }
-        match what {
+        match option {
             "port" => flags.port = true,
             "fallback" => flags.fallback = true,
             _ => unreachable!("flags of the catalog are NAME-port and NAME-fallback"),
@@ -169,7 +171,7 @@ fn with_flags(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Scheduler> {
 }
 
 /// Applies `max_load`, which only hash schedulers support; the others always consider the load.
-fn bounded(
+fn with_max_load(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     scheduler: Option<Scheduler>,
@@ -183,7 +185,7 @@ fn bounded(
             let hashing: Vec<String> = SchedulerKind::hashing()
                 .map(|kind| format!("\"{kind}\""))
                 .collect();
-            let others = hashing[..hashing.len() - 1].join(", ");
+            let names = hashing[..hashing.len() - 1].join(", ");
             let last = &hashing[hashing.len() - 1];
             sink.push(
                 Diagnostic::new(
@@ -191,7 +193,7 @@ fn bounded(
                     &entry.item.span,
                     format!("scheduler `{}` does not support `max_load`", scheduler.kind),
                 )
-                .fix(format!("remove it, or use one of {others} and {last}")),
+                .fix(format!("remove it, or use one of {names} and {last}")),
             );
         }
         return Some(scheduler);

@@ -30,16 +30,16 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
             return None;
         }
     };
-    let no_secret = |why: String| Diagnostic::new(Code::NoSecret, &item.span, why);
+    let no_secret = |message: String| Diagnostic::new(Code::NoSecret, &item.span, message);
     let value = match sink.machine.and_then(|machine| machine.secret(&source)) {
         None => text.unwrap_or_default().to_vec(),
         Some(Ok(read)) => {
             if let Some(mode) = read.exposed {
-                sink.push(exposed(item, &source, mode));
+                sink.push(exposed_secret(item, &source, mode));
             }
             text.map_or(read.bytes, <[u8]>::to_vec)
         }
-        Some(Err(why)) => {
+        Some(Err(reason)) => {
             let advice = match &source {
                 SecretSource::Text => "write the secret",
                 SecretSource::File(_) => "create the file with mode 0600",
@@ -48,7 +48,7 @@ fn secret(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<Secret> {
                 }
                 SecretSource::Credential(_) => "add `LoadCredential=NAME:PATH` to the systemd unit",
             };
-            sink.push(no_secret(format!("cannot read the secret: {source}: {why}")).fix(advice));
+            sink.push(no_secret(format!("cannot read the secret: {source}: {reason}")).fix(advice));
             return None;
         }
     };
@@ -70,12 +70,12 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
     let file = view.text(sink, "file");
     let env = view.text(sink, "env");
     let credential = view.text(sink, "credential");
-    let bad = |span, why: &str| Diagnostic::new(Code::BadText, span, why.to_owned());
-    let one = match (file, env, credential) {
+    let bad_text = |span, message: &str| Diagnostic::new(Code::BadText, span, message.to_owned());
+    let source = match (file, env, credential) {
         (Some((path, span)), None, None) => {
             if !path.starts_with('/') {
                 sink.push(
-                    bad(span, "`file` must be an absolute path")
+                    bad_text(span, "`file` must be an absolute path")
                         .fix("write an absolute path, as in \"/etc/weir/key\""),
                 );
                 return None;
@@ -84,14 +84,14 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
         }
         (None, Some((name, span)), None) => {
             if name.is_empty() || name.contains(['=', '\0']) {
-                sink.push(bad(span, "invalid environment variable name"));
+                sink.push(bad_text(span, "invalid environment variable name"));
                 return None;
             }
             SecretSource::Env(name.to_owned())
         }
         (None, None, Some((name, span))) => {
             if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
-                sink.push(bad(span, "invalid credential name"));
+                sink.push(bad_text(span, "invalid credential name"));
                 return None;
             }
             SecretSource::Credential(name.to_owned())
@@ -108,10 +108,10 @@ fn source(sink: &mut Sink<'_>, item: &Item<'_>) -> Option<SecretSource> {
             return None;
         }
     };
-    Some(one)
+    Some(source)
 }
 
-fn exposed(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
+fn exposed_secret(item: &Item<'_>, source: &SecretSource, mode: u32) -> Diagnostic {
     let (what, fix) = match source {
         SecretSource::Text => (
             "this file contains a secret, and every user of this machine can read it".to_owned(),

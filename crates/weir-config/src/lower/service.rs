@@ -16,7 +16,7 @@ use crate::view::{Sink, View, text, wrong_type};
 
 pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>) -> LoweredService {
     let view = View::open(sink, &catalog::SERVICE, table, &entry.key_span);
-    super::proxy::without_effect(sink, &view, false);
+    super::proxy::report_keys_of_other_kind(sink, &view, false);
     let forward = view.choice(sink, "forward", &Forward::ALL, Forward::as_str);
     let pool = view.text(sink, "pool");
     let mut service = Service::new(
@@ -26,8 +26,8 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
     );
     service.source = sink.lines.source(entry.key_span.start);
     let (mut listen, mut marks) = (Vec::new(), Vec::new());
-    for (listening, span) in listeners(sink, &view) {
-        match listening {
+    for (listener, span) in listeners(sink, &view) {
+        match listener {
             LayerFourListener::Address(listener) => {
                 service.listen.push(listener);
                 listen.push(span);
@@ -77,8 +77,8 @@ pub(super) fn service(sink: &mut Sink<'_>, entry: &Entry<'_>, table: &Table<'_>)
 fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(LayerFourListener, Range<usize>)> {
     let mut listeners = Vec::new();
     for (text, span) in listen(sink, view, "192.0.2.10:80") {
-        match address::layer_4_listener(text) {
-            Ok(listening) => listeners.push((listening, span.clone())),
+        match address::parse_layer_4_listener(text) {
+            Ok(listener) => listeners.push((listener, span.clone())),
             Err(error) => report_error(sink, span, error),
         }
     }
@@ -87,7 +87,7 @@ fn listeners(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(LayerFourListener
 
 fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
     let table = match &entry.item.value {
-        Value::Bool(on) => return on.then(Snat::default),
+        Value::Bool(is_on) => return is_on.then(Snat::default),
         Value::Table(table) => table,
         _ => {
             sink.push(wrong_type(&entry.item, kind));
@@ -100,7 +100,7 @@ fn snat(sink: &mut Sink<'_>, entry: &Entry<'_>, kind: &Kind) -> Option<Snat> {
         ..Snat::default()
     };
     if let Some((text, span)) = view.text(sink, "ports") {
-        match address::port_range(text) {
+        match address::parse_port_range(text) {
             Ok(ports) => snat.ports = ports,
             Err(error) => report_error(sink, span, error),
         }
@@ -115,7 +115,7 @@ fn persistence(
     client: &mut LocalClient,
 ) -> Option<Persistence> {
     let table = match &entry.item.value {
-        Value::Bool(on) => return on.then(Persistence::default),
+        Value::Bool(is_on) => return is_on.then(Persistence::default),
         Value::Table(table) => table,
         _ => {
             sink.push(wrong_type(&entry.item, kind));
@@ -145,7 +145,7 @@ fn addresses(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
         let Some((text, span)) = text(sink, item, &Kind::Address) else {
             continue;
         };
-        match address::server(text) {
+        match address::parse_server(text) {
             Ok((address, None)) if addresses.contains(&address) => sink.push(
                 Diagnostic::new(
                     Code::DuplicateEntry,

@@ -9,7 +9,7 @@ use crate::diagnostic::Diagnostic;
 use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
-/// Whether a byte is allowed in a cookie name (RFC 6265 section 4.1.1).
+/// Returns whether a byte is allowed in a cookie name (RFC 6265 section 4.1.1).
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte)
 }

@@ -29,7 +29,7 @@ pub(super) fn sync(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<FlowSync>
 }
 
 /// Reports a `listen` address that belongs to a virtual router: it moves to another director.
-pub(super) fn reject_moving(
+pub(super) fn reject_moving_address(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     sync: Option<&FlowSync>,
@@ -38,9 +38,10 @@ pub(super) fn reject_moving(
     let (Some(sync), Some((entry, _))) = (sync, view.get("listen")) else {
         return;
     };
-    let own = sync.listen.ip();
-    if moving.any(|address| address == own) {
-        let message = format!("{own} belongs to a virtual router, and moves between the directors");
+    let listen = sync.listen.ip();
+    if moving.any(|address| address == listen) {
+        let message =
+            format!("{listen} belongs to a virtual router, and moves between the directors");
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
                 .fix("write an address that only this director has"),
@@ -48,7 +49,7 @@ pub(super) fn reject_moving(
     }
 }
 
-/// Reports a key that is too short. The value is only known if the secret was read.
+/// Reports a key that is too short. An empty key was not read, so its length is unknown.
 fn check_key(sink: &mut Sink<'_>, key: &Secret, span: &Range<usize>) {
     let length = key.expose().len();
     if (1..FlowSync::KEY_BYTES_MIN).contains(&length) {
@@ -87,7 +88,7 @@ fn peers(
         let Some(peer) = address(sink, "peers", text, span) else {
             continue;
         };
-        if let Some(diagnostic) = conflict(peer, span, listen, &found) {
+        if let Some(diagnostic) = peer_conflict(peer, span, listen, &found) {
             sink.push(diagnostic);
             continue;
         }
@@ -96,24 +97,24 @@ fn peers(
     Some(found.into_iter().map(|(peer, _)| peer).collect())
 }
 
-fn conflict(
+fn peer_conflict(
     peer: SocketAddr,
     span: &Range<usize>,
     listen: Option<&(SocketAddr, Range<usize>)>,
     others: &[(SocketAddr, Range<usize>)],
 ) -> Option<Diagnostic> {
-    if let Some((_, other)) = others.iter().find(|(other, _)| *other == peer) {
+    if let Some((_, first)) = others.iter().find(|(other, _)| *other == peer) {
         let message = format!("the peer {peer} is listed twice");
         return Some(
             Diagnostic::new(Code::DuplicateEntry, span, message)
-                .also(other, "the other one")
+                .also(first, "first here")
                 .fix("remove it"),
         );
     }
-    let (listen, at) = listen?;
+    let (listen, listen_span) = listen?;
     let reject = |message: String, fix: &str| {
         let diagnostic = Diagnostic::new(Code::Contradiction, span, message);
-        Some(diagnostic.also(at, "this director").fix(fix))
+        Some(diagnostic.also(listen_span, "this director").fix(fix))
     };
     if *listen == peer {
         return reject(

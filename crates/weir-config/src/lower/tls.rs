@@ -12,15 +12,15 @@ use crate::key::Kind;
 use crate::tree::Value;
 use crate::view::{Sink, View, keyword, text, wrong_type};
 
-/// An item of `certificates`.
+/// Kind of an item of `certificates`.
 const FILE: Kind = Kind::DescribedText("the path of a directory or a file");
 
 pub(super) fn path(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<String> {
     let found = view.text(sink, name);
-    absolute(sink, found, name)
+    absolute_path(sink, found, name)
 }
 
-fn absolute(
+fn absolute_path(
     sink: &mut Sink<'_>,
     found: Option<(&str, &Range<usize>)>,
     name: &str,
@@ -62,7 +62,7 @@ fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>>
     let mut is_valid = true;
     for item in items {
         let found = text(sink, item, &FILE);
-        match absolute(sink, found, "certificates") {
+        match absolute_path(sink, found, "certificates") {
             Some(path) if paths.contains(&path) => {}
             Some(path) => paths.push(path),
             None => is_valid = false,
@@ -71,13 +71,13 @@ fn certificates(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Vec<String>>
     is_valid.then_some(paths)
 }
 
-fn minimum(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
+fn minimum_version(sink: &mut Sink<'_>, view: &View<'_, '_>) -> TlsVersion {
     view.choice(sink, "minimum", &TlsVersion::ALL, TlsVersion::as_str)
         .unwrap_or_default()
 }
 
-/// Returns the values of a list of names; an empty list is an error.
-fn named<T: PartialEq>(
+/// Returns the values of a list of keywords, without duplicates; an empty list is an error.
+fn listed_values<T: PartialEq>(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     key: &'static str,
@@ -105,9 +105,9 @@ fn named<T: PartialEq>(
 /// Reports cipher suites of TLS versions that `minimum` excludes, and groups that TLS 1.2 cannot use although `minimum`
 /// allows it.
 fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
-    let newest_only = tls.minimum == TlsVersion::V13;
-    let old = tls.ciphers.iter().find(|it| it.version() < tls.minimum);
-    if let (Some(suite), Some((entry, _))) = (old, view.get("ciphers")) {
+    let requires_tls13 = tls.minimum == TlsVersion::V13;
+    let excluded = tls.ciphers.iter().find(|it| it.version() < tls.minimum);
+    if let (Some(suite), Some((entry, _))) = (excluded, view.get("ciphers")) {
         let suite = suite.as_str();
         let message = format!("`{suite}` is a cipher suite of TLS 1.2, which `minimum` excludes");
         sink.push(
@@ -115,8 +115,8 @@ fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
                 .fix("remove it, or lower `minimum`"),
         );
     }
-    let usable = tls.groups.is_empty() || tls.groups.iter().any(|it| it.is_for_tls12());
-    if let (false, false, Some((entry, _))) = (newest_only, usable, view.get("groups")) {
+    let is_usable = tls.groups.is_empty() || tls.groups.iter().any(|it| it.is_for_tls12());
+    if let (false, false, Some((entry, _))) = (requires_tls13, is_usable, view.get("groups")) {
         let message = "TLS 1.2 has none of these groups";
         sink.push(
             Diagnostic::new(Code::Contradiction, &entry.item.span, message)
@@ -125,8 +125,8 @@ fn check_versions(sink: &mut Sink<'_>, view: &View<'_, '_>, tls: &ServiceTls) {
     }
 }
 
-/// Reports a key that has no effect without `client_ca`.
-fn needs_client_ca(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
+/// Reports a key that requires `client_ca` if `client_ca` is missing.
+fn check_client_ca(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) {
     if let (Some((entry, _)), None) = (view.get(key), view.get("client_ca")) {
         let message = format!("`{key}` requires `client_ca`");
         sink.push(
@@ -147,9 +147,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
     let view = View::open(sink, &catalog::SERVICE_TLS, table, &entry.key_span);
     let client_ca = path(sink, &view, "client_ca");
     let client_auth = view.choice(sink, "client_auth", &ClientAuth::ALL, ClientAuth::as_str);
-    needs_client_ca(sink, &view, "client_auth");
+    check_client_ca(sink, &view, "client_auth");
     let client_crl = path(sink, &view, "client_crl");
-    needs_client_ca(sink, &view, "client_crl");
+    check_client_ca(sink, &view, "client_crl");
     let ticket_keys = secret::list(sink, &view, "ticket_keys");
     if let Some((entry, _)) = view.get("ticket_keys")
         && ticket_keys
@@ -170,9 +170,9 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
         ticket_keys,
         certificates: certificates(sink, &view)?,
         strict_sni: view.flag(sink, "strict_sni").unwrap_or(false),
-        minimum: minimum(sink, &view),
-        ciphers: named(sink, &view, "ciphers", CipherSuite::from_text),
-        groups: named(sink, &view, "groups", TlsGroup::from_text),
+        minimum: minimum_version(sink, &view),
+        ciphers: listed_values(sink, &view, "ciphers", CipherSuite::from_text),
+        groups: listed_values(sink, &view, "groups", TlsGroup::from_text),
         client_ca,
         client_crl,
         client_auth: client_auth.unwrap_or_default(),
@@ -189,23 +189,23 @@ pub(super) fn service(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<Servic
 pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTls, Range<usize>)> {
     let (entry, kind) = view.get("tls")?;
     let source = sink.lines.source(entry.key_span.start);
-    let plain = ServerTls {
+    let default_tls = ServerTls {
         source,
         ..ServerTls::default()
     };
     let tls = match &entry.item.value {
         Value::Bool(false) => return None,
-        Value::Bool(true) => plain,
+        Value::Bool(true) => default_tls,
         Value::Table(table) => {
             let view = View::open(sink, &catalog::SERVER_TLS, table, &entry.key_span);
             let server_name = view.text(sink, "server_name").and_then(|(text, span)| {
-                let label = |label: &str| {
+                let is_label = |label: &str| {
                     !label.is_empty()
                         && label
                             .bytes()
                             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
                 };
-                if text.len() <= 253 && text.split('.').all(label) {
+                if text.len() <= 253 && text.split('.').all(is_label) {
                     return Some(text.to_ascii_lowercase());
                 }
                 let message = format!("invalid host `{}`", text.escape_debug());
@@ -217,7 +217,7 @@ pub(super) fn pool(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<(ServerTl
                 ca: path(sink, &view, "ca"),
                 server_name,
                 certificate: path(sink, &view, "certificate"),
-                minimum: minimum(sink, &view),
+                minimum: minimum_version(sink, &view),
                 source,
             }
         }

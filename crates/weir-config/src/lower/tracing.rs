@@ -2,7 +2,7 @@
 
 use weir_model::{HttpReceiver, ParentTrace, Tracing};
 
-use super::check::absolute;
+use super::check::check_absolute;
 use crate::code::Code;
 use crate::diagnostic::Diagnostic;
 use crate::view::{Sink, View};
@@ -34,7 +34,7 @@ pub(super) fn receiver(
 ) -> Option<HttpReceiver> {
     let ca = view.text(sink, ca_key);
     let ca = ca.map(|(path, span)| {
-        absolute(sink, path, span);
+        check_absolute(sink, path, span);
         (path.to_owned(), span.clone())
     });
     let (url, span) = view.text(sink, key)?;
@@ -43,10 +43,10 @@ pub(super) fn receiver(
         sink.push(Diagnostic::new(Code::BadText, span, cause).fix(fix));
     });
     let mut receiver = receiver.ok()?;
-    if let Some((path, at)) = ca {
+    if let Some((path, ca_span)) = ca {
         if !receiver.is_secure {
             let message = format!("`{ca_key}` has no effect: the URL does not use TLS");
-            let conflict = Diagnostic::new(Code::Contradiction, &at, message);
+            let conflict = Diagnostic::new(Code::Contradiction, &ca_span, message);
             sink.push(
                 conflict
                     .also(span, "the URL")

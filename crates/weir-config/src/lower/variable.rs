@@ -10,7 +10,7 @@ use crate::diagnostic::Diagnostic;
 use crate::suggest::nearest;
 use crate::view::Sink;
 
-/// Which variables a text may use.
+/// Properties of a text that decide which variables it may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     /// Whether the server is selected before the text is expanded.
@@ -29,7 +29,7 @@ pub(crate) fn template(
     scope: Scope<'_>,
 ) -> Option<Template> {
     let parsed = Template::parse(text).and_then(|template| {
-        // A map with an error has been reported.
+        // A map with an error was already reported; an empty map replaces it.
         let empty = || Arc::new(ValueMap::empty());
         template.with_maps(|name| {
             let found = sink.maps.iter().find(|(map, _)| map == name);
@@ -65,7 +65,7 @@ pub(crate) fn template(
     };
     let problem = template
         .variables()
-        .find_map(|variable| problem(variable, scope));
+        .find_map(|variable| variable_problem(variable, scope));
     if let Some((message, fix)) = problem {
         sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(fix));
         return None;
@@ -74,7 +74,7 @@ pub(crate) fn template(
 }
 
 /// Returns why a variable has no value in a text, and how to fix it; `None` if it has a value.
-fn problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static str)> {
+fn variable_problem(variable: &Variable, scope: Scope<'_>) -> Option<(String, &'static str)> {
     match variable {
         Variable::Server if !scope.server => Some((
             "`{server}` is not known before a server is selected".to_owned(),

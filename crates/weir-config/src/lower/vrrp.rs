@@ -37,8 +37,7 @@ type Entries<'a, 't> = [(&'a Entry<'t>, &'a Table<'t>)];
 
 /// What virtual routers may refer to: the services and pools of the configuration.
 pub(super) struct Known<'a> {
-    /// Whether there are layer 4 services.
-    pub(super) forwards: bool,
+    pub(super) has_layer_4_services: bool,
     pub(super) services: HashSet<&'a str>,
     pub(super) pools: HashSet<&'a str>,
     /// Listeners of all services; an unspecified address is every address.
@@ -65,7 +64,7 @@ pub(super) fn routers(
                 let message = format!("{} belongs to two virtual routers", network.address);
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, span, message)
-                        .also(first, "the other one")
+                        .also(first, "first here")
                         .fix("remove it from one of them"),
                 );
             } else {
@@ -75,14 +74,14 @@ pub(super) fn routers(
         if let Some((id, _)) = view.get("virtual_router_id") {
             let key = (router.interface.clone(), router.router_id, router.is_ipv4());
             let span = id.item.span.clone();
-            if let Some(other) = ids.get(&key) {
+            if let Some(first) = ids.get(&key) {
                 let message = format!(
                     "virtual router ID {} is used twice on one interface",
                     router.router_id
                 );
                 sink.push(
                     Diagnostic::new(Code::DuplicateEntry, &span, message)
-                        .also(other, "the other one")
+                        .also(first, "first here")
                         .fix("use another ID"),
                 );
             } else {
@@ -94,8 +93,8 @@ pub(super) fn routers(
     routers
 }
 
-/// Whether the virtual router runs. A disabled one is not part of the model, so another one may have its addresses and
-/// its ID.
+/// Returns whether the virtual router runs. A disabled one is not part of the model, so another one may have its
+/// addresses and its ID.
 fn is_enabled(sink: &mut Sink<'_>, view: &View<'_, '_>) -> bool {
     view.flag(sink, "enabled").unwrap_or(true)
 }
@@ -109,7 +108,7 @@ fn router(
 ) -> (VirtualRouter, Vec<Range<usize>>) {
     let interface = view
         .text(sink, "interface")
-        .and_then(|(name, span)| super::present::interface(sink, name, span))
+        .and_then(|(name, span)| super::present::check_interface(sink, name, span))
         .map(str::to_owned);
     let byte_or = |number: Option<u32>, default: u8| optional_byte(number).unwrap_or(default);
     let mut spans = Vec::new();
@@ -138,7 +137,7 @@ fn router(
         unicast_min_ttl: optional_byte(view.integer(sink, "unicast_min_ttl")),
         group: view
             .text(sink, "group")
-            .and_then(|(name, span)| line(sink, name, span)),
+            .and_then(|(name, span)| single_line(sink, name, span)),
         track: tracks(sink, view, known),
         notify: Notify {
             all: command(sink, view, "notify"),
@@ -147,8 +146,8 @@ fn router(
             fault: command(sink, view, "notify_fault"),
             stop: command(sink, view, "notify_stop"),
             group: command(sink, view, "notify_group"),
-            fifo: one_line(sink, view, "notify_fifo"),
-            user: one_line(sink, view, "notify_user").unwrap_or_else(|| "root".to_owned()),
+            fifo: line_of_key(sink, view, "notify_fifo"),
+            user: line_of_key(sink, view, "notify_user").unwrap_or_else(|| "root".to_owned()),
         },
         start_delay: view.duration(sink, "start_delay").unwrap_or_default(),
         down_adverts: view.integer(sink, "down_adverts").unwrap_or(3),
@@ -159,8 +158,8 @@ fn router(
         announcements: announcements(sink, view),
         password: password(sink, view),
         hmac: hmac(sink, view),
-        routes: tables(sink, view, "routes", &VRRP_ROUTE, route),
-        rules: tables(sink, view, "rules", &VRRP_RULE, rule),
+        routes: lower_tables(sink, view, "routes", &VRRP_ROUTE, route),
+        rules: lower_tables(sink, view, "rules", &VRRP_RULE, rule),
         accept: Accept::All,
     };
     let router = VirtualRouter {
@@ -223,21 +222,21 @@ fn verify(
         let fix = "use a priority below 255, or remove `accept`";
         sink.push(Diagnostic::new(Code::Contradiction, &span("accept"), message).fix(fix));
     }
-    let runs = is_enabled(sink, view);
-    if runs && view.get("virtual_router_id").is_none() {
+    let is_enabled = is_enabled(sink, view);
+    if is_enabled && view.get("virtual_router_id").is_none() {
         let message = "`virtual_router_id` is missing";
         let fix =
             "add `virtual_router_id = 51`, the same number on all directors, or `enabled = false`";
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
     }
-    if runs && view.get("interface").is_none() && view.get("source").is_none() {
+    if is_enabled && view.get("interface").is_none() && view.get("source").is_none() {
         let message = "`interface` and `source` are missing";
         let fix = "add `interface = \"eth0\"`";
         sink.push(Diagnostic::new(Code::MissingKey, &entry.key_span, message).fix(fix));
     }
-    let v4 = router.is_ipv4();
+    let is_ipv4 = router.is_ipv4();
     for (network, span) in router.addresses.iter().zip(listed) {
-        if network.address.is_ipv4() != v4 {
+        if network.address.is_ipv4() != is_ipv4 {
             let message = "`addresses` contains IPv4 and IPv6 addresses";
             let fix = "use one virtual router for each family, or `excluded_addresses`";
             sink.push(Diagnostic::new(Code::Contradiction, span, message).fix(fix));
@@ -245,8 +244,8 @@ fn verify(
         }
     }
     let others = router.source.iter().chain(&router.peers);
-    if others.into_iter().any(|address| address.is_ipv4() != v4) {
-        let key = if router.source.is_some_and(|it| it.is_ipv4() != v4) {
+    if others.into_iter().any(|it| it.is_ipv4() != is_ipv4) {
+        let key = if router.source.is_some_and(|it| it.is_ipv4() != is_ipv4) {
             "source"
         } else {
             "unicast_peers"
@@ -257,9 +256,9 @@ fn verify(
         };
         sink.push(Diagnostic::new(Code::Contradiction, &span(key), message));
     }
-    interval(sink, router, v4, &span("version"), &span("advert_interval"));
-    addresses_and_peers(sink, router, &span);
-    without_effect(sink, view, router);
+    verify_interval(sink, router, &span("version"), &span("advert_interval"));
+    verify_addresses_and_peers(sink, router, &span);
+    report_keys_without_effect(sink, view, router);
     if router.password.is_some() && router.version == 3 {
         let message = "version 3 does not support passwords";
         let fix = "use `hmac`, or version = 2";
@@ -284,7 +283,7 @@ fn verify(
 }
 
 /// Verifies the number of addresses, and that `unicast_peers` does not contain `source`.
-fn addresses_and_peers(
+fn verify_addresses_and_peers(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
     span: &impl Fn(&str) -> Range<usize>,
@@ -308,31 +307,31 @@ fn addresses_and_peers(
 }
 
 /// Verifies that version, address family and interval are compatible.
-fn interval(
+fn verify_interval(
     sink: &mut Sink<'_>,
     router: &VirtualRouter,
-    v4: bool,
-    version: &Range<usize>,
-    interval: &Range<usize>,
+    version_span: &Range<usize>,
+    interval_span: &Range<usize>,
 ) {
-    let length = router.advert_interval;
-    if router.version == 2 && !v4 {
+    let interval = router.advert_interval;
+    if router.version == 2 && !router.is_ipv4() {
         let message = "version 2 does not support IPv6";
-        sink.push(Diagnostic::new(Code::Contradiction, version, message).fix("write version = 3"));
-    } else if router.version == 2 && (length.subsec_nanos() != 0 || length.is_zero()) {
+        let fix = "write version = 3";
+        sink.push(Diagnostic::new(Code::Contradiction, version_span, message).fix(fix));
+    } else if router.version == 2 && (interval.subsec_nanos() != 0 || interval.is_zero()) {
         let message = "version 2 only supports intervals of whole seconds";
         let fix = "use whole seconds, or version = 3";
-        sink.push(Diagnostic::new(Code::Contradiction, interval, message).fix(fix));
+        sink.push(Diagnostic::new(Code::Contradiction, interval_span, message).fix(fix));
     } else if router.version == 3
-        && (length > INTERVAL_MAX_V3 || !length.as_millis().is_multiple_of(10))
+        && (interval > INTERVAL_MAX_V3 || !interval.as_millis().is_multiple_of(10))
     {
         let message = "version 3 only supports intervals from 10 ms to 40.95 s in steps of 10 ms";
-        sink.push(Diagnostic::new(Code::Contradiction, interval, message));
+        sink.push(Diagnostic::new(Code::Contradiction, interval_span, message));
     }
 }
 
 /// Reports keys that have no effect because of other keys.
-fn without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRouter) {
+fn report_keys_without_effect(sink: &mut Sink<'_>, view: &View<'_, '_>, router: &VirtualRouter) {
     let is_owner = router.priority == 255;
     let causes = [
         (
@@ -383,7 +382,7 @@ fn networks(
         let Some((text, span)) = text(sink, item, &Kind::Network) else {
             continue;
         };
-        match address::network(text) {
+        match address::parse_network(text) {
             Ok(network) if is_unusable(network.address) => {
                 let message = format!("`{}` cannot be a virtual address", network.address);
                 let fix = "write an address that an interface may have";
@@ -399,7 +398,7 @@ fn networks(
     networks
 }
 
-/// Whether the address cannot be assigned to an interface.
+/// Returns whether the address cannot be assigned to an interface.
 fn is_unusable(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     address.is_unspecified() || address.is_multicast() || is_broadcast
@@ -416,11 +415,11 @@ fn other_interface(
     let mut addresses = Vec::new();
     for item in view.list(sink, "addresses").unwrap_or_default() {
         if let Some((text, span)) = text(sink, item, &Kind::Address) {
-            let address = plain_address(sink, text, span);
+            let address = address_without_port(sink, text, span);
             addresses.extend(address.map(|address| (address, span.clone())));
         }
     }
-    Some((one_interface(sink, view)?, addresses))
+    Some((interface_of_key(sink, view)?, addresses))
 }
 
 /// Lowers `other_interfaces`. Each address must belong to the virtual router, and to only one interface.
@@ -430,7 +429,7 @@ fn other_interfaces(
     managed: &[&Vec<Network>],
 ) -> Vec<AddressInterface> {
     let key = "other_interfaces";
-    let others = tables(sink, view, key, &VRRP_INTERFACE, other_interface);
+    let others = lower_tables(sink, view, key, &VRRP_INTERFACE, other_interface);
     let is_managed = |address: IpAddr| {
         let mut networks = managed.iter().copied().flatten();
         networks.any(|network| network.address == address)
@@ -438,7 +437,7 @@ fn other_interfaces(
     let mut seen: Vec<IpAddr> = Vec::new();
     let mut known = Vec::new();
     for (interface, addresses) in others {
-        let mut own = Vec::new();
+        let mut interface_addresses = Vec::new();
         for (address, span) in addresses {
             if !is_managed(address) {
                 let message = format!("{address} is not in `addresses` or `excluded_addresses`");
@@ -449,12 +448,12 @@ fn other_interfaces(
                 sink.push(Diagnostic::new(Code::Contradiction, &span, message).fix("remove one"));
             } else {
                 seen.push(address);
-                own.push(address);
+                interface_addresses.push(address);
             }
         }
         known.push(AddressInterface {
             interface,
-            addresses: own,
+            addresses: interface_addresses,
         });
     }
     known
@@ -462,22 +461,22 @@ fn other_interfaces(
 
 fn source(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<IpAddr> {
     let (text, span) = view.text(sink, "source")?;
-    plain_address(sink, text, span)
+    address_without_port(sink, text, span)
 }
 
 fn peers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<IpAddr> {
     let mut peers = Vec::new();
     for item in view.list(sink, "unicast_peers").unwrap_or_default() {
         if let Some((text, span)) = text(sink, item, &Kind::Address) {
-            peers.extend(plain_address(sink, text, span));
+            peers.extend(address_without_port(sink, text, span));
         }
     }
     peers
 }
 
 /// Parses an address without a port.
-fn plain_address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<IpAddr> {
-    match address::server(text) {
+fn address_without_port(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<IpAddr> {
+    match address::parse_server(text) {
         Ok((address, None)) => return Some(address),
         Ok((address, Some(_))) => {
             let message = format!("a port is not allowed in `{text}`");
@@ -492,17 +491,17 @@ fn plain_address(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option
 /// Returns a program and its arguments; empty = none.
 fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Vec<String> {
     let items = view.list(sink, key).unwrap_or_default();
-    let words = items.iter().enumerate().filter_map(|(at, item)| {
+    let words = items.iter().enumerate().filter_map(|(index, item)| {
         let (word, span) = text(sink, item, &Kind::Text)?;
-        if at == 0 {
-            super::present::program(sink, word, span);
+        if index == 0 {
+            super::present::check_program(sink, word, span);
         }
-        line(sink, word, span)
+        single_line(sink, word, span)
     });
     words.collect()
 }
 
-fn line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
+fn single_line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         let message = "this string is empty or contains a control character";
         sink.push(Diagnostic::new(Code::BadText, span, message).fix("write it on one line"));
@@ -511,9 +510,9 @@ fn line(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
     Some(text.to_owned())
 }
 
-fn one_line(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<String> {
+fn line_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<String> {
     let (text, span) = view.text(sink, key)?;
-    line(sink, text, span)
+    single_line(sink, text, span)
 }
 
 fn announcements(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouterAnnouncements {
@@ -546,16 +545,16 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
         sink.push(wrong_type(&entry.item, kind));
         return None;
     };
-    let own = View::open(sink, &VRRP_HMAC, table, &entry.item.span);
-    let keys = tables(sink, &own, "keys", &VRRP_HMAC_KEY, hmac_key);
+    let hmac = View::open(sink, &VRRP_HMAC, table, &entry.item.span);
+    let keys = lower_tables(sink, &hmac, "keys", &VRRP_HMAC_KEY, hmac_key);
     let interval = view.duration(sink, "advert_interval");
     let min_window = interval.unwrap_or(Duration::from_secs(1)) * 3;
-    let active = own.integer(sink, "active");
+    let active = hmac.integer(sink, "active");
     let active = active.and_then(|id| u8::try_from(id).ok());
     let active = active.or_else(|| keys.first().map(|(id, _)| *id))?;
     if !keys.iter().any(|(id, _)| *id == active) {
         let message = format!("no key has the ID {active}");
-        let span = own
+        let span = hmac
             .get("active")
             .map_or(&entry.item.span, |(entry, _)| &entry.item.span);
         sink.push(Diagnostic::new(Code::Contradiction, span, message));
@@ -563,10 +562,10 @@ fn hmac(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<RouterHmac> {
     Some(RouterHmac {
         keys,
         active,
-        mode: own
+        mode: hmac
             .choice(sink, "mode", &RouterHmacMode::ALL, RouterHmacMode::as_str)
             .unwrap_or(RouterHmacMode::Enforce),
-        window: own
+        window: hmac
             .duration(sink, "window")
             .unwrap_or(min_window.max(Duration::from_secs(5))),
     })
@@ -576,11 +575,11 @@ fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option
     let id = view.integer(sink, "id")?;
     let secret = secret::of_key(sink, view, "secret")?;
     let bytes = match secret.expose().strip_prefix(b"hex:") {
-        Some(digits) => unhex(digits),
+        Some(digits) => parse_hex(digits),
         None => Some(secret.expose().to_vec()),
     };
-    let is_read = !secret.expose().is_empty();
-    if is_read
+    let is_known = !secret.expose().is_empty();
+    if is_known
         && !bytes
             .as_ref()
             .is_some_and(|it| (32..=64).contains(&it.len()))
@@ -593,17 +592,17 @@ fn hmac_key(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option
     Some((u8::try_from(id).ok()?, RouterKey(bytes?)))
 }
 
-fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
+fn parse_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let parse_digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = digits.chunks(2).map(|pair| match *pair {
-        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        [high, low] => u8::try_from(parse_digit(high)? * 16 + parse_digit(low)?).ok(),
         _ => None,
     });
     pairs.collect()
 }
 
 /// Lowers the entries of a list of tables.
-fn tables<T>(
+fn lower_tables<T>(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     key: &str,
@@ -623,9 +622,9 @@ fn tables<T>(
     all
 }
 
-fn one_network(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Network> {
+fn network_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Network> {
     let (text, span) = view.text(sink, key)?;
-    match address::network(text) {
+    match address::parse_network(text) {
         Ok(network) => Some(network),
         Err(error) => {
             super::report_error(sink, span, error);
@@ -634,31 +633,31 @@ fn one_network(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<Ne
     }
 }
 
-fn one_address(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<IpAddr> {
+fn address_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &str) -> Option<IpAddr> {
     let (text, span) = view.text(sink, key)?;
-    plain_address(sink, text, span)
+    address_without_port(sink, text, span)
 }
 
-fn one_interface(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
+fn interface_of_key(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<String> {
     let (name, span) = view.text(sink, "interface")?;
-    super::present::interface(sink, name, span).map(str::to_owned)
+    super::present::check_interface(sink, name, span).map(str::to_owned)
 }
 
 fn route(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<VirtualRoute> {
-    let to = one_network(sink, view, "to")?;
+    let to = network_of_key(sink, view, "to")?;
     let (via, source) = (
-        one_address(sink, view, "via"),
-        one_address(sink, view, "source"),
+        address_of_key(sink, view, "via"),
+        address_of_key(sink, view, "source"),
     );
-    let v4 = to.address.is_ipv4();
-    if via.iter().chain(&source).any(|it| it.is_ipv4() != v4) {
+    let is_ipv4 = to.address.is_ipv4();
+    if via.iter().chain(&source).any(|it| it.is_ipv4() != is_ipv4) {
         let message = "`via` and `source` must have the same address family as `to`";
         sink.push(Diagnostic::new(Code::Contradiction, &item.span, message));
     }
     Some(VirtualRoute {
         to,
         via,
-        interface: one_interface(sink, view),
+        interface: interface_of_key(sink, view),
         source,
         table: view.integer(sink, "table").unwrap_or(MAIN_TABLE),
         metric: view.integer(sink, "metric").unwrap_or(0),
@@ -667,9 +666,9 @@ fn route(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vi
 
 fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<VirtualRule> {
     let rule = VirtualRule {
-        from: one_network(sink, view, "from"),
-        to: one_network(sink, view, "to"),
-        interface: one_interface(sink, view),
+        from: network_of_key(sink, view, "from"),
+        to: network_of_key(sink, view, "to"),
+        interface: interface_of_key(sink, view),
         mark: view.integer(sink, "mark"),
         table: view.integer(sink, "table")?,
         priority: view.integer(sink, "priority").unwrap_or(16_384),
@@ -690,18 +689,18 @@ fn rule(sink: &mut Sink<'_>, view: &View<'_, '_>, item: &Item<'_>) -> Option<Vir
 
 fn tracks(sink: &mut Sink<'_>, view: &View<'_, '_>, known: &Known<'_>) -> Vec<Track> {
     let mut tracks = Vec::new();
-    // A director that cannot forward must not have the addresses, unless the configuration permits it.
-    let mut by_default = known.forwards;
+    // A director that cannot forward must not have the addresses, unless an entry sets `data_plane`.
+    let mut tracks_data_plane = known.has_layer_4_services;
     for item in view.list(sink, "track").unwrap_or_default() {
         match &item.value {
             Value::Table(table) => {
-                by_default &= !table.entries.iter().any(|it| it.key == "data_plane");
+                tracks_data_plane &= !table.entries.iter().any(|it| it.key == "data_plane");
                 tracks.extend(track(sink, item, table, known));
             }
             _ => sink.push(wrong_type(item, &Kind::Table(&VRRP_TRACK))),
         }
     }
-    if by_default {
+    if tracks_data_plane {
         tracks.push(Track {
             object: TrackObject::DataPlane,
             penalty: 0,
@@ -720,14 +719,14 @@ fn track(
     let view = View::open(sink, &VRRP_TRACK, table, &item.span);
     let interface = view
         .text(sink, "interface")
-        .and_then(|(name, span)| super::present::interface(sink, name, span))
+        .and_then(|(name, span)| super::present::check_interface(sink, name, span))
         .map(str::to_owned);
-    let mut named = |key| {
+    let mut line_of = |key| {
         let (name, span) = view.text(sink, key)?;
-        line(sink, name, span)
+        single_line(sink, name, span)
     };
-    let (process, file) = (named("process"), named("file"));
-    let (service, pool) = (named("service"), named("pool"));
+    let (process, file) = (line_of("process"), line_of("file"));
+    let (service, pool) = (line_of("service"), line_of("pool"));
     for (key, name, names) in [
         ("service", &service, &known.services),
         ("pool", &pool, &known.pools),
@@ -744,10 +743,11 @@ fn track(
     }
     let data_plane = view.flag(sink, "data_plane") == Some(true);
     let script = script(sink, &view);
-    let small = |number: Option<u32>| number.and_then(|it| u8::try_from(it).ok()).unwrap_or(0);
+    let byte_or_zero =
+        |number: Option<u32>| number.and_then(|it| u8::try_from(it).ok()).unwrap_or(0);
     let (penalty, bonus) = (
-        small(view.integer(sink, "penalty")),
-        small(view.integer(sink, "bonus")),
+        byte_or_zero(view.integer(sink, "penalty")),
+        byte_or_zero(view.integer(sink, "bonus")),
     );
     let keys = [
         "interface",
@@ -792,7 +792,7 @@ fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<TrackScript> {
         fall: view.integer(sink, "fall").unwrap_or(1),
         user: view
             .text(sink, "user")
-            .and_then(|(name, span)| line(sink, name, span))
+            .and_then(|(name, span)| single_line(sink, name, span))
             .unwrap_or_else(|| super::SCRIPT_USER.to_owned()),
     };
     (!script.command.is_empty()).then_some(script)

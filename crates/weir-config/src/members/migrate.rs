@@ -1,4 +1,5 @@
-//! Converts lists stored by earlier versions, in which an entry could have any key of a server.
+//! Converts lists stored by earlier versions, in which an entry could have every key that a server has in the
+//! configuration.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use super::{MEMBER_KEYS, members};
 pub struct MigratedMembers {
     /// The list in a format that [`members`] accepts; empty if no entry is usable.
     pub text: String,
-    /// Addresses of servers whose own check was removed; the pool's check applies to them.
+    /// Addresses of servers whose own check was removed; the pool's checks apply to them.
     pub unchecked: Vec<String>,
     /// Addresses of servers that were removed because they had a key that is no longer allowed.
     pub removed: Vec<String>,
@@ -38,13 +39,13 @@ pub fn migrate_members(text: &str) -> MigratedMembers {
         },
         _ => Vec::new(),
     };
-    let had = !list.is_empty();
+    let had_entries = !list.is_empty();
     let kept: Vec<Value> = list
         .into_iter()
-        .filter_map(|entry| migrated.entry(entry))
+        .filter_map(|entry| migrated.convert_entry(entry))
         .collect();
     let kept = Value::from(kept).to_string();
-    if had && members(&kept).is_ok() {
+    if had_entries && members(&kept).is_ok() {
         migrated.text = kept;
         return migrated;
     }
@@ -56,7 +57,7 @@ pub fn migrate_members(text: &str) -> MigratedMembers {
 
 impl MigratedMembers {
     /// Converts an entry; `None` = it is removed.
-    fn entry(&mut self, entry: Value) -> Option<Value> {
+    fn convert_entry(&mut self, entry: Value) -> Option<Value> {
         let Value::Object(mut table) = entry else {
             return Some(entry);
         };
@@ -80,7 +81,7 @@ impl MigratedMembers {
 /// Returns the address if it is valid. Only a valid address is shown to the operator.
 fn address(table: &Map<String, Value>) -> Option<String> {
     let text = table.get("address")?.as_str()?;
-    crate::address::server(text).ok()?;
+    crate::address::parse_server(text).ok()?;
     Some(text.to_owned())
 }
 

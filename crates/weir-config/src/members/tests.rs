@@ -9,13 +9,13 @@ fn names_and_weights(text: &str) -> Vec<(String, u32)> {
 
 #[test]
 fn all_formats_parse_to_same_servers() {
-    let wanted = [("10.0.0.5:80".to_owned(), 1), ("10.0.0.6".to_owned(), 3)];
+    let expected = [("10.0.0.5:80".to_owned(), 1), ("10.0.0.6".to_owned(), 3)];
     for text in [
         "# written by a program\n10.0.0.5:80\n\n10.0.0.6 weight=3 # big\n",
         "[\"10.0.0.5:80\", {\"address\": \"10.0.0.6\", \"weight\": 3}]",
         "{\"servers\": [\"10.0.0.5:80\", {\"address\": \"10.0.0.6\", \"weight\": 3}]}",
     ] {
-        assert_eq!(names_and_weights(text), wanted, "{text}");
+        assert_eq!(names_and_weights(text), expected, "{text}");
     }
     assert!(names_and_weights("").is_empty());
     assert!(names_and_weights("[]").is_empty());
@@ -74,13 +74,13 @@ fn disallowed_server_keys_are_rejected() {
             continue;
         }
         let text = format!("[{{\"address\": \"10.0.0.5\", \"{}\": true}}]", key.name);
-        let why = members(&text).unwrap_err().to_string();
+        let error = members(&text).unwrap_err().to_string();
         assert!(
-            why.contains(&format!("`{}` is not allowed", key.name)),
-            "{why}"
+            error.contains(&format!("`{}` is not allowed", key.name)),
+            "{error}"
         );
         for allowed in MEMBER_KEYS {
-            assert!(why.contains(&format!("`{allowed}`")), "{why}");
+            assert!(error.contains(&format!("`{allowed}`")), "{error}");
         }
     }
     for key in MEMBER_KEYS {
@@ -99,8 +99,8 @@ fn inline_check_is_rejected() {
         "null",
     ] {
         let text = format!("[{{\"address\": \"10.0.0.5\", \"check\": {check}}}]");
-        let why = members(&text).unwrap_err();
-        assert_eq!(why.reason, MemberReason::InlineCheck, "{check}");
+        let error = members(&text).unwrap_err();
+        assert_eq!(error.reason, MemberReason::InlineCheck, "{check}");
     }
     for line in [
         "user=root",
@@ -108,8 +108,8 @@ fn inline_check_is_rejected() {
         "file=/etc/shadow",
         "kind=script",
     ] {
-        let why = members(&format!("10.0.0.5 {line}")).unwrap_err();
-        assert_eq!(why.reason, MemberReason::UnknownKey, "{line}");
+        let error = members(&format!("10.0.0.5 {line}")).unwrap_err();
+        assert_eq!(error.reason, MemberReason::UnknownKey, "{line}");
     }
 }
 
@@ -133,10 +133,10 @@ fn errors_have_position_and_do_not_quote_text() {
         (format!("[{secret}]"), "line 1, column 2: "),
         (format!("{{\"{secret}\": []}}"), "line 1, column 1: "),
     ] {
-        let why = members(&text).unwrap_err().to_string();
-        assert!(why.starts_with(location), "{text}: {why}");
+        let error = members(&text).unwrap_err().to_string();
+        assert!(error.starts_with(location), "{text}: {error}");
         for part in ["root", "*", "20228", "99999"] {
-            assert!(!why.contains(part), "{text}: {why}");
+            assert!(!error.contains(part), "{text}: {error}");
         }
     }
 }

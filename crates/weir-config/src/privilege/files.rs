@@ -1,6 +1,6 @@
 //! The files that a configuration names, for a process that opens them on behalf of another process.
 
-use super::{Privilege, Walk};
+use super::{Privilege, UseCollector};
 use crate::catalog;
 use crate::key::Section;
 use crate::tree::{Entry, Table, Value};
@@ -31,7 +31,7 @@ pub struct NamedFile {
 
 /// Returns the files that a valid configuration names, TOML or, if it starts with `{`, JSON.
 pub fn named_files(text: &str) -> Vec<NamedFile> {
-    let mut files = super::walk(text).files;
+    let mut files = super::collect_uses(text).files;
     files.sort();
     files.dedup();
     files
@@ -40,9 +40,9 @@ pub fn named_files(text: &str) -> Vec<NamedFile> {
 /// Pages of the sections in which `file` is a list.
 const LISTS: [&str; 4] = ["address-file", "host-file", "basic-auth", "map"];
 
-impl Walk {
+impl UseCollector {
     /// Collects the files of a privileged key.
-    pub(super) fn collect(
+    pub(super) fn collect_files(
         &mut self,
         section: &'static Section,
         key: &'static str,
@@ -71,10 +71,10 @@ impl Walk {
                 _,
             ) => return,
         };
-        self.texts(used, value);
+        self.collect_texts(used, value);
     }
 
-    fn texts(&mut self, used: FileUse, value: &Value<'_>) {
+    fn collect_texts(&mut self, used: FileUse, value: &Value<'_>) {
         match value {
             Value::Text(name) => self.files.push(NamedFile {
                 used,
@@ -82,7 +82,7 @@ impl Walk {
             }),
             Value::List(items) => {
                 for item in items {
-                    self.texts(used, &item.value);
+                    self.collect_texts(used, &item.value);
                 }
             }
             _ => {}
@@ -92,7 +92,7 @@ impl Walk {
     fn collect_admin(&mut self, value: &Value<'_>) {
         let Value::Table(admin) = value else { return };
         if let Some(tokens) = entry(admin, "tokens") {
-            self.texts(FileUse::Read, &tokens.item.value);
+            self.collect_texts(FileUse::Read, &tokens.item.value);
         }
         let Some(Value::Table(tls)) = entry(admin, "tls").map(|tls| &tls.item.value) else {
             return;
@@ -103,7 +103,7 @@ impl Walk {
             ("client_crl", FileUse::Read),
         ] {
             if let Some(file) = entry(tls, key) {
-                self.texts(used, &file.item.value);
+                self.collect_texts(used, &file.item.value);
             }
         }
     }
@@ -159,21 +159,21 @@ pool = "p"
 access_log = "/log"
 tls = { certificates = ["/one", "/two"], ticket_keys = [{ credential = "k" }, { env = "E" }] }
 "#;
-        let named = |used, name: &str| NamedFile {
+        let file = |used, name: &str| NamedFile {
             used,
             name: name.to_owned(),
         };
         let found = named_files(text);
         for expected in [
-            named(FileUse::Read, "/ca"),
-            named(FileUse::Read, "/list"),
-            named(FileUse::Read, "/secret"),
-            named(FileUse::Read, "/t"),
-            named(FileUse::Certificates, "/admin"),
-            named(FileUse::Certificates, "/one"),
-            named(FileUse::Certificates, "/two"),
-            named(FileUse::Append, "/log"),
-            named(FileUse::Credential, "k"),
+            file(FileUse::Read, "/ca"),
+            file(FileUse::Read, "/list"),
+            file(FileUse::Read, "/secret"),
+            file(FileUse::Read, "/t"),
+            file(FileUse::Certificates, "/admin"),
+            file(FileUse::Certificates, "/one"),
+            file(FileUse::Certificates, "/two"),
+            file(FileUse::Append, "/log"),
+            file(FileUse::Credential, "k"),
         ] {
             assert!(found.contains(&expected), "{expected:?} in {found:?}");
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::card::tests::around;
 use crate::{Host, parse};
 
-/// Keys with free text that grant no privilege: names, patterns, and data to send.
+/// Keys with free text that grant no privilege, such as names, patterns, and data to send.
 const ORDINARY: &[(&str, &str)] = &[
     ("pool", "host"),
     // Only a file may include other files, and the content of these files is compared.
@@ -104,16 +104,16 @@ const ORDINARY: &[(&str, &str)] = &[
     ("route-pool", "map"),
 ];
 
-/// Whether a key of this kind could contain a program, an account, a file or an access control address. The match has
-/// no wildcard, so that new kinds must be classified.
+/// Returns whether a key of this kind could contain a program, an account, a file or an access control address. The
+/// match has no wildcard, so that new kinds must be classified.
 fn could_be_privileged(kind: &Kind) -> bool {
     match kind {
         Kind::Text | Kind::DescribedText(_) | Kind::SocketAddress => true,
-        Kind::List(of) => could_be_privileged(of),
+        Kind::List(item) => could_be_privileged(item),
         Kind::Either(first, second) => could_be_privileged(first) || could_be_privileged(second),
         // The keys of these tables are classified one by one; sources of secrets are always privileged.
         Kind::Table(_) | Kind::Named(_) | Kind::Secret => false,
-        Kind::Later
+        Kind::Planned
         | Kind::PoolName
         | Kind::CheckName
         | Kind::StatusCodes
@@ -161,8 +161,8 @@ fn every_potentially_privileged_key_is_classified() {
         }
     }
     let exists = |page: &str, name: &str| {
-        let of = |section: &&Section| section.page == page && section.key(name).is_some();
-        sections().iter().any(of)
+        let has_key = |section: &&Section| section.page == page && section.key(name).is_some();
+        sections().iter().any(has_key)
     };
     for (page, name, _) in PRIVILEGED {
         assert!(exists(page, name), "{page} {name}");
@@ -182,18 +182,19 @@ fn messages(active: &str, proposed: &str) -> Vec<String> {
         assert!(found.is_ok(), "{text}: {found:?}");
     }
     let found = privileged_changes(active, proposed);
-    let message = |one: &Diagnostic| format!("{}:{}: {}", one.at.line, one.at.column, one.message);
-    found.iter().map(message).collect()
+    let format_message =
+        |it: &Diagnostic| format!("{}:{}: {}", it.at.line, it.at.column, it.message);
+    found.iter().map(format_message).collect()
 }
 
-/// Returns a complete file with the example of a key, or with another value if `other`.
-fn example(page: &str, name: &str, other: bool) -> String {
+/// Returns a complete file with the example of a key, or with a changed value if `is_changed`.
+fn example(page: &str, name: &str, is_changed: bool) -> String {
     let section = catalog::PAGES
         .into_iter()
         .find(|it| it.page == page)
         .unwrap();
     let example = section.key(name).unwrap().example;
-    let line = match other {
+    let line = match is_changed {
         false => example.to_owned(),
         true if name == "user" || name == "notify_user" || name == "socket_group" => {
             example.replacen('"', "\"x", 1)
@@ -216,7 +217,7 @@ fn example(page: &str, name: &str, other: bool) -> String {
         true if name == "read_requires_token" => example.replace("false", "true"),
         true => example.replacen("\"/", "\"/other/", 1),
     };
-    assert_eq!(other, line != example, "{example}");
+    assert_eq!(is_changed, line != example, "{example}");
     let line = match (page, name) {
         // These keys belong to a check with a program.
         ("vrrp-track", "user") => format!("script = [\"/usr/local/bin/alive\"], {line}"),
@@ -236,9 +237,12 @@ fn new_or_changed_privileged_keys_are_rejected() {
         );
         // Removing a key is allowed if it grants no additional access.
         let is_control = |it: &&Use| it.privilege == Privilege::Control;
-        let out = uses(&text).iter().filter(is_control).count();
-        assert!(out > 0 || *privilege != Privilege::Control, "{page} {name}");
-        assert_eq!(messages(&text, "").len(), out, "{page} {name}");
+        let control_count = uses(&text).iter().filter(is_control).count();
+        assert!(
+            control_count > 0 || *privilege != Privilege::Control,
+            "{page} {name}"
+        );
+        assert_eq!(messages(&text, "").len(), control_count, "{page} {name}");
         for (active, proposed) in [("", &text), (text.as_str(), &example(page, name, true))] {
             let found = messages(active, proposed);
             let key = if *page == "check" && *privilege == Privilege::Program {
@@ -248,7 +252,7 @@ fn new_or_changed_privileged_keys_are_rejected() {
             } else {
                 name
             };
-            let is_named = |one: &String| one.contains(&format!("`{key}` of ["));
+            let names_key = |it: &String| it.contains(&format!("`{key}` of ["));
             // A new key, with the required keys of its section.
             let count = if active.is_empty() {
                 found.len().max(1)
@@ -256,7 +260,7 @@ fn new_or_changed_privileged_keys_are_rejected() {
                 1
             };
             assert!(
-                found.len() == count && found.iter().any(is_named),
+                found.len() == count && found.iter().any(names_key),
                 "{page} {name}: {found:?}\n{proposed}"
             );
         }
@@ -273,7 +277,7 @@ const ACTIVE: &str = "[check.probe]\nkind = \"script\"\ncommand = [\"/usr/local/
 
 #[test]
 fn unprivileged_settings_may_change() {
-    for (from, to) in [
+    for (old, new) in [
         ("[\"10.0.0.3\"]", "[\"10.0.0.3\", \"10.0.0.4\"]"),
         (
             "[\"10.0.0.3\"]",
@@ -302,8 +306,8 @@ fn unprivileged_settings_may_change() {
             "\"10.0.0.2\"",
         ),
     ] {
-        let proposed = ACTIVE.replacen(from, to, 1);
-        assert_ne!(proposed, ACTIVE, "{from}");
+        let proposed = ACTIVE.replacen(old, new, 1);
+        assert_ne!(proposed, ACTIVE, "{old}");
         assert_eq!(
             messages(ACTIVE, &proposed),
             Vec::<String>::new(),
@@ -322,8 +326,8 @@ fn removing_admin_settings_is_rejected() {
     let mutual = admin("certificates = \"/etc/weir/admin\", client_ca = \"/etc/weir/ca.pem\"");
     let open = admin("certificates = \"/etc/weir/admin\"");
     assert!(messages(&mutual, &mutual).is_empty());
-    for less in [open.as_str(), ""] {
-        let found = messages(&mutual, less);
+    for proposed in [open.as_str(), ""] {
+        let found = messages(&mutual, proposed);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("`admin` of [node]"), "{found:?}");
     }
@@ -332,7 +336,7 @@ fn removing_admin_settings_is_rejected() {
 #[test]
 fn moved_or_changed_programs_are_rejected() {
     let script = "[[pool.b.check]]\nkind = \"script\"\ncommand = \"/bin/b\"\n";
-    for (from, to, location) in [
+    for (old, new, location) in [
         ("user = \"weir\"", "user = \"root\"", "[check.probe]"),
         ("user = \"weir\"\n", "", "[check.probe]"),
         (
@@ -372,13 +376,16 @@ fn moved_or_changed_programs_are_rejected() {
             "[pool.b.check]",
         ),
     ] {
-        let proposed = ACTIVE.replacen(from, to, 1);
-        assert_ne!(proposed, ACTIVE, "{from}");
+        let proposed = ACTIVE.replacen(old, new, 1);
+        assert_ne!(proposed, ACTIVE, "{old}");
         let found = messages(ACTIVE, &proposed);
-        let [one] = found.as_slice() else {
+        let [message] = found.as_slice() else {
             panic!("{found:?}\n{proposed}")
         };
-        assert!(one.contains(&format!("`command` of {location} ")), "{one}");
+        assert!(
+            message.contains(&format!("`command` of {location} ")),
+            "{message}"
+        );
     }
 }
 
@@ -390,11 +397,11 @@ fn changed_file_is_rejected_with_position() {
         .lines()
         .position(|line| line.contains("certs"))
         .unwrap();
-    let wanted = format!(
+    let expected = format!(
         "{line}:9: `certificates` of [service.a.tls] specifies a file that the active configuration does not read \
          with this key"
     );
-    assert_eq!(found, [wanted]);
+    assert_eq!(found, [expected]);
     // The same path with another key is rejected: a client would get the file.
     let proposed = ACTIVE.replace(
         "pool = \"b\"\n",
@@ -405,14 +412,17 @@ fn changed_file_is_rejected_with_position() {
 
 #[test]
 fn new_secret_sources_are_rejected() {
-    let with = |secret: &str| {
+    let configuration = |secret: &str| {
         format!(
             "[pool.p]\nservers = [\"10.0.0.1\"]\nsticky = {{ cookie = \"c\", secret = {secret} }}\n"
         )
     };
-    let active = with("{ file = \"/etc/weir/key\" }");
+    let active = configuration("{ file = \"/etc/weir/key\" }");
     for secret in ["{ file = \"/etc/weir/key\" }", "\"text\""] {
-        assert_eq!(messages(&active, &with(secret)), Vec::<String>::new());
+        assert_eq!(
+            messages(&active, &configuration(secret)),
+            Vec::<String>::new()
+        );
     }
     for (secret, key) in [
         (
@@ -425,7 +435,7 @@ fn new_secret_sources_are_rejected() {
             "`credential` of [pool.p.sticky.secret]",
         ),
     ] {
-        let found = messages(&active, &with(secret));
+        let found = messages(&active, &configuration(secret));
         assert!(found.len() == 1 && found[0].contains(key), "{found:?}");
     }
 }
@@ -446,8 +456,8 @@ fn default_program_in_another_check_is_rejected() {
     let active =
         "[defaults.check]\ncommand = \"/bin/x\"\n[pool.a]\ncheck = { kind = \"script\" }\n";
     assert_eq!(privileged_changes(active, active), []);
-    let more = format!("{active}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
-    let found = privileged_changes(active, &more);
+    let proposed = format!("{active}[pool.b]\ncheck = {{ kind = \"script\" }}\n");
+    let found = privileged_changes(active, &proposed);
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
@@ -467,16 +477,16 @@ fn only_owner_may_add_unix_socket_servers() {
         assert_eq!(found[0].code, Code::OwnerOnly);
         assert!(found[0].message.contains("is a unix socket"), "{found:?}");
     }
-    let again =
+    let same_socket =
         active.clone() + "[pool.q]\nservers = [{ address = \"unix:/run/a.sock\", weight = 2 }]\n";
-    assert_eq!(privileged_changes(&active, &again), []);
+    assert_eq!(privileged_changes(&active, &same_socket), []);
 }
 
 #[test]
-fn environment_variables_are_the_owners() {
+fn new_environment_variables_in_addresses_are_rejected() {
     let active = "[pool.p]\nservers = [\"10.0.0.1:${PORT:-80}\"]\n";
-    let ok = "[pool.q]\nservers = [{ address = \"10.0.0.2:${PORT}\" }]\n";
-    assert_eq!(privileged_changes(active, ok), []);
+    let same_variable = "[pool.q]\nservers = [{ address = \"10.0.0.2:${PORT}\" }]\n";
+    assert_eq!(privileged_changes(active, same_variable), []);
     let listen = "forward = \"proxy\"\nprotocol = \"tcp\"\npool = \"p\"\n";
     for proposed in [
         "[pool.p]\nservers = [\"${WEIR_COOKIE_SECRET}\"]\n".to_owned(),

@@ -12,15 +12,15 @@ use crate::lower::{Lowered, LoweredPool};
 use crate::spelling::header;
 use crate::view::Sink;
 
-pub(super) fn checks(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
     let listening = exact_ports(lowered);
     for pool in &lowered.pools {
         if let Some(ports) = listening.get(pool.pool.name.as_str()) {
             check_target_ports(sink, ports, pool);
             check_forwarding_paths(sink, lowered, pool);
-            unchecked(sink, pool);
+            report_unchecked(sink, pool);
         }
-        slow_start_without_effect(sink, pool);
+        report_slow_start_without_effect(sink, pool);
     }
     // An external list may refer to any check.
     let has_external_list = |pool: &LoweredPool| pool.pool.servers_file.is_some();
@@ -62,32 +62,33 @@ fn exact_ports(lowered: &Lowered) -> HashMap<&str, Vec<u16>> {
     listening
 }
 
-/// Verifies the target port of each check, once for all servers without a port.
+/// Verifies the target port of each check; a check of the pool is reported once for all servers without a port.
 fn check_target_ports(sink: &mut Sink<'_>, listening: &[u16], pool: &LoweredPool) {
-    for (at, check) in pool.pool.checks.iter().enumerate() {
+    for (index, check) in pool.pool.checks.iter().enumerate() {
         let server = pool.pool.servers.iter().find(|server| {
             server.checks.is_none() && server.port.is_none() && check.target.port.is_none()
         });
-        if let (Some(server), Some(location)) = (server, pool.checks.get(at)) {
-            port(sink, check, server, location, listening);
+        if let (Some(server), Some(location)) = (server, pool.checks.get(index)) {
+            report_port(sink, check, server, location, listening);
         }
     }
-    for (server, location) in with_sorry(pool) {
+    for (server, location) in all_servers(pool) {
         for check in server.checks.iter().flatten() {
             if server.port.is_none() && check.target.port.is_none() {
-                port(sink, check, server, location, listening);
+                report_port(sink, check, server, location, listening);
             }
         }
     }
 }
 
 /// Returns all servers of a pool with their positions, including the sorry server.
-fn with_sorry(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
+fn all_servers(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<usize>)> {
     let sorry = pool.pool.sorry.iter().zip(&pool.sorry);
     pool.pool.servers.iter().zip(&pool.servers).chain(sorry)
 }
 
-fn port(
+/// Reports a check whose port is unknown, or that probes only one of several ports.
+fn report_port(
     sink: &mut Sink<'_>,
     check: &Check,
     server: &Server,
@@ -123,8 +124,8 @@ fn port(
 
 /// Reports checks that would use a forwarding path that does not exist.
 fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &LoweredPool) {
-    let own = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
-    let mut all = pool.pool.checks.iter().chain(own);
+    let server_checks = pool.pool.servers.iter().flat_map(|it| &it.checks).flatten();
+    let mut all = pool.pool.checks.iter().chain(server_checks);
     if !all.any(|check| check.target.via.through_path()) {
         return;
     }
@@ -132,7 +133,7 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &Lowered
     let services: Vec<&Service> = services
         .filter(|service| service.pool == pool.pool.name)
         .collect();
-    let lost = |check: &Check, server: &Server| {
+    let is_unreachable = |check: &Check, server: &Server| {
         let mut services = services.iter();
         check.target.via.through_path()
             && !services.any(|it| check.probe_path(it, server).is_some())
@@ -150,27 +151,32 @@ fn check_forwarding_paths(sink: &mut Sink<'_>, lowered: &Lowered, pool: &Lowered
                 .fix("remove `via`, or add `port` to the check if services listen on ranges"),
         );
     };
-    for (at, check) in pool.pool.checks.iter().enumerate() {
+    for (index, check) in pool.pool.checks.iter().enumerate() {
         let mut servers = pool.pool.servers.iter().filter(|it| it.checks.is_none());
         if let (Some(server), Some(location)) = (
-            servers.find(|server| lost(check, server)),
-            pool.checks.get(at),
+            servers.find(|server| is_unreachable(check, server)),
+            pool.checks.get(index),
         ) {
             report(location, check, server);
         }
     }
-    for (server, location) in with_sorry(pool) {
-        for check in server.checks.iter().flatten().filter(|it| lost(it, server)) {
+    for (server, location) in all_servers(pool) {
+        for check in server
+            .checks
+            .iter()
+            .flatten()
+            .filter(|it| is_unreachable(it, server))
+        {
             report(location, check, server);
         }
     }
 }
 
-/// Reports servers without a check.
-fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
-    let has_none = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
-    let none = pool.pool.checks.is_empty() && !pool.check_is_wrong;
-    if pool.complete && none && pool.pool.servers.iter().any(has_none) {
+/// Reports a pool that has no check, if one of its servers has no check of its own.
+fn report_unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
+    let has_no_check = |server: &Server| server.checks.as_deref().is_none_or(<[Check]>::is_empty);
+    let has_no_pool_check = pool.pool.checks.is_empty() && !pool.check_is_wrong;
+    if pool.complete && has_no_pool_check && pool.pool.servers.iter().any(has_no_check) {
         let name = &pool.pool.name;
         sink.push(
             Diagnostic::new(
@@ -184,8 +190,8 @@ fn unchecked(sink: &mut Sink<'_>, pool: &LoweredPool) {
     }
 }
 
-/// Reports `slow_start` for servers with weight 1.
-fn slow_start_without_effect(sink: &mut Sink<'_>, pool: &LoweredPool) {
+/// Reports `slow_start` of a pool without a weight above 1.
+fn report_slow_start_without_effect(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let Some(location) = &pool.slow_start else {
         return;
     };

@@ -1,6 +1,7 @@
-//! Rejects settings with which the directors of a group would select different servers for a connection. Without flow
-//! synchronization all must select the same server: the table of `maglev` depends only on what all directors share, so
-//! settings with which a director computes its own weights are rejected.
+//! Rejects settings with which the directors of a group would select different servers for a connection.
+//!
+//! Without flow synchronization all directors must select the same server. The table of `maglev` depends only on what
+//! all directors share, so settings with which a director computes its own weights are rejected.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -44,32 +45,31 @@ fn reject_without_sync(
     sink: &mut Sink<'_>,
     span: &Range<usize>,
     what: &str,
-    why: &str,
+    reason: &str,
     fix: &str,
-    by: &Range<usize>,
+    service: &Range<usize>,
 ) {
     let message = format!("{what} needs [sync] in a group of directors");
-    let cause = format!("{why}, and a connection may move to another director");
+    let cause = format!("{reason}, and a connection may move to another director");
     sink.push(
         Diagnostic::new(Code::Contradiction, span, message)
-            .also(by, "used by this service")
+            .also(service, "used by this service")
             .cause(cause)
             .fix(fix.to_owned()),
     );
 }
 
 fn verify_service(sink: &mut Sink<'_>, service: &LoweredService) {
-    let persistence = service.service.persistence.is_some();
-    if persistence {
+    if service.service.persistence.is_some() {
         let span = service.persistence.as_ref().unwrap_or(&service.name);
         let fix = "remove it and use `scheduler = \"maglev\"`, or add [sync]";
-        let why = "each director stores only the servers of its own clients";
-        reject_without_sync(sink, span, "`persistence`", why, fix, &service.name);
+        let reason = "each director stores only the servers of its own clients";
+        reject_without_sync(sink, span, "`persistence`", reason, fix, &service.name);
     }
     if let Some(span) = &service.strict_ipvs {
         let fix = "remove it and use `scheduler = \"maglev\"`, or add [sync]";
-        let why = "the kernel's tables depend on the order of changes";
-        reject_without_sync(sink, span, "`strict_ipvs`", why, fix, &service.name);
+        let reason = "the kernel's tables depend on the order of changes";
+        reject_without_sync(sink, span, "`strict_ipvs`", reason, fix, &service.name);
     }
 }
 
@@ -77,19 +77,19 @@ fn verify_pool(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool
     let scheduler = pool.pool.l4_scheduler();
     let span = pool.scheduler.as_ref().unwrap_or(&pool.name);
     if scheduler.max_load_percent.is_some() {
-        let why = "each director counts only its own connections";
+        let reason = "each director counts only its own connections";
         let fix = "remove it, or add [sync]";
-        reject_without_sync(sink, span, "`max_load`", why, fix, &service.name);
+        reject_without_sync(sink, span, "`max_load`", reason, fix, &service.name);
         return;
     }
     if scheduler.kind != SchedulerKind::Maglev {
         let what = format!("scheduler \"{}\"", scheduler.kind.as_str());
-        let why = match scheduler.kind.hashes() {
+        let reason = match scheduler.kind.hashes() {
             true => "its table depends on the order of changes",
             false => "its choice depends on what this director has counted",
         };
         let fix = "write `scheduler = \"maglev\"` in the pool, or add [sync]";
-        reject_without_sync(sink, span, &what, why, fix, &service.name);
+        reject_without_sync(sink, span, &what, reason, fix, &service.name);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reports settings that depend on the estimated latency of layer 4 servers and have no effect.
+//! Reports settings without effect that depend on the estimated latency of layer 4 servers.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,6 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredPool};
 use crate::view::Sink;
 
-/// Reports settings in pools of layer 4 services that need the latency, but have no effect.
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     let mut used: Vec<&str> = lowered
         .services

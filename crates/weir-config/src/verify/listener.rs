@@ -9,7 +9,7 @@ use crate::view::Sink;
 
 /// Reports listeners with the same address, port and precedence. A more specific listener may overlap a less specific
 /// one.
-pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut all: Vec<(&LoweredService, usize, Listener)> = lowered
         .services
         .iter()
@@ -19,11 +19,11 @@ pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
                 .listen
                 .iter()
                 .enumerate()
-                .map(move |(at, listen)| (service, at, *listen))
+                .map(move |(index, listen)| (service, index, *listen))
         })
         .collect();
-    all.sort_by_key(|(service, at, listener)| {
-        let location = service.listen[*at].start;
+    all.sort_by_key(|(service, index, listener)| {
+        let location = service.listen[*index].start;
         (
             listener.protocol,
             listener.address,
@@ -42,14 +42,13 @@ pub(super) fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let Some(mut widest) = all.first() else {
         return;
     };
-    for this in all.iter().skip(1) {
-        let (a, b) = (widest, this);
-        let same = class(&a.2) == class(&b.2);
-        if same && b.2.ports.bounds().0 <= a.2.ports.bounds().1 {
-            report_collision(sink, a, b);
+    for current in all.iter().skip(1) {
+        let is_same_class = class(&widest.2) == class(&current.2);
+        if is_same_class && current.2.ports.bounds().0 <= widest.2.ports.bounds().1 {
+            report_collision(sink, widest, current);
         }
-        if !same || b.2.ports.bounds().1 > a.2.ports.bounds().1 {
-            widest = this;
+        if !is_same_class || current.2.ports.bounds().1 > widest.2.ports.bounds().1 {
+            widest = current;
         }
     }
 }
@@ -59,7 +58,7 @@ fn report_collision(
     a: &(&LoweredService, usize, Listener),
     b: &(&LoweredService, usize, Listener),
 ) {
-    let location = |of: &(&LoweredService, usize, Listener)| of.0.listen[of.1].clone();
+    let location = |it: &(&LoweredService, usize, Listener)| it.0.listen[it.1].clone();
     let (first, second) = if location(a).start <= location(b).start {
         (a, b)
     } else {
@@ -71,7 +70,7 @@ fn report_collision(
         format!("{} overlaps {}", second.2, first.2)
     };
     let owner =
-        |of: &(&LoweredService, usize, Listener)| format!("service `{}`", of.0.service.name);
+        |it: &(&LoweredService, usize, Listener)| format!("service `{}`", it.0.service.name);
     sink.push(
         Diagnostic::new(Code::DuplicateListener, &location(second), message)
             .label(owner(second))
@@ -83,18 +82,18 @@ fn report_collision(
 }
 
 /// Reports services that hide the API: the data plane processes packets before local sockets.
-pub(super) fn admin(sink: &mut Sink<'_>, lowered: &Lowered) {
+pub(super) fn report_shadowed_admin(sink: &mut Sink<'_>, lowered: &Lowered) {
     let (Some(admin), Some(location)) = (&lowered.node.admin, &lowered.admin) else {
         return;
     };
     let admin = admin.listen;
     let covers_admin = |listener: &Listener| {
-        let same = admin.ip().is_unspecified() || admin.ip() == listener.address;
-        same && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())
+        let has_address = admin.ip().is_unspecified() || admin.ip() == listener.address;
+        has_address && listener.protocol == Protocol::Tcp && listener.ports.contains(admin.port())
     };
     for service in &lowered.services {
         let shadowing = service.service.listen.iter().position(covers_admin);
-        let Some(listen) = shadowing.and_then(|at| service.listen.get(at)) else {
+        let Some(listen) = shadowing.and_then(|index| service.listen.get(index)) else {
             continue;
         };
         let name = &service.service.name;

@@ -11,33 +11,33 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{Lowered, LoweredService};
 use crate::view::Sink;
 
-pub(super) fn marks(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
+pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, host: &dyn Machine) {
     let mut claimed: HashMap<Mark, (&LoweredService, usize)> = HashMap::new();
     for service in &lowered.services {
-        for (at, mark) in service.service.marks.iter().enumerate() {
+        for (index, mark) in service.service.marks.iter().enumerate() {
             match claimed.get(mark) {
-                Some((first, location)) => sink.push(
+                Some((first, first_index)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
-                        &service.marks[at],
+                        &service.marks[index],
                         format!("{mark} is used twice"),
                     )
                     .label(format!("service `{}`", service.service.name))
                     .also(
-                        &first.marks[*location],
+                        &first.marks[*first_index],
                         format!("service `{}`", first.service.name),
                     )
                     .fix("remove one of them, or use another mark"),
                 ),
-                None => drop(claimed.insert(*mark, (service, at))),
+                None => drop(claimed.insert(*mark, (service, index))),
             }
         }
-        costs(sink, service, host);
+        report_costs(sink, service, host);
     }
 }
 
 /// Reports the costs of firewall mark services, and disabled forwarding.
-fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
+fn report_costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
     let Some(first) = service.marks.first() else {
         return;
     };
@@ -58,14 +58,14 @@ fn costs(sink: &mut Sink<'_>, service: &LoweredService, host: &dyn Machine) {
             Family::V6 => "net.ipv6.conf.all.forwarding",
         };
         let marks = service.service.marks.iter();
-        let Some(at) = marks.clone().position(|mark| mark.family == family) else {
+        let Some(index) = marks.clone().position(|mark| mark.family == family) else {
             continue;
         };
         if host.forwards(family) == Some(false) {
             sink.push(
                 Diagnostic::new(
                     Code::NoForwarding,
-                    &service.marks[at],
+                    &service.marks[index],
                     format!("{family} forwarding is disabled on this machine"),
                 )
                 .cause(

@@ -18,28 +18,28 @@ use crate::view::Sink;
 use super::report_missing_pool;
 
 pub(super) fn verify(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
-    listeners(sink, lowered);
-    routes(sink, lowered, pools);
+    verify_listeners(sink, lowered);
+    verify_routes(sink, lowered, pools);
     for proxy in &lowered.proxies {
         let Some(location) = &proxy.pool else {
             continue;
         };
-        let own = proxy.proxy.pool.as_str();
-        if !pools.contains_key(own) {
-            report_missing_pool(sink, lowered, pools, own, location, &proxy.name);
+        let default_pool = proxy.proxy.pool.as_str();
+        if !pools.contains_key(default_pool) {
+            report_missing_pool(sink, lowered, pools, default_pool, location, &proxy.name);
         }
         for name in reachable_pools(lowered, proxy) {
             if let Some(pool) = pools.get(name) {
-                servers(sink, proxy, pool);
-                no_servers(sink, lowered, proxy, pool);
+                verify_servers(sink, proxy, pool);
+                report_no_servers(sink, lowered, proxy, pool);
             }
         }
     }
-    unused_tls(sink, lowered);
+    report_unused_tls(sink, lowered);
 }
 
 /// Reports `tls` and `http2` of pools that only layer 4 services use.
-fn unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn report_unused_tls(sink: &mut Sink<'_>, lowered: &Lowered) {
     let used: BTreeSet<&str> = lowered
         .proxies
         .iter()
@@ -79,9 +79,9 @@ pub(super) fn reachable_pools<'a>(
     by_route.chain([proxy.proxy.pool.as_str()]).collect()
 }
 
-/// Reports conditions on fields that the service removes before routing.
-fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
-    let mut names = route.route.when.headers.iter().map(|one| &one.name);
+/// Reports a condition on a header field that the service removes before routing.
+fn report_unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRoute) {
+    let mut names = route.route.when.headers.iter().map(|it| &it.name);
     if proxy.proxy.underscores == Underscores::Keep {
         return;
     }
@@ -102,11 +102,16 @@ fn unseen_headers(sink: &mut Sink<'_>, proxy: &LoweredProxy, route: &LoweredRout
     }
 }
 
-/// Reports a route whose service is not a valid proxy service.
-fn without_proxy(sink: &mut Sink<'_>, lowered: &Lowered, name: &str, location: &Range<usize>) {
-    if let Some(found) = lowered.services.iter().find(|it| it.service.name == name) {
+/// Reports a route whose service does not exist or is not a proxy service.
+fn report_missing_proxy(
+    sink: &mut Sink<'_>,
+    lowered: &Lowered,
+    name: &str,
+    location: &Range<usize>,
+) {
+    if let Some(service) = lowered.services.iter().find(|it| it.service.name == name) {
         // A service without a valid `forward` is reported separately.
-        if let Some(forward) = &found.forward {
+        if let Some(forward) = &service.forward {
             let message = format!("service `{name}` is not a proxy service");
             sink.push(
                 Diagnostic::new(Code::Contradiction, location, message)
@@ -133,7 +138,7 @@ fn without_proxy(sink: &mut Sink<'_>, lowered: &Lowered, name: &str, location: &
 }
 
 /// Verifies `server` of a route.
-fn preferred_server(
+fn verify_preferred_server(
     sink: &mut Sink<'_>,
     route: &LoweredRoute,
     pools: &HashMap<&str, &LoweredPool>,
@@ -166,17 +171,17 @@ fn preferred_server(
 }
 
 /// Verifies the service, the pools and the reachability of each route.
-fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
+fn verify_routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &LoweredPool>) {
     let proxies = || lowered.proxies.iter();
-    let named: HashMap<&str, &LoweredProxy> = proxies()
+    let proxies_by_name: HashMap<&str, &LoweredProxy> = proxies()
         .map(|proxy| (proxy.proxy.name.as_str(), proxy))
         .collect();
     let mut earlier: HashMap<&str, EarlierRoutes<'_>> = HashMap::new();
     for route in &lowered.routes {
         let (name, location) = &route.service;
-        match named.get(name.as_str()) {
+        match proxies_by_name.get(name.as_str()) {
             Some(proxy) if proxy.proxy.protocol == ProxyProtocol::Http => {
-                unseen_headers(sink, proxy, route);
+                report_unseen_headers(sink, proxy, route);
             }
             // Only the SNI and the client's address are known there.
             Some(_) if route.route.is_for_connections() => {}
@@ -191,7 +196,7 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
                         `pool` or `close`")
                 .fix("remove other conditions and actions, or set protocol = \"http\" there"),
             ),
-            None => without_proxy(sink, lowered, name, location),
+            None => report_missing_proxy(sink, lowered, name, location),
         }
         if let Some(location) = &route.pool {
             for pool in route.route.action.pools() {
@@ -203,13 +208,13 @@ fn routes(sink: &mut Sink<'_>, lowered: &Lowered, pools: &HashMap<&str, &Lowered
         if let Some(location) = &route.mirror {
             for mirror in route.route.mirrors() {
                 if !pools.contains_key(mirror.pool.as_str()) {
-                    let (name, of) = (&mirror.pool, &route.location);
-                    report_missing_pool(sink, lowered, pools, name, location, of);
+                    let (name, location_of_route) = (&mirror.pool, &route.location);
+                    report_missing_pool(sink, lowered, pools, name, location, location_of_route);
                 }
             }
         }
-        preferred_server(sink, route, pools);
-        forward_auth(sink, lowered, pools, route);
+        verify_preferred_server(sink, route, pools);
+        verify_forward_auth(sink, lowered, pools, route);
         earlier.entry(name.as_str()).or_default().add(sink, route);
     }
 }
@@ -224,22 +229,25 @@ struct EarlierRoutes<'a> {
 }
 
 impl<'a> EarlierRoutes<'a> {
-    /// Returns the first route that matches every request that `route` matches.
-    fn covering(&self, route: &LoweredRoute) -> Option<&'a LoweredRoute> {
-        let of_host = only_host(route).and_then(|host| self.by_host.get(host));
-        let first = |list: &[(usize, &'a LoweredRoute)]| {
+    /// Returns the first earlier route that matches every request that `route` matches.
+    fn first_covering(&self, route: &LoweredRoute) -> Option<&'a LoweredRoute> {
+        let routes_of_host = only_host(route).and_then(|host| self.by_host.get(host));
+        let find = |list: &[(usize, &'a LoweredRoute)]| {
             let mut list = list.iter();
             list.find(|(_, earlier)| earlier.route.covers(&route.route))
                 .copied()
         };
-        let found = [of_host.and_then(|list| first(list)), first(&self.others)];
-        let found = found.into_iter().flatten().min_by_key(|(at, _)| *at);
+        let found = [
+            routes_of_host.and_then(|list| find(list)),
+            find(&self.others),
+        ];
+        let found = found.into_iter().flatten().min_by_key(|(index, _)| *index);
         found.map(|(_, earlier)| earlier)
     }
 
     /// Adds a route, and reports it if no request can reach it.
     fn add(&mut self, sink: &mut Sink<'_>, route: &'a LoweredRoute) {
-        if let Some(earlier) = self.covering(route) {
+        if let Some(earlier) = self.first_covering(route) {
             sink.push(
                 Diagnostic::new(
                     Code::UnreachableRoute,
@@ -270,7 +278,7 @@ fn only_host(route: &LoweredRoute) -> Option<&str> {
 
 /// Verifies the pool of `forward_auth`: it must exist, and its servers must not be services with `forward_auth`, which
 /// could send authorization requests to each other endlessly.
-fn forward_auth(
+fn verify_forward_auth(
     sink: &mut Sink<'_>,
     lowered: &Lowered,
     pools: &HashMap<&str, &LoweredPool>,
@@ -312,7 +320,7 @@ fn forward_auth(
 }
 
 /// Reports duplicate listen addresses, among proxies, with layer 4 services, and with `admin`.
-fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
+fn verify_listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
     let mut first: HashMap<SocketAddr, (Range<usize>, String)> = HashMap::new();
     for service in &lowered.services {
         let entries = service.service.listen.iter().zip(&service.listen);
@@ -338,14 +346,14 @@ fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
         for (address, location) in proxy.proxy.listen.iter().zip(&proxy.listen) {
             let owner = format!("service `{}`", proxy.proxy.name);
             match first.get(address) {
-                Some((before, other)) => sink.push(
+                Some((first_span, first_owner)) => sink.push(
                     Diagnostic::new(
                         Code::DuplicateListener,
                         location,
                         format!("tcp/{address} is used twice"),
                     )
                     .label(owner)
-                    .also(before, other.clone())
+                    .also(first_span, first_owner.clone())
                     .fix("remove one of them, or change its address or port"),
                 ),
                 None => {
@@ -357,7 +365,12 @@ fn listeners(sink: &mut Sink<'_>, lowered: &Lowered) {
 }
 
 /// Reports a pool without servers. A service whose routes answer or redirect every request needs no servers.
-fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool: &LoweredPool) {
+fn report_no_servers(
+    sink: &mut Sink<'_>,
+    lowered: &Lowered,
+    proxy: &LoweredProxy,
+    pool: &LoweredPool,
+) {
     if !pool.pool.servers.is_empty() || !pool.complete {
         return;
     }
@@ -370,9 +383,9 @@ fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool
         all.filter(|(service, _)| **service == proxy.proxy.name)
             .map(|(_, route)| route)
     };
-    let by_route = routes().any(|route| route.action.pools().contains(&name));
-    let takes_the_rest = proxy.proxy.pool == name && !routes().any(Route::is_for_all);
-    let what = match (takes_the_rest, by_route) {
+    let is_pool_of_route = routes().any(|route| route.action.pools().contains(&name));
+    let is_default_pool = proxy.proxy.pool == name && !routes().any(Route::is_for_all);
+    let what = match (is_default_pool, is_pool_of_route) {
         (false, false) => return,
         (true, _) if routes().next().is_none() => "this service rejects all clients",
         (true, _) => "this service rejects requests that match no route",
@@ -386,7 +399,7 @@ fn no_servers(sink: &mut Sink<'_>, lowered: &Lowered, proxy: &LoweredProxy, pool
     );
 }
 
-fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
+fn verify_servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
     if let Some(scheduler) = pool.pool.scheduler
         && (!scheduler.kind.works_in_proxy()
             || (scheduler.max_load_percent.is_some() && scheduler.kind != SchedulerKind::Hash))
@@ -414,11 +427,11 @@ fn servers(sink: &mut Sink<'_>, proxy: &LoweredProxy, pool: &LoweredPool) {
         );
     }
     for (server, location) in pool.pool.servers.iter().zip(&pool.servers) {
-        let own = |address: &SocketAddr| {
+        let is_server = |address: &SocketAddr| {
             address.ip() == server.address && server.port.is_none_or(|port| port == address.port())
         };
-        if let Some(at) = proxy.proxy.listen.iter().position(own)
-            && let Some(listen) = proxy.listen.get(at)
+        if let Some(index) = proxy.proxy.listen.iter().position(is_server)
+            && let Some(listen) = proxy.listen.get(index)
         {
             sink.push(
                 Diagnostic::new(

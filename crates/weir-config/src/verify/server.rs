@@ -9,8 +9,8 @@ use crate::diagnostic::Diagnostic;
 use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
-/// Reports servers that cannot serve a listener's clients.
-pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+/// Reports a pool without servers, and servers that cannot serve a listener's clients.
+pub(super) fn verify(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     if pool.pool.servers.is_empty() && pool.complete {
         let message = format!("pool `{}` has no servers", pool.pool.name);
         sink.push(
@@ -39,8 +39,8 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
         let mut marks = marks.filter_map(|(mark, location)| {
             Some((family_problem(forward, server, mark.family)?, location))
         });
-        let findings = listeners.next().into_iter().chain(marks.next());
-        for ((code, message, cause, fix), listen) in findings {
+        let problems = listeners.next().into_iter().chain(marks.next());
+        for ((code, message, cause, fix), listen) in problems {
             let mut diagnostic = Diagnostic::new(code, location, message)
                 .label(format!("server of pool `{}`", pool.pool.name))
                 .also(
@@ -56,10 +56,10 @@ pub(super) fn servers_of(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
 }
 
 /// Code, message, cause and fix.
-type Finding = (Code, String, String, String);
+type Problem = (Code, String, String, String);
 
 /// Returns why this server cannot serve clients of an address family.
-fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<Finding> {
+fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<Problem> {
     let family = Family::of(server.address);
     (forward.needs_same_family() && family != clients).then(|| {
         (
@@ -72,12 +72,12 @@ fn family_problem(forward: Forward, server: &Server, clients: Family) -> Option<
 }
 
 /// Returns why this server cannot serve the clients of a listener.
-fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> Option<Finding> {
-    if let Some(finding) = family_problem(forward, server, listener.family()) {
-        return Some(finding);
+fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> Option<Problem> {
+    if let Some(problem) = family_problem(forward, server, listener.family()) {
+        return Some(problem);
     }
-    let reaches = server.port.is_none_or(|port| listener.ports.contains(port));
-    if server.address == listener.address && reaches {
+    let is_listener_port = server.port.is_none_or(|port| listener.ports.contains(port));
+    if server.address == listener.address && is_listener_port {
         return Some((
             Code::ServerIsVip,
             format!("server {} is the service's own VIP", server.name),
@@ -103,7 +103,11 @@ fn listener_problem(forward: Forward, server: &Server, listener: &Listener) -> O
 }
 
 /// Reports keys of the service that belong to a forwarding method that none of its servers uses.
-pub(super) fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+pub(super) fn report_keys_without_effect(
+    sink: &mut Sink<'_>,
+    service: &LoweredService,
+    pool: &LoweredPool,
+) {
     if !pool.complete || service.forward.is_none() {
         return;
     }
@@ -125,12 +129,12 @@ pub(super) fn without_effect(sink: &mut Sink<'_>, service: &LoweredService, pool
         ("tunnel", Forward::Tunnel, &service.tunnel),
         ("dscp", Forward::L3dsr, &service.dscp),
     ];
-    for (key, needs, location) in keys {
+    for (key, required_forward, location) in keys {
         if let Some(location) = location
-            && !forwards.contains(&needs)
+            && !forwards.contains(&required_forward)
         {
             let message = format!(
-                "`{key}` has no effect: no server of this service has forward = \"{needs}\""
+                "`{key}` has no effect: no server of this service has forward = \"{required_forward}\""
             );
             let mut diagnostic = Diagnostic::new(Code::NoEffect, location, message);
             if let Some(forward) = &service.forward {

@@ -71,7 +71,7 @@ pub(super) fn verify_pool(sink: &mut Sink<'_>, lowered: &LoweredService, pool: &
     for (server, location) in pool.pool.servers.iter().zip(&pool.servers).chain(sorry) {
         if server
             .forward
-            .is_some_and(|own| (own == Forward::Socket) != is_socket)
+            .is_some_and(|forward| (forward == Forward::Socket) != is_socket)
         {
             let message = "a server cannot override the forwarding method if one of the two methods is \"socket\"";
             sink.push(

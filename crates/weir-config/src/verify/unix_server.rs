@@ -10,7 +10,7 @@ use crate::lower::{LoweredPool, LoweredService};
 use crate::view::Sink;
 
 /// Reports servers of a layer 4 service that are on unix sockets.
-pub(super) fn in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
+pub(super) fn report_in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &LoweredPool) {
     let Some(method) = &service.forward else {
         return;
     };
@@ -30,7 +30,7 @@ pub(super) fn in_layer_4(sink: &mut Sink<'_>, service: &LoweredService, pool: &L
 }
 
 /// Reports TLS and checks that do not work with the unix sockets of a pool.
-pub(super) fn settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
+pub(super) fn verify_settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
     let without_name = pool
         .pool
         .tls
@@ -48,16 +48,16 @@ pub(super) fn settings(sink: &mut Sink<'_>, pool: &LoweredPool) {
                 .fix("add `server_name` to `tls`"),
         );
     }
-    for (at, check) in pool.pool.checks.iter().enumerate() {
+    for (index, check) in pool.pool.checks.iter().enumerate() {
         let mut servers = on_unix_sockets(pool);
         let server = servers.find(|(server, _)| server.checks.is_none());
-        if let (Some((server, _)), Some(location)) = (server, pool.checks.get(at)) {
-            check_of(sink, server, check, location);
+        if let (Some((server, _)), Some(location)) = (server, pool.checks.get(index)) {
+            verify_check(sink, server, check, location);
         }
     }
     for (server, location) in on_unix_sockets(pool) {
         for check in server.checks.iter().flatten() {
-            check_of(sink, server, check, location);
+            verify_check(sink, server, check, location);
         }
     }
 }
@@ -68,8 +68,8 @@ fn on_unix_sockets(pool: &LoweredPool) -> impl Iterator<Item = (&Server, &Range<
     all.filter(|(server, _)| server.unix.is_some())
 }
 
-fn check_of(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &Range<usize>) {
-    let Some(problem) = problem(check) else {
+fn verify_check(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &Range<usize>) {
+    let Some(problem) = check_problem(check) else {
         return;
     };
     let message = format!(
@@ -84,7 +84,7 @@ fn check_of(sink: &mut Sink<'_>, server: &Server, check: &Check, location: &Rang
 }
 
 /// Returns why a check does not work with a unix socket; `None` if the check works, or has its own target address.
-fn problem(check: &Check) -> Option<String> {
+fn check_problem(check: &Check) -> Option<String> {
     let (kind, target) = (check.probe.as_str(), &check.target);
     if target.address.is_some() {
         return None;

@@ -10,7 +10,7 @@ pub(super) fn ipvsadm(sync: &mut FlowSynchronizer, request: &Request) -> Option<
     match request {
         Request::Daemons => sync.daemons().map(Answer::Daemons),
         Request::Edits(edits) => {
-            let switched = sync.switch_by(edits)?;
+            let switched = sync.switch_daemon(edits)?;
             Some(Answer::Edits(vec![switched]))
         }
         Request::Listing | Request::Connections | Request::Timeouts => None,

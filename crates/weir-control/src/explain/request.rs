@@ -251,7 +251,7 @@ impl Request {
                     let required = conditions.map(|it| it.listed(key, self.is_public));
                     let required = required.unwrap_or_default();
                     let not = if negated { "not." } else { "" };
-                    let has = route::compared(key, conditions, facts);
+                    let has = route::compared_value(key, conditions, facts);
                     let key = key.as_str();
                     format!("does not match: {not}{key} is {required}, the request has {has}")
                 }

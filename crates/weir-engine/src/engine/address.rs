@@ -33,10 +33,10 @@ impl Engine {
         if missing.is_empty() {
             return Ok(());
         }
-        let known = &mut self.memory.undo.addresses;
-        let before: BTreeSet<(String, IpAddr)> = known.iter().cloned().collect();
+        let addresses = &mut self.memory.undo.addresses;
+        let recorded: BTreeSet<(String, IpAddr)> = addresses.iter().cloned().collect();
         let new = missing.iter().map(|vip| (name.clone(), *vip));
-        known.extend(new.filter(|entry| !before.contains(entry)));
+        addresses.extend(new.filter(|entry| !recorded.contains(entry)));
         // Persist first: after a crash, the record may name an address that was not added, but every added address is
         // recorded.
         self.persist_undo()?;
@@ -44,8 +44,8 @@ impl Engine {
             let entry = (name.clone(), vip);
             if self.network.add_address(ifindex, vip).await? {
                 self.announcements.add(ifindex, vip);
-            } else if !before.contains(&entry) {
-                self.memory.undo.addresses.retain(|there| *there != entry);
+            } else if !recorded.contains(&entry) {
+                self.memory.undo.addresses.retain(|added| *added != entry);
             }
         }
         self.refresh_network().await
@@ -54,18 +54,18 @@ impl Engine {
     /// Removes added VIPs that belong on another interface, and those that neither the configuration nor a flow needs.
     pub(super) async fn withdraw_vips(&mut self) -> Result<()> {
         let interface = self.desired.node.vip_interface.clone();
-        let elsewhere = |name: &String| interface.as_ref() != Some(name);
+        let is_elsewhere = |name: &String| interface.as_ref() != Some(name);
         let mut unwanted: BTreeSet<IpAddr> = BTreeSet::new();
         for (name, address) in &self.memory.undo.addresses {
             let is_vrrp = self.desired.is_vrrp_address(*address);
-            if elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
+            if is_elsewhere(name) || is_vrrp || !self.desired.has_address(*address) {
                 unwanted.insert(*address);
             }
         }
         if unwanted.is_empty() {
             return Ok(());
         }
-        let unneeded = self.without_flows(&unwanted)?;
+        let unneeded = self.idle_addresses(&unwanted)?;
         self.last_withdrawal = Instant::now();
         let removable: Vec<(String, IpAddr)> = self
             .memory
@@ -75,7 +75,7 @@ impl Engine {
             .filter(|(name, address)| {
                 let is_vrrp = self.desired.is_vrrp_address(*address);
                 unwanted.contains(address)
-                    && (elsewhere(name) || is_vrrp || unneeded.contains(address))
+                    && (is_elsewhere(name) || is_vrrp || unneeded.contains(address))
             })
             .cloned()
             .collect();
@@ -104,8 +104,8 @@ impl Engine {
         self.withdraw_vips().await
     }
 
-    /// Returns those of the addresses that no flow and no connected socket uses.
-    fn without_flows(&self, addresses: &BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
+    /// Returns the addresses that no flow and no connected socket uses.
+    fn idle_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Result<BTreeSet<IpAddr>> {
         let mut idle = addresses.clone();
         vip::remove_connected(self.network.netlink(), &mut idle)?;
         for flow in self.plane.maps().flows.walk() {

@@ -22,7 +22,7 @@ impl Engine {
     /// Asks the kernel to keep the servers' neighbours resolved, and records them. Returns whether there are new
     /// neighbours.
     pub(super) async fn manage_neighbours_of_servers(&mut self) -> Result<bool> {
-        let (added, new_ones) = self.network.manage_neighbours().await;
+        let (added, has_new) = self.network.manage_neighbours().await;
         let named = added
             .into_iter()
             .filter_map(|(device, ip)| Some((self.network.name_of(device)?.to_owned(), ip)));
@@ -33,7 +33,7 @@ impl Engine {
             self.memory.undo.neighbours.extend(new);
             self.persist_undo()?;
         }
-        Ok(new_ones)
+        Ok(has_new)
     }
 
     /// Waits at most `resolve_timeout` for neighbour resolution, so that the first packets have a next hop.

@@ -10,7 +10,7 @@ use weir_dataplane::migrate::Migrated;
 use weir_planner::allocation::Former;
 use weir_planner::row_set::Changes;
 
-use super::{Engine, addresses};
+use super::{Engine, server_addresses};
 use crate::error::Result;
 use crate::journal::Record;
 use crate::network::Hops;
@@ -38,11 +38,11 @@ impl Engine {
         if self.manage_neighbours_of_servers().await? {
             self.wait_for_neighbours().await?;
         }
-        let left_before = self.network.leaves_unfinished();
+        let unfinished_before = self.network.leaves_unfinished();
         let wanted = self.network.interfaces(&self.desired)?;
         self.network
             .expect_attached(&wanted, self.desired.node.attach);
-        if self.network.leaves_unfinished() != left_before {
+        if self.network.leaves_unfinished() != unfinished_before {
             self.replan(&[])?;
         }
         self.prepare_local_clients()?;
@@ -50,7 +50,7 @@ impl Engine {
         self.activate_programs()?;
         self.finish_local_clients()?;
         self.end_sockets()?;
-        let before = (self.network.attached.clone(), self.network.learns_clients());
+        let old = (self.network.attached.clone(), self.network.learns_clients());
         if let Err(error) = self.attach().await {
             return Err(self.explain_attach_error(error).await);
         }
@@ -58,8 +58,8 @@ impl Engine {
         self.announce()?;
         // Where and how XDP is attached determines where it can send.
         let refreshed = self.network.refresh_drivers().await?;
-        let now = (&self.network.attached, self.network.learns_clients());
-        if refreshed || (&before.0, before.1) != now {
+        let new = (&self.network.attached, self.network.learns_clients());
+        if refreshed || (&old.0, old.1) != new {
             self.hops_due = true;
             self.rewrite(&[])?;
         }
@@ -83,11 +83,13 @@ impl Engine {
     }
 
     pub(super) fn replan(&mut self, touched: &[&str]) -> Result<()> {
-        let around = self.network.surroundings(addresses(&self.memory, touched));
+        let surroundings = self
+            .network
+            .surroundings(server_addresses(&self.memory, touched));
         let changes = self.rows.replan(
             &self.desired,
             &self.memory.allocation,
-            &around,
+            &surroundings,
             self.plane.sizes().dests,
             touched.iter().copied(),
         )?;
@@ -99,7 +101,7 @@ impl Engine {
     pub(super) fn write_pending(&mut self) -> Result<()> {
         let maps = self.plane.maps();
         self.write_devices(maps)?;
-        self.writer.servers(maps, &self.rows, &self.pending)?;
+        self.writer.write_servers(maps, &self.rows, &self.pending)?;
         if self.hops_due {
             self.write_all_hops()?;
         } else {
@@ -110,12 +112,12 @@ impl Engine {
             }
         }
         self.writer
-            .services(maps, &self.rows, &self.pending, Instant::now(), &mut || {
+            .write_services(maps, &self.rows, &self.pending, Instant::now(), &mut || {
                 self.local_clients.write_listeners()
             })?;
         let index = &self.sync.index.services;
         let mut services = self.pending.services.iter();
-        if services.any(|row| index.get(row).is_some_and(|it| it.computed)) {
+        if services.any(|row| index.get(row).is_some_and(|it| it.is_computed)) {
             self.sync.recheck = maps.flows.buckets();
         }
         (self.pending, self.hops_due) = (Changes::default(), false);
@@ -144,7 +146,7 @@ impl Engine {
     pub(super) fn write_all_hops(&self) -> Result<()> {
         let mut hops = self.network.hops_of_many();
         for address in self.memory.allocation.addresses() {
-            let hops = hops.to(address);
+            let hops = hops.hops_to(address);
             for id in self.memory.allocation.rows_at(address) {
                 write_hops(self.plane.maps(), *id, &hops)?;
             }
@@ -159,11 +161,11 @@ impl Engine {
 
     /// Writes the next hops of the servers at an address. Returns whether a MAC address changed.
     pub(super) fn write_hops_at(&self, address: IpAddr) -> Result<bool> {
-        let (hops, mut moved) = (self.network.hops(address), false);
+        let (hops, mut mac_changed) = (self.network.hops(address), false);
         for id in self.memory.allocation.rows_at(address) {
-            moved |= write_hops(self.plane.maps(), *id, &hops)?;
+            mac_changed |= write_hops(self.plane.maps(), *id, &hops)?;
         }
-        Ok(moved)
+        Ok(mac_changed)
     }
 }
 
@@ -180,13 +182,13 @@ const fn hop_flags(device: u32) -> u8 {
 
 /// Writes the next hops that differ. Returns whether a MAC address changed.
 fn write_hops(maps: &Maps, id: u32, hops: &Hops) -> Result<bool> {
-    let mut moved = false;
+    let mut mac_changed = false;
     for (slot, hop) in (0..).zip(hops) {
         let present = maps.hop(id, slot)?;
         if (present.link, present.dmac, present.smac) != (hop.link, hop.dmac, hop.smac) {
-            moved |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
+            mac_changed |= present.dmac != 0 && hop.dmac != 0 && present.dmac != hop.dmac;
             maps.set_hop(id, slot, hop)?;
         }
     }
-    Ok(moved)
+    Ok(mac_changed)
 }

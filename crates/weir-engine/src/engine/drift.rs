@@ -50,18 +50,18 @@ impl Engine {
         }
         // Removed devices cause separate events.
         let wanted: Vec<u32> = self.network.attached.keys().copied().collect();
-        let there = self.plane.attachments()?;
-        let has = |ifindex: u32, hooks: &[Hook]| {
-            let mut at = there.iter().filter(|it| it.ifindex == ifindex);
-            at.any(|it| hooks.contains(&it.hook))
+        let attachments = self.plane.attachments()?;
+        let has_hook = |ifindex: u32, hooks: &[Hook]| {
+            let mut of_interface = attachments.iter().filter(|it| it.ifindex == ifindex);
+            of_interface.any(|it| hooks.contains(&it.hook))
         };
         let present = wanted
             .into_iter()
             .filter(|ifindex| self.network.name_of(*ifindex).is_some());
         let (mut lost, mut tc_complete) = (Vec::new(), true);
         for ifindex in present {
-            tc_complete &= HOOKS[1..].iter().all(|hooks| has(ifindex, hooks));
-            if !has(ifindex, HOOKS[0]) {
+            tc_complete &= HOOKS[1..].iter().all(|hooks| has_hook(ifindex, hooks));
+            if !has_hook(ifindex, HOOKS[0]) {
                 lost.push(ifindex);
             }
         }
@@ -135,6 +135,6 @@ impl Engine {
     /// Counts a server whose packets now go to another MAC address.
     pub(super) fn count_moved_neighbour(&mut self, server: IpAddr) {
         self.drift.neighbours += 1;
-        tracing::info!(%server, "its neighbour has another link address");
+        tracing::info!(%server, "the server's neighbour has another link address");
     }
 }

@@ -33,11 +33,11 @@ pub struct WeightOrder {
 /// Returns the service in the file to which an edit refers.
 fn service_of<'a>(desired: &'a Desired, key: &ServiceKey) -> Option<&'a weir_model::Service> {
     let listens = |listener: &Listener| key_of(listener).as_ref() == Some(key);
-    let marked = |mark: &Mark| key_of_mark(mark) == *key;
+    let has_mark = |mark: &Mark| key_of_mark(mark) == *key;
     let services = desired.services.iter();
-    let of_file = services.filter(|service| !is_from_ipvsadm(&service.name));
-    let mut services = of_file
-        .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(marked));
+    let in_file = services.filter(|service| !is_from_ipvsadm(&service.name));
+    let mut services = in_file
+        .filter(|service| service.listen.iter().any(listens) || service.marks.iter().any(has_mark));
     services.next()
 }
 
@@ -51,15 +51,15 @@ fn check_edit_of_file(service: &weir_model::Service, edit: &Edit) -> Result<(), 
     }
 }
 
-fn belongs_to_file(service: &weir_model::Service, but: &str) -> Refusal {
+fn belongs_to_file(service: &weir_model::Service, hint: &str) -> Refusal {
     let name = &service.name;
     Refusal::File {
         line: service.source.line,
-        definition: format!("service {name} belongs to the file{but}"),
+        definition: format!("service {name} belongs to the file{hint}"),
     }
 }
 
-fn weight(
+fn requested_weight(
     configured: &Desired,
     service: &weir_model::Service,
     key: &ServiceKey,
@@ -76,7 +76,7 @@ fn weight(
         key: ServerKey { address, .. },
         ..
     } = edit.server;
-    let is = |server: &&weir_model::Server| {
+    let is_server = |server: &&weir_model::Server| {
         server.address == address
             && (server.port.unwrap_or(port) == edit.server.key.port
                 || !server.forward_in(service).rewrites_port())
@@ -84,7 +84,7 @@ fn weight(
     let server = pool
         .servers
         .iter()
-        .find(is)
+        .find(is_server)
         .ok_or_else(|| Refusal::from(Errno::NoEntry))?;
     let thresholds = (edit.server.upper, edit.server.lower);
     let changes_more = edit.forward && forward(server.forward_in(service)) != edit.server.forward
@@ -98,10 +98,10 @@ fn weight(
     }
     let weight = edit.server.weight;
     if weight > weir_model::MAX_WEIGHT {
-        let most = weir_model::MAX_WEIGHT;
+        let limit = weir_model::MAX_WEIGHT;
         return Err(belongs_to_file(
             service,
-            &format!(": weights of its servers are at most {most}"),
+            &format!(": weights of its servers are at most {limit}"),
         ));
     }
     Ok(WeightOrder {
@@ -118,7 +118,7 @@ pub fn weight_order(active: &Desired, edit: &Edit) -> Option<Result<WeightOrder,
         return None;
     };
     let service = service_of(active, key)?;
-    Some(weight(active, service, key, edit))
+    Some(requested_weight(active, service, key, edit))
 }
 
 impl Engine {
@@ -146,18 +146,18 @@ impl Engine {
         states: &ServerStates,
     ) -> Vec<Result<(), Refusal>> {
         let mut origin = self.memory.origin.clone();
-        let (mut results, mut done) = (Vec::with_capacity(edits.len()), Vec::new());
+        let (mut results, mut persisted) = (Vec::with_capacity(edits.len()), Vec::new());
         for edit in edits {
             let result = self.try_edit(&mut origin, edit);
             if result == Ok(true) {
-                done.push(edit.clone());
+                persisted.push(edit.clone());
             }
             results.push(result.map(drop));
         }
         if origin == self.memory.origin {
             return results;
         }
-        match self.apply_table(origin, done, states).await {
+        match self.apply_table(origin, persisted, states).await {
             Ok(()) => results,
             Err(error) if edits.len() == 1 => {
                 tracing::warn!(%error, "rejected an edit by ipvsadm");
@@ -177,31 +177,32 @@ impl Engine {
     /// Tries an edit on a copy of ipvsadm's table. Returns whether it must be persisted with the table.
     fn try_edit(&mut self, origin: &mut Origin, edit: &Edit) -> Result<bool, Refusal> {
         let key = edit.key();
-        let of_file = key.and_then(|key| service_of(&self.desired, &key));
-        let name = match (&of_file, key) {
+        let file_service = key.and_then(|key| service_of(&self.desired, &key));
+        let name = match (&file_service, key) {
             (Some(service), _) => Some(service.name.clone()),
             (None, key) => key.map(|key| name_of(&key)),
         };
-        let is_ipvsadms = of_file.is_none();
-        if let Some(service) = of_file {
+        let is_from_table = file_service.is_none();
+        if let Some(service) = file_service {
             check_edit_of_file(service, edit)?;
         } else {
             origin.edit(edit)?;
         }
         match edit {
             Edit::Zero(_) => {
-                let zeroed = self.zeroed(|service| name.as_deref().is_none_or(|it| it == service));
+                let zeroed =
+                    self.zero_points(|service| name.as_deref().is_none_or(|it| it == service));
                 origin.zeroed.extend(zeroed);
                 self.rate_estimates.zero(name.as_deref());
             }
             // A service that was deleted just now may still have rows: its counters start again.
             Edit::AddService(_) => {
-                let zeroed = self.zeroed(|service| name.as_deref() == Some(service));
+                let zeroed = self.zero_points(|service| name.as_deref() == Some(service));
                 origin.zeroed.extend(zeroed);
             }
             _ => {}
         }
-        Ok(is_ipvsadms && !matches!(edit, Edit::Zero(_)))
+        Ok(is_from_table && !matches!(edit, Edit::Zero(_)))
     }
 
     /// Returns the active configuration without ipvsadm's services.

@@ -1,7 +1,7 @@
 //! Closes local programs' sockets to removed or failed servers, so that the programs connect to others.
 //!
 //! A TCP connection ends if `on_remove` requires it: a socket cannot change its server, so that `reschedule` is the
-//! same as `reset`. A connected UDP socket always ends, because it would send to a dead server for ever.
+//! same as `reset`. A connected UDP socket always ends, because it would send to a dead server forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,14 +58,21 @@ impl Engine {
         if self.local_clients.maps.is_none() {
             return BTreeMap::new();
         }
-        let ends = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
+        let must_end = |flags: u8| flags & (DEST_RESET | DEST_RESCHEDULE) != 0;
         let removed = self.rows.removed.iter().map(|(id, removed)| {
-            let all = ends(removed.flags);
-            (*id, if all { Ending::All } else { Ending::Datagrams })
+            let is_all = must_end(removed.flags);
+            (
+                *id,
+                if is_all {
+                    Ending::All
+                } else {
+                    Ending::Datagrams
+                },
+            )
         });
         let failed = self.rows.dests.iter().filter_map(|(id, row)| {
-            let down = row.flags & DEST_USABLE == 0 && row.policy & POLICY_DOWN != 0;
-            match (ends(row.flags), down) {
+            let is_down = row.flags & DEST_USABLE == 0 && row.policy & POLICY_DOWN != 0;
+            match (must_end(row.flags), is_down) {
                 (true, _) => Some((*id, Ending::All)),
                 (false, true) => Some((*id, Ending::Datagrams)),
                 (false, false) => None,
@@ -103,7 +110,7 @@ impl Engine {
 /// Ends sockets in this network namespace, and the remaining ones in the namespaces of other processes. Returns the
 /// number of ended sockets.
 fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usize> {
-    let before = cookies.len();
+    let total = cookies.len();
     end_sockets(protocol.number(), &mut cookies)?;
     let mut seen = BTreeSet::from([own_namespace()]);
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -116,11 +123,11 @@ fn end_everywhere(protocol: Protocol, mut cookies: BTreeSet<u64>) -> Result<usiz
         };
         if seen.insert(netns.id().ok().map(|id| id.inode)) {
             // A namespace that cannot be entered keeps its sockets.
-            let rest = &mut cookies;
-            let _ = netns.run(|| end_sockets(protocol.number(), rest));
+            let remaining = &mut cookies;
+            let _ = netns.run(|| end_sockets(protocol.number(), remaining));
         }
     }
-    Ok(before - cookies.len())
+    Ok(total - cookies.len())
 }
 
 fn own_namespace() -> Option<u64> {

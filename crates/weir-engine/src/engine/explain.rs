@@ -18,7 +18,7 @@ use crate::packet::{Explanation, Packet};
 fn local_clients_of(service: &Service) -> String {
     let cgroup = match &service.cgroup {
         Some(path) => format!("in cgroup {path}"),
-        None => "of this machine".to_owned(),
+        None => "on this machine".to_owned(),
     };
     format!(
         "forward = \"socket\": processes {cgroup} get a server's address when they connect; packets to the VIP are not \
@@ -114,31 +114,32 @@ impl Engine {
             None => format!(
                 "the connection continues with the same server if another director with this file takes over {vip}"
             ),
-            Some(why) => {
-                format!("the connection ends if another director takes over {vip}: {why}")
+            Some(reason) => {
+                format!("the connection ends if another director takes over {vip}: {reason}")
             }
         })
     }
 
     fn service_of(&self, packet: &Packet) -> Option<(&Service, &Listener)> {
         let port = packet.destination.port();
-        let all = self
-            .desired
-            .services
-            .iter()
-            .flat_map(|service| service.listen.iter().map(move |at| (service, at)));
-        all.filter(|(_, at)| {
-            at.protocol == packet.protocol
-                && at.address == packet.destination.ip()
-                && at.ports.contains(port)
+        let all = self.desired.services.iter().flat_map(|service| {
+            service
+                .listen
+                .iter()
+                .map(move |listener| (service, listener))
+        });
+        all.filter(|(_, listener)| {
+            listener.protocol == packet.protocol
+                && listener.address == packet.destination.ip()
+                && listener.ports.contains(port)
         })
-        .max_by_key(|(_, at)| at.ports.specificity())
+        .max_by_key(|(_, listener)| listener.ports.specificity())
     }
 
     /// Returns the server to which the tracked flow with the packet's tuple is bound.
     fn flow_of<'a>(&self, packet: &Packet, slot: &'a ServiceSlot) -> Option<&'a DestSlot> {
         let (src, dst): (Addr, Addr) = (packet.source.ip().into(), packet.destination.ip().into());
-        let same = |cold: &FlowCold| {
+        let is_same = |cold: &FlowCold| {
             (cold.src, cold.dst, cold.proto) == (src, dst, packet.protocol.number())
                 && (cold.sport.get(), cold.dport.get())
                     == (packet.source.port(), packet.destination.port())
@@ -148,7 +149,7 @@ impl Engine {
             .maps()
             .flows
             .walk()
-            .find(|flow| same(&flow.cold))?;
+            .find(|flow| is_same(&flow.cold))?;
         slot.dests.iter().find(|dest| dest.id == flow.dest())
     }
 
@@ -168,13 +169,13 @@ impl Engine {
             let live = self.plane.maps().live(self.counts_of(dest))?;
             let (weight, active, inactive) = (dest.effective, live.active, live.inactive);
             let own_counts = self.plane.maps().live(dest.id)?;
-            let out = match (weight, own_counts.overloaded) {
+            let exclusion = match (weight, own_counts.overloaded) {
                 (0, _) => {
                     let standing = states.standing_in(&service.pool, &dest.name, &service.name);
                     let down =
                         standing.filter(|it| it.state == State::Down && !it.reason.is_empty());
-                    let why = down.map_or_else(String::new, |it| format!(": {}", it.reason));
-                    format!(", accepts no new flows{why}")
+                    let cause = down.map_or_else(String::new, |it| format!(": {}", it.reason));
+                    format!(", accepts no new flows{cause}")
                 }
                 (_, 0) => {
                     usable += 1;
@@ -184,7 +185,7 @@ impl Engine {
             };
             let measured = self.explain_latency(dest, active)?;
             explanation.steps.push(format!(
-                "candidate {}: weight {weight}, {active} active, {inactive} inactive{measured}{out}",
+                "candidate {}: weight {weight}, {active} active, {inactive} inactive{measured}{exclusion}",
                 dest.name
             ));
         }

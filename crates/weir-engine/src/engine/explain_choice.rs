@@ -48,17 +48,17 @@ impl Engine {
         }
         let kind = rule.scheduler.kind;
         match choice::state(kind) {
-            Some(State::Walk) => self.by_cursor(slot, &members, table::rr::pick),
-            Some(State::WeightedWalk) => self.by_cursor(slot, &members, table::wrr::pick),
+            Some(State::Walk) => self.choose_by_cursor(slot, &members, table::rr::pick),
+            Some(State::WeightedWalk) => self.choose_by_cursor(slot, &members, table::wrr::pick),
             Some(State::Locality) => {
                 let expiration = self.plane.maps().settings()?.lblc_expiration;
                 let number = weir_abi::Scheduler::Lblc;
-                self.by_locality(slot, (kind, number, expiration), &members, packet)
+                self.choose_by_locality(slot, (kind, number, expiration), &members, packet)
             }
             Some(State::ReplicatedLocality) => {
                 let expiration = self.plane.maps().settings()?.lblcr_expiration;
                 let number = weir_abi::Scheduler::Lblcr;
-                self.by_locality(slot, (kind, number, expiration), &members, packet)
+                self.choose_by_locality(slot, (kind, number, expiration), &members, packet)
             }
             Some(State::Draws) => {
                 let any = members.iter().any(Member::available);
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    fn by_cursor(
+    fn choose_by_cursor(
         &self,
         slot: &ServiceSlot,
         members: &[Member],
@@ -103,7 +103,7 @@ impl Engine {
         Ok(picked.map(|index| members[index].dest).into())
     }
 
-    fn by_locality(
+    fn choose_by_locality(
         &self,
         slot: &ServiceSlot,
         (kind, number, expiration): (SchedulerKind, weir_abi::Scheduler, u32),

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 /// Names of the packet path programs of a director.
 const PACKET_PATH_PROGRAMS: [&str; 2] = ["weir_xdp", "weir_skb"];
 
-/// Number of processes that an error message names.
-const SHOWN: usize = 3;
+/// Maximum number of processes that an error message lists.
+const SHOWN_MAX: usize = 3;
 
 /// Known program name prefixes and their owners.
 const KNOWN: [(&str, &str); 7] = [
@@ -38,11 +38,11 @@ impl Engine {
     /// packets, or would see them already rewritten. At tc, the kernel would accept both.
     pub(super) async fn reject_other_director(&self, ifindex: u32) -> Result<()> {
         let attachments = self.plane.attachments()?;
-        let own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
+        let is_own = |id: &u32| attachments.iter().any(|it| it.program_id == *id);
         let xdp = self.network.netlink().xdp_program(ifindex).await?;
         let xdp = xdp.into_iter().map(|id| ("XDP", id));
         let at_tc = programs_at_tc(ifindex)?.into_iter().map(|id| ("tc", id));
-        let mut others = xdp.chain(at_tc).filter(|(_, id)| !own(id));
+        let mut others = xdp.chain(at_tc).filter(|(_, id)| !is_own(id));
         let found = others.find(|(_, id)| {
             program_name(*id).is_some_and(|name| PACKET_PATH_PROGRAMS.contains(&name.as_str()))
         });
@@ -66,7 +66,8 @@ impl Engine {
                 "stop it, and run `weir clean` with its --runtime-dir and --pin-dir".to_owned()
             }
             _ => format!(
-                "stop its program, or detach it with `ip link set dev {interface} xdp off`, or list other `interfaces`"
+                "stop the other program, or detach it with `ip link set dev {interface} xdp off`, or list \
+                 other `interfaces`"
             ),
         };
         Error::ForeignProgram {
@@ -104,7 +105,7 @@ fn describe(program: Option<u32>, title: Option<&str>, owner: Option<&str>) -> S
     text
 }
 
-/// Returns the processes that hold the program or its link, at most [`SHOWN`].
+/// Returns the processes that hold the program or its link, at most [`SHOWN_MAX`].
 fn holders(id: u32) -> Vec<String> {
     let line = format!("prog_id:\t{id}");
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -124,7 +125,7 @@ fn holders(id: u32) -> Vec<String> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         format!("{} (process {pid})", name.trim())
     });
-    named.take(SHOWN).collect()
+    named.take(SHOWN_MAX).collect()
 }
 
 #[cfg(test)]
@@ -133,18 +134,18 @@ mod tests {
 
     #[test]
     fn description_includes_name_and_owner_if_known() {
-        let beyond = u32::MAX;
+        let unused_id = u32::MAX;
         assert_eq!(
             describe(None, None, None),
             "the kernel does not report which one"
         );
         assert_eq!(
-            describe(Some(beyond), None, None),
-            format!("program {beyond}, which has no name")
+            describe(Some(unused_id), None, None),
+            format!("program {unused_id}, which has no name")
         );
         assert_eq!(
-            describe(Some(beyond), Some("cil_xdp_entry"), Some("Cilium")),
-            format!("cil_xdp_entry (program {beyond}), of Cilium")
+            describe(Some(unused_id), Some("cil_xdp_entry"), Some("Cilium")),
+            format!("cil_xdp_entry (program {unused_id}), of Cilium")
         );
         assert_eq!(known("weir_xdp"), Some((true, "another Weir")));
         assert_eq!(known("my_filter"), None);

@@ -31,12 +31,13 @@ const PAUSE_FACTOR: u32 = 20;
 const NEW_SERVER_NS: u64 = 2_000_000_000;
 /// Interval between adaptations of the fraction of sampled flows.
 const ADAPT_INTERVAL_NS: u64 = 100_000_000;
-/// Sampled packets per second: below the first, more flows are sampled; from the second on, fewer. A sample costs 60
-/// ns.
+/// Number of sampled packets per second below which more flows are sampled. A sample costs 60 ns.
 const LOW_PACKET_RATE: u64 = 20_000;
+/// Number of sampled packets per second from which on fewer flows are sampled.
 const HIGH_PACKET_RATE: u64 = 100_000;
-/// Sampled flows out of 65536: all, and one in 64.
+/// Number of sampled flows out of 65536: all flows.
 const ALL_FLOWS: u32 = 65_536;
+/// Number of sampled flows out of 65536: one in 64.
 const FEWEST_FLOWS: u32 = 1_024;
 
 /// Latency statistics of one server in one service.
@@ -46,7 +47,7 @@ struct Measured {
     by_clock: Statistics,
     by_gaps: Statistics,
     by_connect: Statistics,
-    /// Answers within and beyond `max_latency`.
+    /// Numbers of responses within and beyond `max_latency`.
     limit_counts: (u64, u64),
 }
 
@@ -61,7 +62,7 @@ impl Measured {
         }
     }
 
-    fn by(&mut self, method: u32) -> &mut Statistics {
+    fn statistics(&mut self, method: u32) -> &mut Statistics {
         match method {
             LATENCY_METHOD_TIMESTAMPS => &mut self.by_clock,
             LATENCY_METHOD_CONNECT => &mut self.by_connect,
@@ -107,7 +108,7 @@ pub(super) struct LatencyMonitor {
     pub(super) adaptations: HashMap<String, Adaptation>,
     pub(super) adjusted_ns: u64,
     /// Time in nanoseconds and number of sampled packets at the last adaptation.
-    adapted: (u64, u64),
+    last_adaptation: (u64, u64),
 }
 
 impl LatencyMonitor {
@@ -133,7 +134,7 @@ impl LatencyMonitor {
             if server.generation != row.generation {
                 *server = Measured::new(row.generation);
             }
-            let statistics = server.by(method);
+            let statistics = server.statistics(method);
             let ns: Vec<i64> = group.iter().map(|sample| sample.ns).collect();
             statistics.add(&ns, now_ns);
             if let Some(limit) = self.limits.get(&dest) {
@@ -194,23 +195,23 @@ impl LatencyMonitor {
         Ok(())
     }
 
-    /// Returns the number of flows out of 65536 to sample. `now` is the current number.
-    fn adapt(&mut self, maps: &Maps, now: u32, now_ns: u64) -> Result<u32> {
-        let (then_ns, before) = self.adapted;
-        let elapsed = now_ns.saturating_sub(then_ns);
+    /// Returns the number of flows out of 65536 to sample. `current` is the current number.
+    fn adapt(&mut self, maps: &Maps, current: u32, now_ns: u64) -> Result<u32> {
+        let (last_ns, last_packets) = self.last_adaptation;
+        let elapsed = now_ns.saturating_sub(last_ns);
         if elapsed < ADAPT_INTERVAL_NS {
-            return Ok(now);
+            return Ok(current);
         }
         let packets = maps.latency_reasons()?[LatencyReason::Packets as usize];
-        self.adapted = (now_ns, packets);
-        if then_ns == 0 {
+        self.last_adaptation = (now_ns, packets);
+        if last_ns == 0 {
             return Ok(FEWEST_FLOWS);
         }
-        let rate = packets.saturating_sub(before) * 1_000_000_000 / elapsed;
+        let rate = packets.saturating_sub(last_packets) * 1_000_000_000 / elapsed;
         Ok(match rate {
-            ..LOW_PACKET_RATE => (now * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
-            LOW_PACKET_RATE..HIGH_PACKET_RATE => now,
-            _ => (now / 2).max(FEWEST_FLOWS),
+            ..LOW_PACKET_RATE => (current * 2).clamp(FEWEST_FLOWS, ALL_FLOWS),
+            LOW_PACKET_RATE..HIGH_PACKET_RATE => current,
+            _ => (current / 2).max(FEWEST_FLOWS),
         })
     }
 
@@ -250,13 +251,13 @@ impl Engine {
         if interval == PUBLISH_INTERVAL {
             maps.confirm_costs(now_ns)?;
         }
-        let now = self.rows.settings.latency_sample;
+        let current = self.rows.settings.latency_sample;
         let wanted = if self.desired.services.is_empty() || !self.desired.node.latency {
             0
         } else {
-            monitor.adapt(maps, now, now_ns)?
+            monitor.adapt(maps, current, now_ns)?
         };
-        if wanted != now {
+        if wanted != current {
             maps.set_latency_sample(wanted)?;
             self.rows.settings.latency_sample = wanted;
         }

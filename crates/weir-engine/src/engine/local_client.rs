@@ -51,8 +51,8 @@ impl LocalClients {
                 self.written.insert(*key, *row);
             }
         }
-        let old: Vec<Key> = self.written.keys().copied().collect();
-        for key in old {
+        let written_keys: Vec<Key> = self.written.keys().copied().collect();
+        for key in written_keys {
             if !self.wanted.contains_key(&key) {
                 maps.listeners.remove(&key.record())?;
                 self.written.remove(&key);
@@ -66,37 +66,37 @@ impl LocalClients {
 type Paths = BTreeMap<Option<String>, u32>;
 
 /// Assigns a scope to every cgroup in the configuration: its current scope, else a free one.
-fn assign(
+fn assign_scopes(
     desired: &Desired,
     attached: &BTreeMap<u32, Scope>,
 ) -> Result<(Paths, BTreeMap<u32, Cgroup>)> {
     let mut paths = Paths::new();
     let mut used: BTreeMap<u32, Cgroup> = BTreeMap::new();
     for path in cgroups(desired) {
-        let cgroup = open(path)?;
-        let there = attached.iter().map(|(scope, it)| (*scope, it.cgroup));
-        let there = there.chain(used.iter().map(|(scope, it)| (*scope, it.id())));
-        let known = there
+        let cgroup = open_cgroup(path)?;
+        let candidates = attached.iter().map(|(scope, it)| (*scope, it.cgroup));
+        let candidates = candidates.chain(used.iter().map(|(scope, it)| (*scope, it.id())));
+        let known = candidates
             .filter(|(scope, id)| *scope != SOCKET_SCOPE_OWN && *id == cgroup.id())
             .map(|(scope, _)| scope)
             .next();
-        let free = || {
+        let find_free = || {
             (SOCKET_SCOPE_OWN + 1..=SCOPE_MAX)
                 .find(|scope| !attached.contains_key(scope) && !used.contains_key(scope))
         };
         let scope = known
-            .or_else(free)
-            .ok_or(Error::Cgroups { most: SCOPE_MAX })?;
+            .or_else(find_free)
+            .ok_or(Error::Cgroups { limit: SCOPE_MAX })?;
         paths.insert(path.map(str::to_owned), scope);
         used.insert(scope, cgroup);
     }
     if desired.node.balance_own {
-        used.insert(SOCKET_SCOPE_OWN, open(None)?);
+        used.insert(SOCKET_SCOPE_OWN, open_cgroup(None)?);
     }
     Ok((paths, used))
 }
 
-fn open(path: Option<&str>) -> Result<Cgroup> {
+fn open_cgroup(path: Option<&str>) -> Result<Cgroup> {
     let opened = path.map_or_else(Cgroup::root, Cgroup::open);
     opened.map_err(|source| Error::Cgroup {
         path: path.unwrap_or("(root)").to_owned(),
@@ -115,12 +115,12 @@ impl Engine {
             return Ok(());
         }
         let attached = socket::scopes(self.plane.pins())?;
-        let intact = |(scope, cgroup): (&u32, &Cgroup)| {
+        let is_intact = |(scope, cgroup): (&u32, &Cgroup)| {
             attached
                 .get(scope)
                 .is_some_and(|it| it.complete && it.cgroup == cgroup.id())
         };
-        if local.used.iter().all(intact) {
+        if local.used.iter().all(is_intact) {
             return Ok(());
         }
         self.prepare_local_clients()?;
@@ -149,7 +149,7 @@ impl Engine {
             }
             local.maps = Some(maps);
         }
-        let (paths, used) = assign(&self.desired, &attached)?;
+        let (paths, used) = assign_scopes(&self.desired, &attached)?;
         for (scope, cgroup) in &used {
             if !attached.get(scope).is_some_and(|it| it.complete) {
                 attach(&self.plane, *scope, cgroup)?;
@@ -201,16 +201,16 @@ impl Engine {
         let Some(maps) = local.maps.as_ref().filter(|_| local.lingering) else {
             return Ok(());
         };
-        let mut open = BTreeSet::new();
+        let mut open_scopes = BTreeSet::new();
         maps.sockets.each(|_, record| {
-            open.insert(u32::from(record.scope));
+            open_scopes.insert(u32::from(record.scope));
         })?;
         local.lingering = false;
         for scope in socket::scopes(self.plane.pins())?.keys() {
             if local.used.contains_key(scope) {
                 continue;
             }
-            if open.contains(scope) {
+            if open_scopes.contains(scope) {
                 local.lingering = true;
             } else {
                 socket::detach(self.plane.pins(), *scope)?;

@@ -20,14 +20,14 @@ impl Engine {
     /// # Errors
     /// The network cannot be read, or rows cannot be written; the next tick tries again.
     pub async fn network_event(&mut self, event: &Event) -> Result<()> {
-        let moved = self.network.handle_event(event);
+        let routes_changed = self.network.handle_event(event);
         if let Event::Link { .. } = event {
             // Do not wait for the refresh: a macvlan with the virtual MAC address of VRRP receives packets as soon as
             // it has its address, and the stack would reset balanced connections.
             let addresses = self.network.frame_addresses();
             self.plane.maps().set_frame_addresses(&addresses)?;
         }
-        if moved {
+        if routes_changed {
             self.network_stale = true;
             if self.refreshed_at.elapsed() >= REFRESH_INTERVAL.max(self.refresh_duration * 4) {
                 return self.refresh().await;
@@ -36,8 +36,8 @@ impl Engine {
         }
         match event {
             Event::Neighbour { neighbour, .. } => {
-                let behind = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
-                for server in behind {
+                let servers = self.network.servers_behind(neighbour.ifindex, neighbour.ip);
+                for server in servers {
                     if self.write_hops_at(server)? {
                         self.count_moved_neighbour(server);
                     }
@@ -63,12 +63,12 @@ impl Engine {
     pub(super) async fn refresh_network(&mut self) -> Result<()> {
         let started = Instant::now();
         let servers = self.memory.allocation.addresses().collect();
-        let moved = self.network.refresh(servers).await?;
+        let changed_servers = self.network.refresh(servers).await?;
         self.refreshed_at = Instant::now();
         self.refresh_duration = started.elapsed();
         self.network_stale = false;
         self.hops_due = true;
-        let touched = self.services_at(&moved);
+        let touched = self.services_at(&changed_servers);
         self.replan(&touched.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
@@ -111,30 +111,32 @@ impl Engine {
     fn check_memory_pressure(&mut self) -> Result<()> {
         let ipvs = &self.desired.ipvs;
         let is_enabled = matches!(ipvs.drop_entry, 1 | 2);
-        let short = is_enabled && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
-        if short == self.network.memory_is_short {
+        let is_short =
+            is_enabled && free_pages().is_some_and(|pages| pages < ipvs.amemthresh.into());
+        if is_short == self.network.memory_is_short {
             return Ok(());
         }
-        self.network.memory_is_short = short;
+        self.network.memory_is_short = is_short;
         self.rewrite(&[])
     }
 
     fn release_rows(&mut self) -> Result<()> {
         let maps = self.plane.maps();
-        let ended = |dest: &DestSlot| {
+        let final_totals = |dest: &DestSlot| {
             let live = maps.live(dest.id).ok()?;
             // A persistence entry that refers to this row becomes usable again if the server returns.
             (live.active == 0 && live.inactive == 0 && live.persistent == 0)
                 .then(|| totals(maps, dest.id).ok())?
         };
         let allocation = &mut self.memory.allocation;
-        let released = allocation.release(&ended);
+        let released = allocation.release(&final_totals);
         if released.touched.is_empty() {
             return Ok(());
         }
-        let left = released.addresses.iter().copied();
-        let left = left.filter(|address| allocation.rows_at(*address).is_empty());
-        self.network.forget(left);
+        let unused_addresses = released.addresses.iter().copied();
+        let unused_addresses =
+            unused_addresses.filter(|address| allocation.rows_at(*address).is_empty());
+        self.network.forget(unused_addresses);
         // Clear the rows before the state file allows their reuse.
         self.writer.clear_dests(maps, &released.dests)?;
         let touched: Vec<&str> = released.touched.iter().map(String::as_str).collect();

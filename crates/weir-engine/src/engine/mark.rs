@@ -51,8 +51,8 @@ impl Engine {
     async fn route_marks(&mut self, wanted: BTreeSet<Key>) -> Result<()> {
         let mut routing = self.ensure_mark_pair().await?;
         let netlink = self.network.netlink();
-        let gone: BTreeSet<Key> = routing.rules.difference(&wanted).copied().collect();
-        routing.remove_rules(netlink, &gone).await?;
+        let obsolete: BTreeSet<Key> = routing.rules.difference(&wanted).copied().collect();
+        routing.remove_rules(netlink, &obsolete).await?;
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
             if wanted.iter().any(|mark| mark.0 == ipv6) {
@@ -77,7 +77,7 @@ impl Engine {
     async fn ensure_mark_pair(&mut self) -> Result<MarkRouting> {
         let routing = match (&self.network.marks, &self.memory.undo.marks) {
             (Some(_), Some(routing)) => routing.clone(),
-            _ => self.make_pair().await?,
+            _ => self.create_pair().await?,
         };
         self.set_mark_devices();
         self.write_pending()?;
@@ -89,11 +89,11 @@ impl Engine {
         self.plane.attach(pair.exit, XdpChoice::Native)?;
         self.plane.attach_tc(pair.exit, Direction::Ingress)?;
         // XDP updates checksums incrementally, so they must be complete.
-        let whole = self.network.netlink().inside(|| {
+        let disabled = self.network.netlink().inside(|| {
             Features::read(&routing.entry)
                 .and_then(|features| features.set(&[(TX_CHECKSUM, false)]))
         })?;
-        whole?;
+        disabled?;
         for end in [pair.entry, pair.exit] {
             self.network.netlink().bring_up(end).await?;
         }
@@ -105,13 +105,13 @@ impl Engine {
         if self.memory.allocation.marks().is_empty() {
             return Ok(());
         }
-        let there = |index, name: &str| self.network.name_of(index) == Some(name);
+        let exists = |index, name: &str| self.network.name_of(index) == Some(name);
         let known = self.memory.undo.marks.clone().zip(self.network.marks);
-        let whole = known.filter(|(routing, pair)| {
-            there(pair.entry, &routing.entry) && there(pair.exit, &routing.exit)
+        let intact = known.filter(|(routing, pair)| {
+            exists(pair.entry, &routing.entry) && exists(pair.exit, &routing.exit)
         });
-        let Some((routing, pair)) = whole else {
-            // A failure midway is found again at the next check and retried.
+        let Some((routing, pair)) = intact else {
+            // If a step fails, the next check finds the pair incomplete and tries again.
             self.network.marks = None;
             self.update_marks().await?;
             self.log_mark_repair("its devices were created again");
@@ -146,15 +146,15 @@ impl Engine {
 
     /// Returns whether both devices are up and have their programs.
     async fn pair_works(&self, pair: Pair) -> Result<bool> {
-        let there = self.plane.attachments()?;
-        let has = |ifindex, hooks: &[Hook]| {
-            let mut at = there.iter().filter(|it| it.ifindex == ifindex);
-            at.any(|it| hooks.contains(&it.hook))
+        let attachments = self.plane.attachments()?;
+        let has_hook = |ifindex, hooks: &[Hook]| {
+            let mut of_interface = attachments.iter().filter(|it| it.ifindex == ifindex);
+            of_interface.any(|it| hooks.contains(&it.hook))
         };
-        let attached = has(pair.entry, &[Hook::Egress, Hook::ClsactEgress])
-            && has(pair.exit, &[Hook::XdpNative])
-            && has(pair.exit, &[Hook::Ingress, Hook::ClsactIngress]);
-        Ok(attached && self.pair_is_up(pair).await?)
+        let is_attached = has_hook(pair.entry, &[Hook::Egress, Hook::ClsactEgress])
+            && has_hook(pair.exit, &[Hook::XdpNative])
+            && has_hook(pair.exit, &[Hook::Ingress, Hook::ClsactIngress]);
+        Ok(is_attached && self.pair_is_up(pair).await?)
     }
 
     async fn pair_is_up(&self, pair: Pair) -> Result<bool> {
@@ -172,22 +172,22 @@ impl Engine {
         tracing::warn!(cause, "the route of marked packets was repaired");
     }
 
-    async fn make_pair(&mut self) -> Result<MarkRouting> {
+    async fn create_pair(&mut self) -> Result<MarkRouting> {
         if let Some(former) = self.memory.undo.marks.clone() {
             former.remove(self.network.netlink()).await?;
         }
         let netlink = self.network.netlink();
         let links = netlink.links().await?;
-        let named = |name: &String| links.iter().find(|link| link.name == *name);
+        let link_named = |name: &String| links.iter().find(|link| link.name == *name);
         let mut names =
             (0..NAME_PAIRS).map(|n| (format!("weir{}", 2 * n), format!("weir{}", 2 * n + 1)));
-        let free = |(entry, exit): &(String, String)| {
-            let (entry, exit) = (named(entry), named(exit));
+        let is_free = |(entry, exit): &(String, String)| {
+            let (entry, exit) = (link_named(entry), link_named(exit));
             // Both devices may have been left by a daemon whose state file was lost.
-            let ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
-            ours || entry.is_none() && exit.is_none()
+            let is_ours = entry.is_some_and(|link| link.mac == Some(mac())) && exit.is_some();
+            is_ours || entry.is_none() && exit.is_none()
         };
-        let (entry, exit) = names.find(free).ok_or(Error::NoInterface {
+        let (entry, exit) = names.find(is_free).ok_or(Error::NoInterface {
             name: "weir0".to_owned(),
         })?;
         let mut routing = MarkRouting {
@@ -199,7 +199,7 @@ impl Engine {
         self.memory.undo.marks = Some(routing.clone());
         self.persist_undo()?;
         let netlink = self.network.netlink();
-        if named(&routing.entry).is_none() {
+        if link_named(&routing.entry).is_none() {
             netlink
                 .add_pair(&routing.entry, &routing.exit, mac(), MTU)
                 .await?;

@@ -87,9 +87,11 @@ pub struct Engine {
     pending: Changes,
     /// Whether all next hops must be compared with the maps.
     hops_due: bool,
-    /// Whether routes have changed since the last refresh, and the time and duration of that refresh.
+    /// Whether routes have changed since the last refresh.
     network_stale: bool,
+    /// Time of the last refresh.
     refreshed_at: Instant,
+    /// Duration of the last refresh.
     refresh_duration: Duration,
     /// Differences of shared counters that the last tick found.
     count_differences: BTreeMap<u32, (u64, u64)>,
@@ -112,7 +114,7 @@ pub struct Engine {
 }
 
 /// Returns the addresses of the servers of these services.
-fn addresses<'a>(
+fn server_addresses<'a>(
     memory: &'a Memory,
     touched: &'a [&'a str],
 ) -> impl Iterator<Item = IpAddr> + use<'a> {

@@ -73,7 +73,7 @@ impl Engine {
                 Finding::Same => {}
             }
         }
-        if !suspects.is_empty() && Instant::now() >= reply_monitor.next {
+        if !suspects.is_empty() && Instant::now() >= reply_monitor.next_scan {
             self.read_waiting_clients(reply_monitor, &suspects, now);
         }
         reply_monitor.servers.retain(|key| present.contains(&key));
@@ -82,7 +82,7 @@ impl Engine {
 
     /// Returns the servers whose checks pass and whose replies must pass through the director, with their counters.
     fn watched(&self, states: &ServerStates) -> Result<Vec<WatchedServer<'_>>> {
-        let mut all = Vec::new();
+        let mut servers = Vec::new();
         let services = self.desired.services.iter();
         for service in services.filter(|service| service.snat.is_none()) {
             let Some(slot) = self.memory.allocation.services.get(&service.name) else {
@@ -94,7 +94,7 @@ impl Engine {
                     continue;
                 }
                 let live = self.plane.maps().live(dest.id)?;
-                all.push(WatchedServer {
+                servers.push(WatchedServer {
                     service: &service.name,
                     server: &dest.name,
                     dest: dest.id,
@@ -107,7 +107,7 @@ impl Engine {
                 });
             }
         }
-        Ok(all)
+        Ok(servers)
     }
 
     /// Finds the clients in the flow table that wait for a reply from a suspect.
@@ -129,7 +129,7 @@ impl Engine {
                 clients.push((flow.cold.src.to_ip(), flow.cold.sport.get()));
             }
         }
-        reply_monitor.next =
+        reply_monitor.next_scan =
             Instant::now() + (started.elapsed() * SCAN_TIME_SHARE).max(SCAN_INTERVAL);
         for watched in suspects {
             let clients = waiting.remove(&watched.dest).unwrap_or_default();

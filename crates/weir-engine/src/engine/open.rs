@@ -101,9 +101,9 @@ impl SavedState {
             memory.revision += 1;
             memory.fingerprint = revision;
         }
-        let every = memory.allocation.service_names(&desired);
-        let every: Vec<&str> = every.iter().map(String::as_str).collect();
-        allocate(memory, &desired, plane, &every, states)?;
+        let names = memory.allocation.service_names(&desired);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        allocate(memory, &desired, plane, &names, states)?;
         let network = &mut self.network;
         network
             .retain_servers(memory.allocation.addresses().collect())
@@ -123,8 +123,8 @@ impl SavedState {
         let (file, memory) = (&self.file, &self.memory);
         let (planned, text) = std::thread::scope(|scope| {
             let writing = scope.spawn(|| file.text_of(memory, &states.saved_servers()));
-            let around = self.network.surroundings(memory.allocation.addresses());
-            let planned = rows(desired, &memory.allocation, &around, dest_rows);
+            let surroundings = self.network.surroundings(memory.allocation.addresses());
+            let planned = rows(desired, &memory.allocation, &surroundings, dest_rows);
             (planned, writing.join())
         });
         let planned = planned?;
@@ -150,14 +150,14 @@ pub struct Opening<'a> {
 #[derive(Debug)]
 struct UndoStart {
     /// Whether nothing was pinned before.
-    first: bool,
+    was_unpinned: bool,
     /// Addresses that were added before.
     added: BTreeSet<(String, IpAddr)>,
 }
 
 impl UndoStart {
-    async fn run(&self, paths: &Paths) {
-        if self.first
+    async fn revert(&self, paths: &Paths) {
+        if self.was_unpinned
             && let Err(error) = clean_pinned(paths, &self.added).await
         {
             tracing::error!(%error, "the failed start left a data plane behind: run `weir clean`");
@@ -175,7 +175,7 @@ impl<'a> Opening<'a> {
     /// pinned afterwards.
     pub async fn begin(paths: &'a Paths, configured: &'a Desired) -> Result<(Self, SavedServers)> {
         let undo = UndoStart {
-            first: !is_pinned(paths),
+            was_unpinned: !is_pinned(paths),
             added: read_record(&paths.runtime_dir),
         };
         // Opening the data plane reports an invalid record.
@@ -191,7 +191,7 @@ impl<'a> Opening<'a> {
         let (mut saved, (plane, opened)) = match both {
             Ok(both) => both,
             Err(error) => {
-                undo.run(paths).await;
+                undo.revert(paths).await;
                 return Err(error);
             }
         };
@@ -259,7 +259,7 @@ impl<'a> Opening<'a> {
         };
         let activated = activated.await;
         if activated.is_err() {
-            undo.run(paths).await;
+            undo.revert(paths).await;
         }
         activated
     }
@@ -274,7 +274,7 @@ impl<'a> Opening<'a> {
             ..
         } = self;
         drop((plane, saved));
-        undo.run(paths).await;
+        undo.revert(paths).await;
     }
 }
 
@@ -312,14 +312,16 @@ fn merged(origin: &Origin, configured: &Desired) -> Result<Indexed> {
 
 /// Returns the addresses of the servers that have rows or will get them.
 fn addresses_of(memory: &Memory, desired: &Result<Indexed>) -> BTreeSet<IpAddr> {
-    let there = memory.allocation.dests().map(|(_, dest)| dest.address);
+    let allocated = memory.allocation.dests().map(|(_, dest)| dest.address);
     let desired = desired.as_ref().ok();
     let wanted = desired.into_iter().flat_map(|desired| {
         let pools = desired.services.iter();
         let pools = pools.filter_map(|service| desired.pool(&service.pool));
         pools.flat_map(|pool| pool.servers.iter().chain(&pool.sorry))
     });
-    there.chain(wanted.map(|server| server.address)).collect()
+    allocated
+        .chain(wanted.map(|server| server.address))
+        .collect()
 }
 
 pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, Opened)> {
@@ -337,12 +339,13 @@ pub(super) fn open_plane(pin_dir: PathBuf, sizes: Sizes) -> Result<(Dataplane, O
 /// Returns the map sizes for the limits in the configuration, but at least the current sizes, because their rows may be
 /// in use. The header and spread table of a service need 67 elements, and a server up to ten more. During a
 /// replacement, old and new elements exist at the same time.
-pub(super) fn sizes(node: &Node, now: Option<&Sizes>) -> Sizes {
+pub(super) fn sizes(node: &Node, current: Option<&Sizes>) -> Sizes {
     let defaults = Sizes::default();
-    let (least_services, least_dests) = now.map_or((0, 0), |now| (now.services, now.dests));
-    let services = node.max_services.saturating_add(1).max(least_services);
+    let (min_services, min_dests) =
+        current.map_or((0, 0), |current| (current.services, current.dests));
+    let services = node.max_services.saturating_add(1).max(min_services);
     let dests = node.max_servers.saturating_add(1).min(weir_abi::DESTS_MAX);
-    let dests = dests.max(least_dests);
+    let dests = dests.max(min_dests);
     Sizes {
         services,
         dests,

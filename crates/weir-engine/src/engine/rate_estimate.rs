@@ -9,7 +9,7 @@ use weir_ipvsadm::Estimator;
 
 use super::Engine;
 use crate::error::Result;
-use crate::ipvsadm_term::since;
+use crate::ipvsadm_term::counters_since;
 use crate::origin::Zero;
 use crate::rate_estimate::RateEstimates;
 use crate::snapshot::Totals;
@@ -26,15 +26,15 @@ impl Engine {
     pub(super) fn estimate_rates(&mut self) -> Result<()> {
         if self
             .rate_estimates
-            .last
-            .is_some_and(|last| last.elapsed() < PERIOD)
+            .updated_at
+            .is_some_and(|updated_at| updated_at.elapsed() < PERIOD)
         {
             return Ok(());
         }
         let mut services = std::mem::take(&mut self.rate_estimates.services);
         let mut servers = std::mem::take(&mut self.rate_estimates.servers);
         let mut estimates = RateEstimates {
-            last: Some(Instant::now()),
+            updated_at: Some(Instant::now()),
             services: BTreeMap::new(),
             servers: HashMap::with_capacity(servers.len()),
         };
@@ -44,14 +44,14 @@ impl Engine {
             for dest in &slot.dests {
                 let totals = read.get(&dest.id).copied().unwrap_or_default();
                 sum = sum.plus(totals);
-                let counters = since(totals, None);
+                let counters = counters_since(totals, None);
                 let mut estimator = servers
                     .remove(&dest.generation)
                     .unwrap_or_else(|| Estimator::new(counters));
                 estimator.step(counters);
                 estimates.servers.insert(dest.generation, estimator);
             }
-            let counters = since(sum, None);
+            let counters = counters_since(sum, None);
             let mut estimator = services
                 .remove(name)
                 .unwrap_or_else(|| Estimator::new(counters));
@@ -96,8 +96,8 @@ impl Engine {
         ids.into_iter().map(row_totals).collect()
     }
 
-    /// Returns the current totals of the chosen services, which their counters are then relative to.
-    pub(super) fn zeroed(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
+    /// Returns the current totals of the chosen services: zeroed counters are relative to them.
+    pub(super) fn zero_points(&self, chosen: impl Fn(&str) -> bool) -> BTreeMap<String, Zero> {
         let maps = self.plane.maps();
         let mut zeroed = BTreeMap::new();
         let slots = self.memory.allocation.services.iter();

@@ -12,7 +12,7 @@ use weir_planner::row_set::{Changes, RowSet, rows};
 use weir_state::ServerStates;
 
 use super::open::{open_plane, sizes};
-use super::{Applied, Engine, addresses};
+use super::{Applied, Engine, server_addresses};
 use crate::allocate::allocate;
 use crate::error::{Error, Result};
 use crate::write::Writer;
@@ -83,7 +83,7 @@ impl Engine {
             self.local_clients.mark_programs_outdated();
             self.hops_due = true;
         }
-        let before = std::mem::replace(&mut self.desired, desired);
+        let former_desired = std::mem::replace(&mut self.desired, desired);
         let revision = (self.memory.revision, self.memory.fingerprint);
         self.memory.revision += 1;
         self.memory.fingerprint = self.desired.fingerprint();
@@ -93,7 +93,7 @@ impl Engine {
         };
         if let Err(cause) = committed {
             (self.memory.revision, self.memory.fingerprint) = revision;
-            return Err(match self.roll_back(before, states).await {
+            return Err(match self.roll_back(former_desired, states).await {
                 Ok(()) => cause,
                 Err(rollback) => Error::RollbackFailed {
                     cause: Box::new(cause),
@@ -102,7 +102,7 @@ impl Engine {
             });
         }
         // Freeing the names of a hundred thousand servers takes as long as the rest, so it happens in the background.
-        tokio::task::spawn_blocking(move || drop(before));
+        tokio::task::spawn_blocking(move || drop(former_desired));
         Ok(Applied {
             revision: self.memory.revision,
         })
@@ -117,24 +117,26 @@ impl Engine {
         touched: &[&str],
         new_dest_rows: Option<u32>,
     ) -> Result<Option<(RowSet, Changes)>> {
-        let moved = self.add_servers(touched).await?;
+        let moved_services = self.add_servers(touched).await?;
         self.network.interfaces(desired)?;
         self.network.vip_interface(desired)?;
         if let Some(dest_rows) = new_dest_rows {
             let allocation = &self.memory.allocation;
-            let around = self.network.surroundings(allocation.addresses());
-            return Ok(Some(rows(desired, allocation, &around, dest_rows)?));
+            let surroundings = self.network.surroundings(allocation.addresses());
+            return Ok(Some(rows(desired, allocation, &surroundings, dest_rows)?));
         }
         let touched: Vec<&str> = touched
             .iter()
             .copied()
-            .chain(moved.iter().map(String::as_str))
+            .chain(moved_services.iter().map(String::as_str))
             .collect();
-        let around = self.network.surroundings(addresses(&self.memory, &touched));
+        let surroundings = self
+            .network
+            .surroundings(server_addresses(&self.memory, &touched));
         let changes = self.rows.replan(
             desired,
             &self.memory.allocation,
-            &around,
+            &surroundings,
             self.plane.sizes().dests,
             touched,
         )?;
@@ -144,7 +146,7 @@ impl Engine {
 
     /// Looks up routes to the servers of some services. Returns the other services whose routes changed.
     async fn add_servers(&mut self, touched: &[&str]) -> Result<Vec<String>> {
-        let servers = addresses(&self.memory, touched);
+        let servers = server_addresses(&self.memory, touched);
         let update = self.network.update(servers).await?;
         if !update.is_full_refresh {
             return Ok(Vec::new());

@@ -32,19 +32,19 @@ impl Engine {
         self.snapshot_in_parts(states, usize::MAX, |_| ())
     }
 
-    /// Like [`Self::snapshot`], but passes services to `hand_over` whenever `part` servers or more have been read. The
-    /// returned snapshot contains only the remaining services.
+    /// Like [`Self::snapshot`], but passes services to `send_part` whenever `part_servers` servers or more have been
+    /// read. The returned snapshot contains only the remaining services.
     ///
     /// # Errors
     /// The same as for [`Self::snapshot`].
     pub fn snapshot_in_parts(
         &self,
         states: &ServerStates,
-        part: usize,
-        hand_over: impl FnMut(Vec<ServiceStatus>),
+        part_servers: usize,
+        send_part: impl FnMut(Vec<ServiceStatus>),
     ) -> Result<Layer4Snapshot> {
         let maps = self.plane.maps();
-        let services = self.services_in_parts(states, part, hand_over)?;
+        let services = self.services_in_parts(states, part_servers, send_part)?;
         let counts = maps.reasons()?;
         let count = |info: &weir_abi::ReasonInfo| {
             counts
@@ -81,8 +81,8 @@ impl Engine {
     fn services_in_parts(
         &self,
         states: &ServerStates,
-        part: usize,
-        mut hand_over: impl FnMut(Vec<ServiceStatus>),
+        part_servers: usize,
+        mut send_part: impl FnMut(Vec<ServiceStatus>),
     ) -> Result<Vec<ServiceStatus>> {
         let traffic = if self.rows.dests.len() > BATCH_THRESHOLD {
             self.plane.maps().all_traffic()?
@@ -92,12 +92,12 @@ impl Engine {
         let (mut services, mut servers) = (Vec::new(), 0_usize);
         for service in &self.desired.services {
             if let Some(slot) = self.memory.allocation.services.get(&service.name) {
-                let service = self.service(service, slot, &traffic, states)?;
+                let service = self.service_status(service, slot, &traffic, states)?;
                 servers += service.servers.len();
                 services.push(service);
-                if servers >= part {
+                if servers >= part_servers {
                     servers = 0;
-                    hand_over(std::mem::take(&mut services));
+                    send_part(std::mem::take(&mut services));
                 }
             }
         }
@@ -106,7 +106,7 @@ impl Engine {
 
     fn interfaces(&self) -> Vec<InterfaceStatus> {
         let attach = self.desired.node.attach;
-        let named = |(ifindex, mode): (&u32, &Mode)| InterfaceStatus {
+        let status = |(ifindex, mode): (&u32, &Mode)| InterfaceStatus {
             name: self
                 .network
                 .name_of(*ifindex)
@@ -114,10 +114,10 @@ impl Engine {
             mode: mode.as_str(),
             reason: self.network.mode_reason(*ifindex, *mode, attach),
         };
-        self.network.attached.iter().map(named).collect()
+        self.network.attached.iter().map(status).collect()
     }
 
-    fn service(
+    fn service_status(
         &self,
         service: &Service,
         slot: &ServiceSlot,
@@ -127,9 +127,11 @@ impl Engine {
         let mut servers = Vec::new();
         let mut order: Vec<&DestSlot> = slot.dests.iter().collect();
         let pool = self.desired.pool(&service.pool);
-        let known = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
-        let known = known.iter().map(|server| (server.address, server.port));
-        let positions: HashMap<_, usize> = known.zip(0..).collect();
+        let configured = pool.map(|pool| pool.servers.as_slice()).unwrap_or_default();
+        let configured = configured
+            .iter()
+            .map(|server| (server.address, server.port));
+        let positions: HashMap<_, usize> = configured.zip(0..).collect();
         let position = |dest: &DestSlot| positions.get(&(dest.address, dest.port)).copied();
         order.sort_by_key(|dest| {
             (
@@ -140,7 +142,7 @@ impl Engine {
         });
         let mut sum = slot.retired;
         for dest in order {
-            let server = self.server(service, dest, traffic, states)?;
+            let server = self.server_status(service, dest, traffic, states)?;
             sum = sum.plus(server.totals);
             servers.push(server);
         }
@@ -152,7 +154,7 @@ impl Engine {
                 "file"
             },
             listen: service.listens_on(),
-            vip: self.vip(service),
+            vip: self.vip_status(service),
             forward: service.forward,
             scheduler: slot.scheduler.clone(),
             pool: service.pool.clone(),
@@ -164,7 +166,7 @@ impl Engine {
         })
     }
 
-    fn vip(&self, service: &Service) -> VipStatus {
+    fn vip_status(&self, service: &Service) -> VipStatus {
         let Some(address) = service.listen.first().map(|listener| listener.address) else {
             return VipStatus::Absent;
         };
@@ -183,7 +185,7 @@ impl Engine {
         }
     }
 
-    fn server(
+    fn server_status(
         &self,
         service: &Service,
         dest: &DestSlot,

@@ -43,16 +43,16 @@ fn is_after(tick: u32, other: u32) -> bool {
     (tick.wrapping_sub(other) as i32) > 0
 }
 
-fn milliseconds(ticks: u32) -> u32 {
+fn ticks_to_ms(ticks: u32) -> u32 {
     u32::try_from(ticks_to_duration(ticks).as_millis()).unwrap_or(u32::MAX)
 }
 
-fn ticks_of_ms(milliseconds: u32) -> u32 {
+fn ms_to_ticks(milliseconds: u32) -> u32 {
     ticks_from(Duration::from_millis(milliseconds.into()))
 }
 
-/// Returns whether a TCP flow's handshake has ended.
-fn has_begun(meta: EntryMeta) -> bool {
+/// Returns whether an entry is that of a flow, and not of an unfinished TCP handshake.
+fn is_past_handshake(meta: EntryMeta) -> bool {
     meta.kind == KIND_FORWARD
         && meta.state != State::SynRecv as u8
         && meta.state != State::None as u8
@@ -109,7 +109,7 @@ impl Engine {
         };
         self.sync.counts.overwritten += maps.sync_changes(positions, entries)?;
         let buckets = maps.flows.buckets();
-        let elapsed = now.saturating_sub(self.sync.walked).min(WALK_DURATION);
+        let elapsed = now.saturating_sub(self.sync.walked_at).min(WALK_DURATION);
         let share =
             u64::from(buckets) * elapsed.as_millis() as u64 / WALK_DURATION.as_millis() as u64;
         let recheck = self.sync.recheck.min(buckets.div_ceil(RECHECK_CALLS));
@@ -117,12 +117,12 @@ impl Engine {
         if share == 0 {
             return Ok(());
         }
-        self.sync.walked = now;
+        self.sync.walked_at = now;
         self.walk(share, entries)?;
-        let begin = Instant::now();
-        while self.sync.recheck > 0 && begin.elapsed() < RECHECK_TIME {
-            let more = self.sync.recheck.min(RECHECK_BUCKETS);
-            self.walk(more.into(), entries)?;
+        let started = Instant::now();
+        while self.sync.recheck > 0 && started.elapsed() < RECHECK_TIME {
+            let buckets = self.sync.recheck.min(RECHECK_BUCKETS);
+            self.walk(buckets.into(), entries)?;
         }
         Ok(())
     }
@@ -131,9 +131,9 @@ impl Engine {
     fn walk(&mut self, count: u64, entries: &mut Vec<u32>) -> Result<()> {
         let buckets = self.plane.maps().flows.buckets();
         for _ in 0..count {
-            let at = self.sync.walk_at % buckets;
-            self.sync.walk_at = at + 1;
-            self.find_due(at, entries)?;
+            let bucket = self.sync.walk_bucket % buckets;
+            self.sync.walk_bucket = bucket + 1;
+            self.find_due(bucket, entries)?;
             self.sync.recheck = self.sync.recheck.saturating_sub(1);
         }
         Ok(())
@@ -142,23 +142,23 @@ impl Engine {
     fn update_index(&mut self) -> Result<()> {
         let version = (self.memory.revision, self.memory.allocation.last_generation);
         let capacity = self.plane.maps().flows.capacity() as usize;
-        if self.sync.known.len() != capacity {
-            self.sync.known = vec![0; capacity];
+        if self.sync.sent_ticks.len() != capacity {
+            self.sync.sent_ticks = vec![0; capacity];
         }
-        if self.sync.built != Some(version) {
+        if self.sync.index_version != Some(version) {
             self.sync.index = SyncIndex::new(&self.desired, &self.memory);
-            self.sync.built = Some(version);
+            self.sync.index_version = Some(version);
         }
         self.sync.settings = self.plane.maps().settings()?;
         Ok(())
     }
 
-    /// Appends the entries of a bucket that were not sent to the peers, or too long ago.
+    /// Appends the entries of a bucket that were never sent to the peers, or too long ago.
     fn find_due(&self, bucket: u32, entries: &mut Vec<u32>) -> Result<()> {
         let slots = self.plane.maps().flows.bucket(bucket)?.slots;
         for (slot, entry) in (0..BUCKET_SLOTS).zip(slots) {
             let meta = entry.parts();
-            if entry.id == 0 || !has_begun(meta) {
+            if entry.id == 0 || !is_past_handshake(meta) {
                 continue;
             }
             let index = bucket * BUCKET_SLOTS + slot;
@@ -171,20 +171,25 @@ impl Engine {
     }
 
     fn is_due(&self, index: u32, meta: EntryMeta) -> bool {
-        let known = self.sync.known.get(index as usize).copied().unwrap_or(0);
-        if known == meta.seen {
+        let sent = self
+            .sync
+            .sent_ticks
+            .get(index as usize)
+            .copied()
+            .unwrap_or(0);
+        if sent == meta.seen {
             return false;
         }
         let timeout = self.sync.settings.timeouts.get(usize::from(meta.state));
         let third = (timeout.copied().unwrap_or(0) / 3).max(1);
-        if known != 0 && meta.seen.wrapping_sub(known) >= third && is_after(meta.seen, known) {
+        if sent != 0 && meta.seen.wrapping_sub(sent) >= third && is_after(meta.seen, sent) {
             return true;
         }
         let Ok(cold) = self.plane.maps().flows.cold(index) else {
             return false;
         };
         // The tick is that of an earlier flow with this entry, or nothing was sent.
-        let unknown = known == 0 || is_after(cold.created, known);
+        let unknown = sent == 0 || is_after(cold.created, sent);
         // A UDP flow is sent only after it has lasted for some time, so that a flood causes no synchronization traffic.
         unknown && (meta.state != State::Udp as u8 || is_after(meta.seen, cold.created))
     }
@@ -195,7 +200,7 @@ impl Engine {
             return false;
         };
         let service = self.sync.index.services.get(&flow.cold.service);
-        service.is_some_and(|it| it.computed)
+        service.is_some_and(|it| it.is_computed)
             && flow.cold.peer == NO_PLACE
             && !self.is_computed(&flow)
     }
@@ -211,7 +216,7 @@ impl Engine {
         self.update_index()?;
         let mut flows = Vec::with_capacity(records.len());
         for record in records {
-            match self.rows_of(record) {
+            match self.sync_flow_of(record) {
                 Ok(mut flow) => {
                     flow.ifindex = self.device_to(record, flow.dest).unwrap_or(0);
                     flows.push(flow);
@@ -222,15 +227,15 @@ impl Engine {
         self.plane.insert_flows(&mut flows)?;
         for flow in &flows {
             self.sync.counts.add(flow.result);
-            if let Some(known) = self.sync.known.get_mut(flow.entry_index as usize) {
-                *known = flow.seen;
+            if let Some(sent) = self.sync.sent_ticks.get_mut(flow.entry_index as usize) {
+                *sent = flow.seen;
             }
         }
         Ok(())
     }
 
     /// Converts a record to this director's rows. The error selects the counter for the problem.
-    fn rows_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
+    fn sync_flow_of(&self, record: &Record) -> std::result::Result<SyncFlow, Counter> {
         if !is_valid(record) {
             return Err(|counts| &mut counts.invalid);
         }
@@ -260,9 +265,9 @@ impl Engine {
             dest,
             dest_generation,
             service,
-            idle: ticks_of_ms(record.idle_ms),
-            age: ticks_of_ms(record.age_s.saturating_mul(1000)).max(ticks_of_ms(record.idle_ms)),
-            timeout: record.timeout_ms.map_or(0, ticks_of_ms),
+            idle: ms_to_ticks(record.idle_ms),
+            age: ms_to_ticks(record.age_s.saturating_mul(1000)).max(ms_to_ticks(record.idle_ms)),
+            timeout: record.timeout_ms.map_or(0, ms_to_ticks),
             ..SyncFlow::ZERO
         };
         if record.kind == Kind::Template {
@@ -286,7 +291,7 @@ impl Engine {
         if row.forward != Forward::Nat as u8 {
             return None;
         }
-        let source = self.sync.sources.towards(record.client.0, tick())?;
+        let source = self.sync.sources.source_towards(record.client.0, tick())?;
         self.network.holder(source)
     }
 
@@ -309,8 +314,8 @@ impl Engine {
             client: (flow.cold.src.to_ip(), flow.cold.sport.get()),
             vip: (vip, flow.cold.dport.get()),
             server: (server.address, server.port),
-            idle_ms: milliseconds(now.wrapping_sub(meta.seen)),
-            age_s: milliseconds(now.wrapping_sub(flow.cold.created)) / 1000,
+            idle_ms: ticks_to_ms(now.wrapping_sub(meta.seen)),
+            age_s: ticks_to_ms(now.wrapping_sub(flow.cold.created)) / 1000,
             service: None,
             snat: None,
             timeout_ms: None,
@@ -321,12 +326,12 @@ impl Engine {
             return Some(record);
         }
         let packet = (proto, vip, flow.cold.dport.get());
-        if service.marked || !index.is_for(flow.cold.service, packet) {
+        if service.has_mark || !index.is_for(flow.cold.service, packet) {
             record.service = service.id;
         }
         if flow.cold.peer != NO_PLACE {
             record.snat = self.snat_of(flow)?;
-        } else if service.computed && self.is_computed(flow) {
+        } else if service.is_computed && self.is_computed(flow) {
             return None;
         }
         Some(record)
@@ -337,7 +342,7 @@ impl Engine {
         record.proto &= !PROTO_TEMPLATE;
         record.service = service.id;
         record.age_s = 0;
-        record.timeout_ms = Some(milliseconds(flow.cold.ifindex));
+        record.timeout_ms = Some(ticks_to_ms(flow.cold.ifindex));
         record.whole_service = service.scope == TEMPLATE_SERVICE;
         if record.whole_service {
             record.vip.0 = match record.client.0 {
@@ -373,8 +378,8 @@ impl Engine {
         let spread = self.rows.services.get(&cold.service).map(|row| &row.tables);
         let server = spread.and_then(|tables| {
             let spread = tables.spread();
-            let at = ((hash >> 32) * spread.len() as u64) >> 32;
-            spread.get(at as usize)
+            let index = ((hash >> 32) * spread.len() as u64) >> 32;
+            spread.get(index as usize)
         });
         server == Some(&flow.dest())
     }
@@ -382,18 +387,21 @@ impl Engine {
 
 /// Returns whether a flow of this data plane can have these values.
 fn is_valid(record: &Record) -> bool {
-    let template = record.kind == Kind::Template;
-    let state = match (record.proto, template) {
+    let is_template = record.kind == Kind::Template;
+    let has_valid_state = match (record.proto, is_template) {
         (0 | TCP | UDP, true) => record.state <= State::Established as u8,
         (TCP, false) => (State::Established as u8..State::Udp as u8).contains(&record.state),
         (UDP, false) => record.state == State::Udp as u8,
         _ => false,
     };
     let (client, vip) = (record.client.0, record.vip.0);
-    let snat = record
+    let has_valid_snat = record
         .snat
         .is_none_or(|(address, port)| address.is_ipv4() == client.is_ipv4() && port != 0);
-    state && snat && client.is_ipv4() == vip.is_ipv4() && template == record.timeout_ms.is_some()
+    has_valid_state
+        && has_valid_snat
+        && client.is_ipv4() == vip.is_ipv4()
+        && is_template == record.timeout_ms.is_some()
 }
 
 /// Returns the destination in a template for all listeners of a service: the row as an address (bpf/lib/template.h).
@@ -412,10 +420,10 @@ impl Source for Engine {
     fn prepare(&mut self, entry: u32) {
         let flows = &self.plane.maps().flows;
         flows.prefetch(entry);
-        let at = self.sync.prepared_at % PREPARED;
-        self.sync.prepared_at = at + 1;
-        let earlier = std::mem::replace(&mut self.sync.prepared[at], entry);
-        if let Ok(cold) = flows.cold(earlier)
+        let slot = self.sync.prepared_at % PREPARED;
+        self.sync.prepared_at = slot + 1;
+        let prepared = std::mem::replace(&mut self.sync.prepared[slot], entry);
+        if let Ok(cold) = flows.cold(prepared)
             && cold.peer != NO_PLACE
         {
             flows.prefetch(cold.peer);
@@ -428,7 +436,7 @@ impl Source for Engine {
             return;
         };
         let meta = flow.meta();
-        if meta.kind != KIND_TEMPLATE && !has_begun(meta) {
+        if meta.kind != KIND_TEMPLATE && !is_past_handshake(meta) {
             return;
         }
         if meta.kind == KIND_FORWARD && meta.flags & FLOW_TEMPLATE != 0 {
@@ -442,8 +450,8 @@ impl Source for Engine {
         if let Some(record) = self.record_of(&flow) {
             records.push(record);
         }
-        if let Some(known) = self.sync.known.get_mut(entry as usize) {
-            *known = meta.seen;
+        if let Some(sent) = self.sync.sent_ticks.get_mut(entry as usize) {
+            *sent = meta.seen;
         }
     }
 
@@ -457,8 +465,9 @@ impl Source for Engine {
             for (slot, entry) in (0..BUCKET_SLOTS).zip(found.slots) {
                 let meta = entry.parts();
                 // A SYN flood creates templates too.
-                let template = meta.kind == KIND_TEMPLATE && meta.state == State::Established as u8;
-                if entry.id != 0 && (template || has_begun(meta)) {
+                let is_template =
+                    meta.kind == KIND_TEMPLATE && meta.state == State::Established as u8;
+                if entry.id != 0 && (is_template || is_past_handshake(meta)) {
                     entries.push(bucket * BUCKET_SLOTS + slot);
                 }
             }

@@ -32,11 +32,11 @@ pub(super) struct ServiceNames {
     /// A listener with one port: no other service can have it.
     pub(super) listener: Option<(u8, IpAddr, u16)>,
     /// Whether flows have a firewall mark.
-    pub(super) marked: bool,
+    pub(super) has_mark: bool,
     /// `TEMPLATE_*`.
     pub(super) scope: u8,
     /// Whether a peer computes the server of a flow for which it has no entry: with `maglev` and without persistence.
-    pub(super) computed: bool,
+    pub(super) is_computed: bool,
 }
 
 /// Name of the server with a row.
@@ -115,9 +115,9 @@ impl SyncIndex {
                 ServiceNames {
                     id,
                     listener: first,
-                    marked: !service.marks.is_empty(),
+                    has_mark: !service.marks.is_empty(),
                     scope: template(service).scope,
-                    computed: scheduler == Some(SchedulerKind::Maglev)
+                    is_computed: scheduler == Some(SchedulerKind::Maglev)
                         && service.persistence.is_none(),
                 },
             );
@@ -242,14 +242,15 @@ pub(super) struct Synchronizer {
     pub(super) on: Option<bool>,
     pub(super) positions: Option<SyncPositions>,
     /// By entry: tick of the last packet that was reported to the peers; 0 = none.
-    pub(super) known: Vec<u32>,
+    pub(super) sent_ticks: Vec<u32>,
     pub(super) index: SyncIndex,
     /// Revision and generation that `index` was built for.
-    pub(super) built: Option<(u64, u32)>,
+    pub(super) index_version: Option<(u64, u32)>,
     pub(super) settings: Settings,
-    /// The next bucket of the walk, and the time at which the walk was last continued.
-    pub(super) walk_at: u32,
-    pub(super) walked: Duration,
+    /// The next bucket of the walk.
+    pub(super) walk_bucket: u32,
+    /// Time at which the walk was last continued.
+    pub(super) walked_at: Duration,
     /// Number of buckets to visit soon because `maglev` tables have changed: peers would compute other servers for
     /// their flows.
     pub(super) recheck: u32,

@@ -27,7 +27,7 @@ pub(super) struct SourceAddresses {
 
 impl SourceAddresses {
     /// Returns the source address towards `client`; `None` = there is no route. `now` is in ticks.
-    pub(super) fn towards(&mut self, client: IpAddr, now: u32) -> Option<IpAddr> {
+    pub(super) fn source_towards(&mut self, client: IpAddr, now: u32) -> Option<IpAddr> {
         if now.wrapping_sub(self.emptied_at) >= ticks_from(CACHE_DURATION) {
             self.cached.clear();
             self.emptied_at = now;
@@ -66,11 +66,17 @@ mod tests {
     fn cached_address_is_used_for_one_second() {
         let mut addresses = SourceAddresses::default();
         let second = ticks_from(CACHE_DURATION);
-        assert_eq!(addresses.towards(LOOPBACK, 5 * second), Some(LOOPBACK));
+        assert_eq!(
+            addresses.source_towards(LOOPBACK, 5 * second),
+            Some(LOOPBACK)
+        );
         let wrong = Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         addresses.cached.insert(LOOPBACK, wrong);
-        assert_eq!(addresses.towards(LOOPBACK, 6 * second - 1), wrong);
-        assert_eq!(addresses.towards(LOOPBACK, 6 * second), Some(LOOPBACK));
+        assert_eq!(addresses.source_towards(LOOPBACK, 6 * second - 1), wrong);
+        assert_eq!(
+            addresses.source_towards(LOOPBACK, 6 * second),
+            Some(LOOPBACK)
+        );
         assert!(weir_abi::ticks_to_duration(second) >= CACHE_DURATION);
     }
 }

@@ -34,13 +34,13 @@ impl Network {
     fn above(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::new();
         let mut queue = vec![ifindex];
-        while let Some(at) = queue.pop() {
-            let master = self.state.links.get(&at).and_then(|link| link.master);
+        while let Some(device) = queue.pop() {
+            let master = self.state.links.get(&device).and_then(|link| link.master);
             let uppers = self.state.links.values();
             let uppers = uppers.filter(|link| {
-                link.lower == Some(at) && self.receives(link)
+                link.lower == Some(device) && self.receives(link)
                     || is_open_vswitch(link)
-                        && self.state.links.get(&at).is_some_and(is_open_vswitch)
+                        && self.state.links.get(&device).is_some_and(is_open_vswitch)
             });
             for above in uppers.map(|link| link.index).chain(master) {
                 if self.state.links.contains_key(&above) && found.insert(above) {

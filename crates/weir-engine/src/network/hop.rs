@@ -24,7 +24,7 @@ pub(crate) struct HopsOfMany<'a> {
 
 impl HopsOfMany<'_> {
     /// Returns the next hops of a server.
-    pub(crate) fn to(&mut self, server: IpAddr) -> Hops {
+    pub(crate) fn hops_to(&mut self, server: IpAddr) -> Hops {
         let found = self.network.state.lookups.get(&server);
         if let (Some(found), Some((last, hops))) = (found, &self.last)
             && (found.kind, &found.legs) == (last.kind, &last.legs)
@@ -32,8 +32,8 @@ impl HopsOfMany<'_> {
             return *hops;
         }
         let hops = self.network.hops(server);
-        let by_routers = |it: &&Lookup| it.legs.iter().all(|leg| leg.gateway.is_some());
-        self.last = found.filter(by_routers).map(|found| (found, hops));
+        let uses_routers = |it: &&Lookup| it.legs.iter().all(|leg| leg.gateway.is_some());
+        self.last = found.filter(uses_routers).map(|found| (found, hops));
         hops
     }
 }
@@ -51,11 +51,11 @@ impl Network {
     }
 
     /// Returns whether XDP may send packets through this port, whatever device they came from.
-    fn sends(&self, port: &Link) -> bool {
+    fn can_send(&self, port: &Link) -> bool {
         // If this is true, every packet comes from a generic program. The device of marked packets runs a native
         // program.
-        let has = |wanted| self.attached.values().any(|mode| *mode == wanted);
-        let generic = has(Mode::Generic) && !has(Mode::Native) && self.marks.is_none();
+        let has_mode = |wanted| self.attached.values().any(|mode| *mode == wanted);
+        let generic = has_mode(Mode::Generic) && !has_mode(Mode::Native) && self.marks.is_none();
         let driver = self.drivers.get(&port.index);
         port.mac.is_some() && (generic || driver.is_some_and(|features| features.transmit()))
     }
@@ -65,7 +65,7 @@ impl Network {
         let row = |link: &Link| {
             let (port, vlan) = self.port_of(link);
             Device {
-                flags: if self.sends(port) { DEVICE_SEND } else { 0 }
+                flags: if self.can_send(port) { DEVICE_SEND } else { 0 }
                     | if redirects(port) { DEVICE_REDIRECT } else { 0 },
                 port: port.index,
                 vlan: u32::from(vlan),
@@ -102,21 +102,21 @@ impl Network {
     }
 
     fn hop(&self, route: &Resolved) -> Hop {
-        let sends = self
+        let can_send = self
             .state
             .links
             .get(&route.ifindex)
-            .is_some_and(|port| self.sends(port));
+            .is_some_and(|port| self.can_send(port));
         let ready = route.mac.is_some() && route.smac.is_some();
         let mut flags = HOP_STATIC;
-        flags |= if sends { HOP_SEND } else { 0 };
+        flags |= if can_send { HOP_SEND } else { 0 };
         let veth = self.state.links.get(&route.ifindex).is_some_and(redirects);
         flags |= if veth { HOP_REDIRECT } else { 0 };
         flags |= if ready { HOP_READY } else { 0 };
         let only_port = self.attached.len() == 1 && self.attached.contains_key(&route.ifindex);
         HopParts {
             // If XDP cannot send the packet, the tc program resolves the neighbour on the route's device.
-            ifindex: if sends && ready {
+            ifindex: if can_send && ready {
                 route.ifindex
             } else {
                 route.device

@@ -49,18 +49,18 @@ impl Network {
     /// VLANs and macvlans.
     pub(crate) fn below(&self, ifindex: u32) -> BTreeSet<u32> {
         let mut found = BTreeSet::from([ifindex]);
-        let mut open = vec![ifindex];
-        while let Some(at) = open.pop() {
+        let mut queue = vec![ifindex];
+        while let Some(index) = queue.pop() {
             let ports = self.state.links.values();
-            let ports = ports.filter(|link| link.master == Some(at));
-            let device = self.state.links.get(&at);
+            let ports = ports.filter(|link| link.master == Some(index));
+            let device = self.state.links.get(&index);
             // The peer of a veth is not its lower device.
             let lower = device
                 .filter(|link| !redirects(link))
                 .and_then(|link| link.lower);
             for below in ports.map(|link| link.index).chain(lower) {
                 if self.state.links.contains_key(&below) && found.insert(below) {
-                    open.push(below);
+                    queue.push(below);
                 }
             }
         }

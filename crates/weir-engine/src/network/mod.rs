@@ -107,7 +107,7 @@ impl Network {
             .collect();
         self.servers = servers;
         self.managed.clear();
-        self.index();
+        self.rebuild_indexes();
         let links: Vec<u32> = self.state.links.keys().copied().collect();
         self.query_drivers(&links).await?;
         Ok(changed)
@@ -150,8 +150,8 @@ impl Network {
     /// # Errors
     /// A table cannot be read.
     pub(crate) async fn retain_servers(&mut self, servers: BTreeSet<IpAddr>) -> Result<()> {
-        let gone: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
-        self.forget(gone.into_iter());
+        let unused: Vec<IpAddr> = self.servers.difference(&servers).copied().collect();
+        self.forget(unused.into_iter());
         if self.servers != servers {
             self.update(servers.into_iter()).await?;
         }
@@ -169,7 +169,7 @@ impl Network {
     }
 
     /// Rebuilds the indexes.
-    fn index(&mut self) {
+    fn rebuild_indexes(&mut self) {
         self.routes = RouteIndex::new(self.servers.iter(), &self.state);
         self.index_addresses();
     }
@@ -189,34 +189,35 @@ impl Network {
         Ok(())
     }
 
-    /// Queries the drivers of used devices again: the features of veth depend on its peer. Returns whether any changed.
+    /// Queries the drivers of used devices again: the features of veth depend on its peer. Returns whether any features
+    /// changed.
     ///
     /// # Errors
     /// A table cannot be read.
     pub(crate) async fn refresh_drivers(&mut self) -> Result<bool> {
-        let before = self.drivers.clone();
+        let former = self.drivers.clone();
         let mut used: BTreeSet<u32> = self.attached.keys().copied().collect();
         used.extend(self.routes.ports());
         let used: Vec<u32> = used.into_iter().collect();
         self.query_drivers(&used).await?;
-        Ok(self.drivers != before)
+        Ok(self.drivers != former)
     }
 
     /// Applies an event. Returns whether routes may have changed, so that a refresh is necessary.
     pub(crate) fn handle_event(&mut self, event: &Event) -> bool {
-        let moved = self.state.apply(event);
+        let routes_changed = self.state.apply(event);
         match event {
-            // If routes changed too, the refresh rebuilds all of this.
-            Event::Link { .. } if !moved => self.index(),
+            // If routes have changed too, the refresh rebuilds the indexes.
+            Event::Link { .. } if !routes_changed => self.rebuild_indexes(),
             Event::Address { .. } => self.index_addresses(),
             Event::Link { .. } | Event::Route { .. } | Event::Neighbour { .. } | Event::Lost => {}
         }
-        moved
+        routes_changed
     }
 
     /// Returns the facts on which the rows of these servers depend.
     pub(crate) fn surroundings(&self, servers: impl Iterator<Item = IpAddr>) -> Surroundings {
-        let mut around = Surroundings {
+        let mut surroundings = Surroundings {
             learn_clients: self.learns_clients(),
             leaves_unfinished: self.leaves_unfinished(),
             marks: self.marks,
@@ -228,13 +229,13 @@ impl Network {
                 continue;
             };
             if found.kind == RouteKind::Local {
-                around.local.insert(server);
+                surroundings.local.insert(server);
             }
             if let Some(source) = found.prefsrc {
-                around.sources.insert(server, source);
+                surroundings.sources.insert(server, source);
             }
         }
-        around
+        surroundings
     }
 
     /// Records where the packet path is attached, except on the devices of marked packets.

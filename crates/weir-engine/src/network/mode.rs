@@ -62,21 +62,21 @@ impl Network {
         let below = self.below(ifindex);
         // The device itself comes first.
         let device_and_below = std::iter::once(&ifindex).chain(&below);
-        let mut links = device_and_below.filter_map(|at| self.state.links.get(at));
+        let mut links = device_and_below.filter_map(|index| self.state.links.get(index));
         let found = links.find(|link| is_software(link))?;
         let kind = found.kind.as_deref().unwrap_or("loopback");
-        let on = if found.index == ifindex {
+        let suffix = if found.index == ifindex {
             String::new()
         } else {
             format!(" on {}", found.name)
         };
-        Some(partial_checksum_text(&format!("{kind}{on}")))
+        Some(partial_checksum_text(&format!("{kind}{suffix}")))
     }
 
     /// Returns the driver of the device or of a lower device, if its peer may be such a stack.
     fn paravirtual(&self, ifindex: u32) -> Option<String> {
         let below = self.below(ifindex);
-        let mut names = below.iter().filter_map(|at| self.name_of(*at));
+        let mut names = below.iter().filter_map(|index| self.name_of(*index));
         names.find_map(|name| {
             let driver = self.netlink.inside(|| ethtool::driver(name)).ok()?.ok()?;
             PARAVIRTUAL.contains(&driver.as_str()).then_some(driver)

@@ -1,4 +1,4 @@
-//! Has the kernel keep the neighbours on the routes to servers resolved.
+//! Asks the kernel to keep the neighbours on the routes to servers resolved.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::error::Result;
 impl Network {
     /// Returns the servers that are reached through a neighbour.
     pub(crate) fn servers_behind(&self, device: u32, neighbour: IpAddr) -> Vec<IpAddr> {
-        self.routes.behind(device, neighbour).collect()
+        self.routes.servers_behind(device, neighbour).collect()
     }
 
     /// Asks the kernel to keep new next-hop neighbours resolved. Returns the neighbours that the kernel did not keep

@@ -9,10 +9,10 @@ use super::Counter;
 
 /// Reads counters. Skips those that this build does not have.
 fn read_counters<'de, D: Deserializer<'de>>(
-    from: D,
+    deserializer: D,
     find: impl Fn(&str) -> Option<(&'static str, &'static str)>,
 ) -> Result<Vec<Counter>, D::Error> {
-    let sent = Vec::<(String, String, u64)>::deserialize(from)?;
+    let sent = Vec::<(String, String, u64)>::deserialize(deserializer)?;
     let known = sent.into_iter().filter_map(|(label, _, count)| {
         let (label, text) = find(&label)?;
         Some((label, text, count))
@@ -20,40 +20,47 @@ fn read_counters<'de, D: Deserializer<'de>>(
     Ok(known.collect())
 }
 
-pub(super) fn reasons<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
-    read_counters(from, |label| {
+pub(super) fn reasons<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Counter>, D::Error> {
+    read_counters(deserializer, |label| {
         let info = REASONS.iter().find(|info| info.label == label)?;
         Some((info.label, info.text))
     })
 }
 
-pub(super) fn latency<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Counter>, D::Error> {
-    read_counters(from, |label| {
-        let (_, label, text) = LATENCY_REASONS.iter().find(|(_, own, _)| *own == label)?;
+pub(super) fn latency<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Counter>, D::Error> {
+    read_counters(deserializer, |label| {
+        let (_, label, text) = LATENCY_REASONS
+            .iter()
+            .find(|(_, known, _)| *known == label)?;
         Some((*label, *text))
     })
 }
 
 /// Reads a name, which must be one of `names`.
 fn one_of<'de, D: Deserializer<'de>>(
-    from: D,
+    deserializer: D,
     names: &[&'static str],
 ) -> Result<&'static str, D::Error> {
-    let name = String::deserialize(from)?;
-    let own = names.iter().find(|own| **own == name);
-    own.copied()
+    let name = String::deserialize(deserializer)?;
+    let known = names.iter().find(|known| **known == name);
+    known
+        .copied()
         .ok_or_else(|| D::Error::custom(format!("unknown name {name:?}")))
 }
 
-pub(super) fn mode<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+pub(super) fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
     one_of(
-        from,
+        deserializer,
         &[Mode::Native, Mode::Generic, Mode::Tc].map(Mode::as_str),
     )
 }
 
-pub(super) fn origin<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
-    one_of(from, &["file", "ipvsadm"])
+pub(super) fn origin<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+    one_of(deserializer, &["file", "ipvsadm"])
 }
 
 /// Reads and writes a forwarding method as its name.
@@ -64,16 +71,18 @@ pub(super) mod forward {
 
     pub(in crate::snapshot) fn serialize<S: Serializer>(
         forward: &Forward,
-        to: S,
+        serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        to.serialize_str(forward.as_str())
+        serializer.serialize_str(forward.as_str())
     }
 
     pub(in crate::snapshot) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
+        deserializer: D,
     ) -> Result<Forward, D::Error> {
-        let name = String::deserialize(from)?;
-        let own = Forward::ALL.into_iter().find(|own| own.as_str() == name);
-        own.ok_or_else(|| D::Error::custom(format!("unknown forwarding method {name:?}")))
+        let name = String::deserialize(deserializer)?;
+        let known = Forward::ALL
+            .into_iter()
+            .find(|known| known.as_str() == name);
+        known.ok_or_else(|| D::Error::custom(format!("unknown forwarding method {name:?}")))
     }
 }

@@ -83,7 +83,7 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     file.append(&record).unwrap();
     let text = fs::read(directory.join(STATE)).unwrap();
     let journal = fs::read(directory.join(JOURNAL)).unwrap();
-    let again = read(&directory.join(STATE)).unwrap().unwrap().1;
+    let reread = read(&directory.join(STATE)).unwrap().unwrap().1;
     fs::remove_dir_all(&directory).unwrap();
     let words = previous::layer_4(&text, &journal);
     assert_eq!(words["web"]["10.9.0.6"], previous::Word::Weight(7));
@@ -106,8 +106,8 @@ fn state_file_is_readable_by_0_1_0_and_marked_as_copy() {
     ] {
         assert!(covers(&old[key], &new[key]), "{key}");
     }
-    assert_eq!(again.memory, saved.memory);
-    assert!(again.servers.is_copy);
+    assert_eq!(reread.memory, saved.memory);
+    assert!(reread.servers.is_copy);
 }
 
 #[test]

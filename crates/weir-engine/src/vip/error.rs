@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `vip_interface` does not exist.
-    #[error("there is no interface {name}")]
+    #[error("interface {name} not found")]
     NoInterface {
         /// The name.
         name: String,

@@ -36,7 +36,7 @@ pub struct Vips {
     /// Time of the last search for unneeded addresses.
     last_withdrawal: Instant,
     /// Whether links or addresses have changed.
-    stale: bool,
+    is_stale: bool,
 }
 
 impl Vips {
@@ -47,7 +47,7 @@ impl Vips {
             added: read_record(runtime_dir),
             announcements: Announcements::default(),
             last_withdrawal: Instant::now(),
-            stale: false,
+            is_stale: false,
         }
     }
 
@@ -58,7 +58,7 @@ impl Vips {
 
     /// Records that links or addresses have changed.
     pub const fn note_change(&mut self) {
-        self.stale = true;
+        self.is_stale = true;
     }
 
     /// Adds the addresses that `desired` needs and this machine lacks, and removes added addresses that are not needed
@@ -74,7 +74,7 @@ impl Vips {
         let links = netlink.links().await?;
         self.add(desired, &netlink, &links).await?;
         self.withdraw(desired, &netlink, &links).await?;
-        self.stale = false;
+        self.is_stale = false;
         Ok(self
             .announcements
             .send(&netlink, |index| mac(&links, index))?)
@@ -86,11 +86,12 @@ impl Vips {
     /// # Errors
     /// The same as for [`Self::apply`].
     pub async fn tick(&mut self, desired: &Desired) -> Result<(), Error> {
-        let leaving = self.added.iter().any(|entry| !is_needed(desired, entry));
-        if self.stale || (leaving && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
-            let before: BTreeSet<IpAddr> = self.added.iter().map(|(_, address)| *address).collect();
-            let present = present(&Netlink::open()?).await?;
-            for address in before.difference(&present) {
+        let has_unneeded = self.added.iter().any(|entry| !is_needed(desired, entry));
+        if self.is_stale || (has_unneeded && self.last_withdrawal.elapsed() >= WITHDRAW_INTERVAL) {
+            let expected: BTreeSet<IpAddr> =
+                self.added.iter().map(|(_, address)| *address).collect();
+            let present = present_addresses(&Netlink::open()?).await?;
+            for address in expected.difference(&present) {
                 tracing::warn!(%address, "a VIP was removed by another program and is added again");
             }
             return self.apply(desired).await;
@@ -117,7 +118,7 @@ impl Vips {
         let Some(link) = links.iter().find(|link| link.name == *name) else {
             return Err(Error::NoInterface { name: name.clone() });
         };
-        let present = present(netlink).await?;
+        let present = present_addresses(netlink).await?;
         let wanted: BTreeSet<IpAddr> = desired
             .proxied_addresses()
             .filter(|vip| !desired.is_vrrp_address(*vip))
@@ -166,7 +167,8 @@ impl Vips {
         remove_connected(netlink, &mut idle)?;
         for entry in unneeded {
             let (name, address) = &entry;
-            // If it is needed on another interface, that one has it already, and no connection is lost.
+            // An address that is needed on another interface is removed even if it has connections: it is added there
+            // below.
             if !idle.contains(address) && !wanted.contains(address) {
                 continue;
             }
@@ -191,7 +193,7 @@ fn is_needed(desired: &Desired, (name, address): &(String, IpAddr)) -> bool {
         && desired.proxied_addresses().any(|needed| needed == *address)
 }
 
-async fn present(netlink: &Netlink) -> Result<BTreeSet<IpAddr>, weir_netlink::Error> {
+async fn present_addresses(netlink: &Netlink) -> Result<BTreeSet<IpAddr>, weir_netlink::Error> {
     let addresses = netlink.addresses().await?;
     Ok(addresses.iter().map(|address| address.ip).collect())
 }

@@ -11,8 +11,8 @@ use super::{Writer, WrittenVip};
 use crate::error::Result;
 
 impl Writer {
-    /// Writes added and changed rows, then removes the others. The filter includes old and new addresses meanwhile.
-    pub(super) fn addresses(
+    /// Writes added and changed rows, then removes the others. In between, the filter includes old and new addresses.
+    pub(super) fn write_addresses(
         &mut self,
         maps: &Maps,
         rows: &RowSet,
@@ -33,14 +33,14 @@ impl Writer {
             let ranges = self.write_run(maps, &row.ranges)?;
             maps.vips
                 .set(&Addr::from(*address), &vip_row(row, ranges))?;
-            let before = self.vips.insert(
+            let former = self.vips.insert(
                 *address,
                 WrittenVip {
                     row: row.clone(),
                     ranges,
                 },
             );
-            if let Some(run) = before.and_then(|before| before.ranges) {
+            if let Some(run) = former.and_then(|former| former.ranges) {
                 self.elements.retire(run, now);
             }
         }

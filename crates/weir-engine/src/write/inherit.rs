@@ -92,18 +92,18 @@ impl Writer {
         let has_content = |run: Extent, wanted: &[Element]| -> Result<bool> {
             Ok(maps.elements.get_all(run.at, wanted.len() as u32)? == wanted)
         };
-        let same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
+        let is_same = *runs == disjoint(snat.into_iter().chain([tables]).collect())
             && present == service_row(row, present.extent, present.snat_at)
             && has_content(tables, &row.tables.image(tables.at))?
             && snat.map_or(Ok(true), |run| has_content(run, &elements_of(&row.snat)))?;
-        if same {
+        if is_same {
             tree::fill(maps, &row.tables.header(tables.at).0)?;
             self.inherited_tables.remove(&index);
             let row = row.clone();
             let written = WrittenService { row, tables, snat };
             self.services.insert(index, written);
         }
-        Ok(same)
+        Ok(is_same)
     }
 }
 

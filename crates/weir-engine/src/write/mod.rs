@@ -1,6 +1,6 @@
 //! Writes changed rows into maps, in an order in which no packet sees an incomplete state.
 //!
-//! Servers are written before the lists that name them, lists before the services that refer to them, and services
+//! Servers are written before the lists that refer to them, lists before the services that refer to them, and services
 //! before their listeners. The address filter includes an address before its first listener is added and until its last
 //! one is removed. Removal uses the reverse order. Element runs that packets may still read are freed after a grace
 //! period.
@@ -62,41 +62,46 @@ impl Writer {
     ///
     /// # Errors
     /// A row is outside its map.
-    pub(crate) fn servers(&mut self, maps: &Maps, rows: &RowSet, changes: &Changes) -> Result<()> {
+    pub(crate) fn write_servers(
+        &mut self,
+        maps: &Maps,
+        rows: &RowSet,
+        changes: &Changes,
+    ) -> Result<()> {
         if maps.settings()? != rows.settings {
             maps.set_settings(&rows.settings)?;
         }
-        self.shared_counts(maps, rows, changes)?;
-        let mut eased = false;
+        self.init_shared_counts(maps, rows, changes)?;
+        let mut thresholds_eased = false;
         for id in &changes.dests {
             let Some(row) = rows.dests.get(id) else {
                 continue;
             };
             let (upper, lower) = rows.thresholds.get(id).copied().unwrap_or_default();
-            eased |= maps.set_thresholds(row.live, upper, lower)?;
+            thresholds_eased |= maps.set_thresholds(row.live, upper, lower)?;
             if self.dests.get(id) != Some(row) {
                 maps.dests.set(*id, row)?;
                 self.dests.insert(*id, *row);
             }
         }
         // Packets do not update a tree for a server that the tree does not contain.
-        if eased {
+        if thresholds_eased {
             self.refresh_trees(maps)?;
         }
         Ok(())
     }
 
-    /// Writes services with their tables, then their listeners, and calls `then` before services are removed.
+    /// Writes services with their tables, then their listeners, and calls `before_removal` before services are removed.
     ///
     /// # Errors
     /// No room for tables, or a map is full.
-    pub(crate) fn services(
+    pub(crate) fn write_services(
         &mut self,
         maps: &Maps,
         rows: &RowSet,
         changes: &Changes,
         now: Instant,
-        then: &mut dyn FnMut() -> Result<()>,
+        before_removal: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         self.elements.reclaim(now);
         for index in &changes.services {
@@ -108,11 +113,11 @@ impl Writer {
                 .get(index)
                 .is_none_or(|written| written.row != *row)
             {
-                self.service(maps, *index, row, now)?;
+                self.write_service(maps, *index, row, now)?;
             }
         }
-        self.addresses(maps, rows, changes, now)?;
-        then()?;
+        self.write_addresses(maps, rows, changes, now)?;
+        before_removal()?;
         self.remove_services(maps, rows, changes, now)?;
         self.mark_removed_servers(maps, rows, changes)?;
         let inherited = std::mem::take(&mut self.inherited_rows);
@@ -124,7 +129,13 @@ impl Writer {
         Ok(())
     }
 
-    fn service(&mut self, maps: &Maps, index: u32, row: &ServiceRow, now: Instant) -> Result<()> {
+    fn write_service(
+        &mut self,
+        maps: &Maps,
+        index: u32,
+        row: &ServiceRow,
+        now: Instant,
+    ) -> Result<()> {
         if self.adopt(maps, index, row)? {
             return Ok(());
         }
@@ -132,16 +143,16 @@ impl Writer {
         maps.set_elements(tables.at, &row.tables.image(tables.at))?;
         let (header, _) = row.tables.header(tables.at);
         tree::fill(maps, &header)?;
-        let before = self.services.remove(&index);
-        let same_but_tables = before.as_ref().is_some_and(|before| {
-            let b = &before.row;
+        let former = self.services.remove(&index);
+        let only_tables_differ = former.as_ref().is_some_and(|former| {
+            let former = &former.row;
             (
-                b.flags,
-                &b.snat,
-                b.snat_ports,
-                b.dscp,
-                b.template,
-                b.generation,
+                former.flags,
+                &former.snat,
+                former.snat_ports,
+                former.dscp,
+                former.template,
+                former.generation,
             ) == (
                 row.flags,
                 &row.snat,
@@ -151,9 +162,9 @@ impl Writer {
                 row.generation,
             )
         });
-        let mut snat = before.as_ref().and_then(|before| before.snat);
+        let mut snat = former.as_ref().and_then(|former| former.snat);
         let old_snat = snat;
-        if same_but_tables {
+        if only_tables_differ {
             maps.set_extent(index, tables.at)?;
         } else {
             snat = self.write_run(maps, &row.snat)?;
@@ -162,8 +173,8 @@ impl Writer {
         }
         // Counters that changed before the new tree was published updated the former tree.
         tree::fill(maps, &header)?;
-        if let Some(before) = before {
-            self.elements.retire(before.tables, now);
+        if let Some(former) = former {
+            self.elements.retire(former.tables, now);
         }
         if old_snat != snat
             && let Some(old) = old_snat

@@ -12,7 +12,7 @@ use crate::error::Result;
 
 impl Writer {
     /// Initializes shared counters with the sums of the counters of the servers that begin to share them.
-    pub(super) fn shared_counts(
+    pub(super) fn init_shared_counts(
         &self,
         maps: &Maps,
         rows: &RowSet,
@@ -22,8 +22,8 @@ impl Writer {
         let changed = |id: &u32| Some((*id, rows.dests.get(id)?));
         let changed = changes.dests.iter().filter_map(changed);
         for (id, row) in changed.filter(|(id, row)| row.live != *id) {
-            let before = maps.dests.get(id)?;
-            *joined.entry(row.live).or_default() |= before.live != row.live;
+            let former = maps.dests.get(id)?;
+            *joined.entry(row.live).or_default() |= former.live != row.live;
         }
         joined.retain(|_, joins| *joins);
         if joined.is_empty() {
@@ -50,30 +50,30 @@ impl Writer {
         &self,
         maps: &Maps,
         rows: &RowSet,
-        before: &mut BTreeMap<u32, (u64, u64)>,
+        previous: &mut BTreeMap<u32, (u64, u64)>,
     ) -> Result<()> {
         let mut differences = BTreeMap::new();
         for (live, sum) in shared_sums(maps, rows, |_| true)? {
-            let now = maps.live(live)?;
+            let shared = maps.live(live)?;
             let difference = (
-                now.active.wrapping_sub(sum.active),
-                now.inactive.wrapping_sub(sum.inactive),
+                shared.active.wrapping_sub(sum.active),
+                shared.inactive.wrapping_sub(sum.inactive),
             );
             // A packet between two reads causes a difference that does not last.
-            if difference != (0, 0) && before.get(&live) == Some(&difference) {
+            if difference != (0, 0) && previous.get(&live) == Some(&difference) {
                 maps.live.set(
                     live,
                     &weir_abi::Live {
                         active: sum.active,
                         inactive: sum.inactive,
-                        ..now
+                        ..shared
                     },
                 )?;
             } else if difference != (0, 0) {
                 differences.insert(live, difference);
             }
         }
-        *before = differences;
+        *previous = differences;
         Ok(())
     }
 }
@@ -89,10 +89,10 @@ fn shared_sums(
         if row.live == *id || !chosen(row.live) {
             continue;
         }
-        let own = maps.live(*id)?;
+        let counts = maps.live(*id)?;
         let sum = sums.entry(row.live).or_insert(weir_abi::Live::ZERO);
-        sum.active = sum.active.wrapping_add(own.active);
-        sum.inactive = sum.inactive.wrapping_add(own.inactive);
+        sum.active = sum.active.wrapping_add(counts.active);
+        sum.inactive = sum.inactive.wrapping_add(counts.inactive);
     }
     Ok(sums)
 }

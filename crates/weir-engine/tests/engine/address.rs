@@ -52,18 +52,18 @@ fn added_vips_are_removed_with_their_last_flow() {
         let has_vip = || topology.director_ip("-o -4 addr").contains(VIP);
         let mut wanted = desired(Forward::Direct, SchedulerKind::Rr, &BOTH);
         wanted.node.vip_interface = Some("d0".to_owned());
-        let mut without = wanted.clone();
-        without.services.clear();
+        let mut without_services = wanted.clone();
+        without_services.services.clear();
 
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         assert!(has_vip());
-        engine.apply(&without).await.unwrap();
+        engine.apply(&without_services).await.unwrap();
         assert!(!has_vip(), "the VIP is not needed");
 
         engine.apply(&wanted).await.unwrap();
         let mut connection = topology.connect(VIP, PORT);
         connection.server();
-        engine.apply(&without).await.unwrap();
+        engine.apply(&without_services).await.unwrap();
         assert!(has_vip(), "a connection needs the VIP");
         connection.server();
         drop(engine);

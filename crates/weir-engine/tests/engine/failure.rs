@@ -10,12 +10,12 @@ use weir_model::{
 use super::topology::{Topology, is_root};
 use super::{BOTH, PORT, VIP, desired, even_shares, fetch};
 
-fn service(at: u16, pool: &str) -> Service {
-    let mut service = Service::new(format!("more{at}"), Forward::Direct, pool);
+fn service(index: u16, pool: &str) -> Service {
+    let mut service = Service::new(format!("more{index}"), Forward::Direct, pool);
     service.listen.push(Listener {
         protocol: weir_model::Protocol::Tcp,
         address: VIP.parse().unwrap(),
-        ports: Ports::One(10_000 + at),
+        ports: Ports::One(10_000 + index),
     });
     service
 }
@@ -42,10 +42,13 @@ fn failed_reload_restores_the_former_configuration() {
         larger.pools.push(pool);
         larger
             .services
-            .extend((0..40).map(|at| service(at, "hashed")));
+            .extend((0..40).map(|index| service(index, "hashed")));
         larger.services.extend(wanted.services.clone());
         let error = engine.apply(&larger).await.unwrap_err();
-        assert!(error.to_string().starts_with("no room for"), "{error}");
+        assert!(
+            error.to_string().starts_with("not enough space for"),
+            "{error}"
+        );
 
         assert_eq!(first.server(), before);
         assert_eq!(fetch(&topology, 4), even_shares(4));
@@ -57,7 +60,7 @@ fn failed_reload_restores_the_former_configuration() {
         let mut no_interface = wanted.clone();
         no_interface.node.vip_interface = Some("missing0".to_owned());
         let error = engine.apply(&no_interface).await.unwrap_err();
-        assert_eq!(error.to_string(), "there is no interface missing0");
+        assert_eq!(error.to_string(), "interface missing0 not found");
         assert_eq!(engine.apply(&wanted).await.unwrap().revision, 2);
         assert_eq!(fetch(&topology, 4), even_shares(4));
     });
@@ -69,15 +72,15 @@ fn large() -> Desired {
     desired.node.max_services = 2_000;
     desired.node.max_servers = 20_000;
     desired.node.interfaces = Some(vec!["d0".to_owned()]);
-    for at in 0..1_000u16 {
-        let name = format!("pool{at}");
+    for index in 0..1_000u16 {
+        let name = format!("pool{index}");
         let mut pool = Pool::new(&name);
         pool.servers = (0..10)
-            .map(|server| format!("10.20.{}.{}", at / 20, (at % 20) * 10 + server + 1))
+            .map(|server| format!("10.20.{}.{}", index / 20, (index % 20) * 10 + server + 1))
             .map(|address| Server::new(&address, address.parse().unwrap(), None))
             .collect();
         desired.pools.push(pool);
-        desired.services.push(service(at, &name));
+        desired.services.push(service(index, &name));
     }
     desired
 }
@@ -92,24 +95,24 @@ fn thousand_services_are_reloaded() {
     topology.director_ip("route add 10.20.0.0/16 via 10.8.0.11");
     topology.run(async |paths| {
         let mut wanted = large();
-        let began = Instant::now();
+        let started = Instant::now();
         let mut engine = Director::open(paths, &wanted).await.unwrap();
-        println!("open: {:?}", began.elapsed());
-        let began = Instant::now();
+        println!("open: {:?}", started.elapsed());
+        let started = Instant::now();
         engine.apply(&wanted).await.unwrap();
-        println!("reload of the same: {:?}", began.elapsed());
+        println!("reload of the same: {:?}", started.elapsed());
         wanted.pools[500].servers[3].weight = 7;
-        let began = Instant::now();
+        let started = Instant::now();
         engine.apply(&wanted).await.unwrap();
-        println!("reload of one weight: {:?}", began.elapsed());
+        println!("reload of one weight: {:?}", started.elapsed());
         let name = wanted.pools[7].servers[0].name.clone();
-        let began = Instant::now();
+        let started = Instant::now();
         let drain = weir_state::Override::Drain;
         engine.set_override("pool7", &name, drain).unwrap();
-        println!("drain: {:?}", began.elapsed());
-        let began = Instant::now();
+        println!("drain: {:?}", started.elapsed());
+        let started = Instant::now();
         engine.tick().await.unwrap();
-        println!("tick: {:?}", began.elapsed());
+        println!("tick: {:?}", started.elapsed());
         assert_eq!(engine.snapshot().unwrap().services.len(), 1_000);
     });
 }

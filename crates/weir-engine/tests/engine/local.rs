@@ -7,7 +7,7 @@ use super::topology::{Topology, is_root};
 use super::{PORT, VIP, desired};
 
 const DIRECTOR: &str = "10.8.0.2";
-const OWN_PORT: u16 = 9_090;
+const SERVER_PORT: u16 = 9_090;
 
 #[test]
 fn local_server_replies_from_the_vip() {
@@ -15,10 +15,10 @@ fn local_server_replies_from_the_vip() {
         return;
     }
     let topology = Topology::new("local");
-    topology.director_serves_bulk(DIRECTOR, OWN_PORT);
+    topology.director_serves_bulk(DIRECTOR, SERVER_PORT);
     topology.run(async |paths| {
         let mut wanted = desired(Forward::Nat, SchedulerKind::Rr, &[DIRECTOR]);
-        wanted.pools[0].servers[0].port = Some(OWN_PORT);
+        wanted.pools[0].servers[0].port = Some(SERVER_PORT);
         let mut engine = Director::open(paths, &wanted).await.unwrap();
         topology.download(VIP, PORT);
         let totals = engine.snapshot().unwrap().services[0].totals;
@@ -28,6 +28,6 @@ fn local_server_replies_from_the_vip() {
         wanted.services.clear();
         engine.apply(&wanted).await.unwrap();
         connection.drain();
-        topology.download(DIRECTOR, OWN_PORT);
+        topology.download(DIRECTOR, SERVER_PORT);
     });
 }

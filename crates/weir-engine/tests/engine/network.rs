@@ -44,9 +44,9 @@ fn check_bulk_transfer(name: &str, commands: &str) {
 
         wanted.node.interfaces = Some(vec!["d0".to_owned()]);
         engine.apply(&wanted).await.unwrap();
-        let now = ["d0", "top0"].map(|device| topology.director_merges(device));
+        let merging_after = ["d0", "top0"].map(|device| topology.director_merges(device));
         assert_eq!(
-            now, merging,
+            merging_after, merging,
             "restored when the program is detached from the interface"
         );
 
@@ -55,8 +55,8 @@ fn check_bulk_transfer(name: &str, commands: &str) {
         assert!(!topology.director_merges("d0"));
         drop(engine);
         clean(paths).await.unwrap();
-        let now = ["d0", "top0"].map(|device| topology.director_merges(device));
-        assert_eq!(now, merging);
+        let merging_after = ["d0", "top0"].map(|device| topology.director_merges(device));
+        assert_eq!(merging_after, merging);
     });
 }
 

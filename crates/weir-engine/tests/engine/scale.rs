@@ -20,18 +20,18 @@ fn wanted() -> Desired {
     desired.node.max_flows = 1 << 12;
     desired.node.max_services = 64;
     desired.node.max_servers = 256;
-    for at in 0..SERVICES {
-        let mut pool = Pool::new(format!("pool{at}"));
+    for index in 0..SERVICES {
+        let mut pool = Pool::new(format!("pool{index}"));
         pool.servers = (1..=3)
-            .map(|server| format!("10.20.{at}.{server}"))
+            .map(|server| format!("10.20.{index}.{server}"))
             .map(|name| Server::new(&name, name.parse().unwrap(), None))
             .collect();
         desired.pools.push(pool);
-        let mut service = Service::new(format!("s{at}"), Forward::Nat, format!("pool{at}"));
+        let mut service = Service::new(format!("s{index}"), Forward::Nat, format!("pool{index}"));
         service.listen.push(Listener {
             protocol: Protocol::Tcp,
-            address: IpAddr::from([192, 0, 2, 10 + (at % 3) as u8]),
-            ports: Ports::One(1000 + at),
+            address: IpAddr::from([192, 0, 2, 10 + (index % 3) as u8]),
+            ports: Ports::One(1000 + index),
         });
         desired.services.push(service);
     }
@@ -77,14 +77,14 @@ fn written(maps: &Maps) -> (usize, BTreeSet<IpAddr>, BTreeSet<IpAddr>, usize) {
     let services = (1..maps.services.entries())
         .filter(|row| maps.services.get(*row).unwrap().extent != FOREIGN_VALUE as u32)
         .count();
-    let at = |row: u32| maps.dests.get(row).unwrap().addr.to_ip();
+    let address_of = |row: u32| maps.dests.get(row).unwrap().addr.to_ip();
     let (mut dests, mut hops) = (BTreeSet::new(), BTreeSet::new());
     for row in 1..maps.dests.entries() {
         if maps.dests.get(row).unwrap().service != FOREIGN_VALUE as u32 {
-            dests.insert(at(row));
+            dests.insert(address_of(row));
         }
         if (0..HOPS_PER_DEST).any(|slot| maps.hop(row, slot).unwrap().dmac != FOREIGN_VALUE) {
-            hops.insert(at(row));
+            hops.insert(address_of(row));
         }
     }
     let listeners_and_vips = maps.listeners.keys().unwrap().len() + maps.vips.keys().unwrap().len();

@@ -98,8 +98,8 @@ impl Topology {
         ip(&self.wire, "link add br0 type bridge\nlink set br0 up");
         self.join(&self.client, "c0", "10.8.0.1/24");
         self.join(&self.director, "d0", "10.8.0.2/24");
-        for (at, (server, address)) in self.servers.iter().enumerate() {
-            self.join(server, &format!("s{at}"), &format!("{address}/24"));
+        for (index, (server, address)) in self.servers.iter().enumerate() {
+            self.join(server, &format!("s{index}"), &format!("{address}/24"));
             for scope in ["all", "lo"] {
                 sysctl(server, &format!("net/ipv4/conf/{scope}/arp_ignore"), "1");
             }
@@ -149,17 +149,22 @@ impl Topology {
 
     /// Starts a service on each server that responds to every byte with the server's address, while the process runs.
     pub(crate) fn serve(&self, address: &str, port: u16) {
-        for (netns, own) in &self.servers {
-            let own = *own;
-            let at = SocketAddr::new(address.parse().unwrap(), port);
-            let listener = netns.run(|| TcpListener::bind(at).unwrap()).unwrap();
+        for (netns, server_address) in &self.servers {
+            let server_address = *server_address;
+            let listen_address = SocketAddr::new(address.parse().unwrap(), port);
+            let listener = netns
+                .run(|| TcpListener::bind(listen_address).unwrap())
+                .unwrap();
             thread::spawn(move || {
                 for stream in listener.incoming() {
                     let mut stream = stream.unwrap();
                     thread::spawn(move || {
                         let mut byte = [0];
                         while stream.read_exact(&mut byte).is_ok() {
-                            if stream.write_all(format!("{own}\n").as_bytes()).is_err() {
+                            if stream
+                                .write_all(format!("{server_address}\n").as_bytes())
+                                .is_err()
+                            {
                                 return;
                             }
                         }
@@ -254,13 +259,13 @@ impl Topology {
         }
     }
 
-    /// Opens connections to the VIP one after the other, at least three, while `work` runs in the director; returns
-    /// them.
+    /// Opens connections to the VIP one after the other, at least three, while `operation` runs in the director;
+    /// returns them.
     pub(crate) fn connect_during(
         &self,
         address: &str,
         port: u16,
-        work: impl AsyncFnOnce(&Paths),
+        operation: impl AsyncFnOnce(&Paths),
     ) -> Vec<Connection> {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -277,8 +282,8 @@ impl Topology {
                 }
                 connections
             });
-            // Continue if `work` panics, so that the other thread ends.
-            let result = catch_unwind(AssertUnwindSafe(|| self.run(work)));
+            // Continue if `operation` panics, so that the other thread ends.
+            let result = catch_unwind(AssertUnwindSafe(|| self.run(operation)));
             is_done.store(true, Ordering::Relaxed);
             let connections = connector.join().unwrap();
             if let Err(panic) = result {
@@ -289,29 +294,29 @@ impl Topology {
     }
 
     pub(crate) fn connect(&self, address: &str, port: u16) -> Connection {
-        let at = SocketAddr::new(address.parse().unwrap(), port);
+        let destination = SocketAddr::new(address.parse().unwrap(), port);
         let stream = self
             .client
-            .run(|| TcpStream::connect_timeout(&at, TIMEOUT))
+            .run(|| TcpStream::connect_timeout(&destination, TIMEOUT))
             .unwrap();
-        let stream = stream.unwrap_or_else(|error| panic!("connect to {at}: {error}"));
+        let stream = stream.unwrap_or_else(|error| panic!("connect to {destination}: {error}"));
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Connection(stream)
     }
 
     /// Returns the server that responds to a new connection from this port of the client.
-    pub(crate) fn fetch_from(&self, from: u16, address: &str, port: u16) -> String {
-        let at = SocketAddr::new(address.parse().unwrap(), port);
-        let from = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), from);
+    pub(crate) fn fetch_from(&self, source_port: u16, address: &str, port: u16) -> String {
+        let destination = SocketAddr::new(address.parse().unwrap(), port);
+        let source = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), source_port);
         let connect = || -> std::io::Result<TcpStream> {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             socket.set_reuse_address(true)?;
-            socket.bind(&from.into())?;
-            socket.connect_timeout(&at.into(), TIMEOUT)?;
+            socket.bind(&source.into())?;
+            socket.connect_timeout(&destination.into(), TIMEOUT)?;
             Ok(socket.into())
         };
         let stream = self.client.run(connect).unwrap();
-        let stream = stream.unwrap_or_else(|error| panic!("{from} to {at}: {error}"));
+        let stream = stream.unwrap_or_else(|error| panic!("{source} to {destination}: {error}"));
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Connection(stream).server()
     }
@@ -321,8 +326,8 @@ impl Topology {
         self.connect(address, port).server()
     }
 
-    /// Runs `work` in the director's namespace.
-    pub(crate) fn run(&self, work: impl AsyncFnOnce(&Paths)) {
+    /// Runs `operation` in the director's namespace.
+    pub(crate) fn run(&self, operation: impl AsyncFnOnce(&Paths)) {
         let paths = Paths {
             runtime_dir: self.directory.join("run"),
             pin_dir: self.directory.join("bpf/weir"),
@@ -332,7 +337,7 @@ impl Topology {
             .enable_all()
             .build()
             .unwrap();
-        runtime.block_on(work(&paths));
+        runtime.block_on(operation(&paths));
     }
 
     /// Returns what an engine may change on the director.
@@ -354,13 +359,15 @@ impl Topology {
     }
 }
 
-fn bulk_byte(at: usize) -> u8 {
-    (at % 251) as u8
+fn bulk_byte(offset: usize) -> u8 {
+    (offset % 251) as u8
 }
 
 fn send_bulk(netns: &NetNs, address: &str, port: u16) {
-    let at = SocketAddr::new(address.parse().unwrap(), port);
-    let listener = netns.run(|| TcpListener::bind(at).unwrap()).unwrap();
+    let listen_address = SocketAddr::new(address.parse().unwrap(), port);
+    let listener = netns
+        .run(|| TcpListener::bind(listen_address).unwrap())
+        .unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let bytes: Vec<u8> = (0..BULK_BYTES).map(bulk_byte).collect();

@@ -168,7 +168,7 @@ fn trailers(input: &[u8], taken: usize) {
 pub(super) fn cookie(input: &[u8]) {
     if let Some(place) = cookie::find(input, b"SRV") {
         assert!(place.end <= input.len());
-        let _ = cookie::without(input, &place);
+        let _ = cookie::value_without(input, &place);
     }
     let _ = cookie::parameter(input, b"a");
 }

@@ -14,14 +14,14 @@ pub(super) struct ConnectionOptions {
 }
 
 /// Parses the `Connection` fields and drops the fields that they name. Fields with framing, host or the client's
-/// address are not dropped even if named: a client must not be able to remove them.
+/// address are not dropped even if an option names them: a client must not be able to remove them.
 pub(super) fn connection_options(head: &[u8], fields: &mut [Field]) -> ConnectionOptions {
     let mut options = ConnectionOptions::default();
-    for at in 0..fields.len() {
-        if fields[at].name != Name::Connection {
+    for index in 0..fields.len() {
+        if fields[index].name != Name::Connection {
             continue;
         }
-        for member in members(fields[at].clone().value_in(head)) {
+        for member in members(fields[index].clone().value_in(head)) {
             if member.eq_ignore_ascii_case(b"close") {
                 options.close = true;
             } else if member.eq_ignore_ascii_case(b"keep-alive") {
@@ -51,7 +51,7 @@ pub(super) fn framing(
     for field in fields {
         let (framing, refusal) = match field.name {
             Name::ContentLength => (
-                Framing::Length(length(field.value_in(head))?),
+                Framing::Length(parse_length(field.value_in(head))?),
                 Refusal::ContentLength,
             ),
             Name::TransferEncoding => {
@@ -71,7 +71,7 @@ pub(super) fn framing(
     Ok(found)
 }
 
-fn length(value: &[u8]) -> Result<u64, Refusal> {
+fn parse_length(value: &[u8]) -> Result<u64, Refusal> {
     const DIGITS_MAX: usize = 18;
     let digits =
         !value.is_empty() && value.len() <= DIGITS_MAX && value.iter().all(u8::is_ascii_digit);

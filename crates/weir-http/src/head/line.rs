@@ -8,11 +8,11 @@ use crate::refusal::Refusal;
 /// section 2.2).
 pub(super) fn empty_lines(input: &[u8]) -> usize {
     const LINES_MAX: usize = 2;
-    let mut at = 0;
-    while at < 2 * LINES_MAX && input[at..].starts_with(b"\r\n") {
-        at += 2;
+    let mut offset = 0;
+    while offset < 2 * LINES_MAX && input[offset..].starts_with(b"\r\n") {
+        offset += 2;
     }
-    at
+    offset
 }
 
 /// Parses `METHOD TARGET HTTP/1.x`, which begins at `start`.
@@ -35,16 +35,16 @@ pub(super) fn request_line(
     if !is_target(target) {
         return Err(Refusal::Target);
     }
-    let http10 = version(&rest[target_len + 1..], Refusal::RequestLine)?;
+    let http10 = parse_version(&rest[target_len + 1..], Refusal::RequestLine)?;
     let method = Method::of(method_text);
-    let at = start + method_len + 1;
+    let offset = start + method_len + 1;
     let mut request = Request {
         len: 0,
         method,
         method_text: (start, start + method_len),
-        target: (at, at + target.len()),
+        target: (offset, offset + target.len()),
         authority: None,
-        path: (at, at + target.len()),
+        path: (offset, offset + target.len()),
         http10,
         framing: Framing::None,
         keep_alive: false,
@@ -57,17 +57,17 @@ pub(super) fn request_line(
             if !limits.connect {
                 return Err(Refusal::Method);
             }
-            connect_target(target, at, &mut request)?;
+            connect_target(target, offset, &mut request)?;
         }
         [b'/', ..] => {}
         b"*" if method == Method::Options => {}
-        _ => absolute_target(target, at, &mut request)?,
+        _ => absolute_target(target, offset, &mut request)?,
     }
     Ok(request)
 }
 
 /// Parses `host:port` (RFC 9112 section 3.2.3).
-fn connect_target(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+fn connect_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), Refusal> {
     let colon = target.iter().rposition(|byte| *byte == b':');
     let has_port = colon.is_some_and(|colon| {
         let port = &target[colon + 1..];
@@ -76,19 +76,19 @@ fn connect_target(target: &[u8], at: usize, request: &mut Request) -> Result<(),
     if !has_port || !is_authority(target) {
         return Err(Refusal::Target);
     }
-    request.authority = Some((at, at + target.len()));
-    request.path = (at + target.len(), at + target.len());
+    request.authority = Some((offset, offset + target.len()));
+    request.path = (offset + target.len(), offset + target.len());
     Ok(())
 }
 
 /// Parses `http://host[:port][/path][?query]` (RFC 9112 section 3.2.2).
-fn absolute_target(target: &[u8], at: usize, request: &mut Request) -> Result<(), Refusal> {
+fn absolute_target(target: &[u8], offset: usize, request: &mut Request) -> Result<(), Refusal> {
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()
         .find(|scheme| {
             target
                 .get(..scheme.len())
-                .is_some_and(|t| t.eq_ignore_ascii_case(scheme))
+                .is_some_and(|prefix| prefix.eq_ignore_ascii_case(scheme))
         })
         .ok_or(Refusal::Target)?;
     let rest = &target[scheme.len()..];
@@ -100,14 +100,14 @@ fn absolute_target(target: &[u8], at: usize, request: &mut Request) -> Result<()
     if !is_authority(authority) {
         return Err(Refusal::Target);
     }
-    let host = at + scheme.len();
+    let host = offset + scheme.len();
     request.authority = Some((host, host + authority_len));
-    request.path = (host + authority_len, at + target.len());
+    request.path = (host + authority_len, offset + target.len());
     Ok(())
 }
 
 /// Returns true for HTTP/1.0, false for HTTP/1.1.
-fn version(text: &[u8], error: Refusal) -> Result<bool, Refusal> {
+fn parse_version(text: &[u8], error: Refusal) -> Result<bool, Refusal> {
     match text {
         b"HTTP/1.1" => Ok(false),
         b"HTTP/1.0" => Ok(true),
@@ -123,7 +123,7 @@ fn version(text: &[u8], error: Refusal) -> Result<bool, Refusal> {
 /// Parses `HTTP/1.x CODE [REASON]`. Returns whether the version is 1.0, and the code.
 pub(super) fn status_line(line: &[u8]) -> Result<(bool, u16), Refusal> {
     let (version_text, rest) = line.split_at_checked(8).ok_or(Refusal::StatusLine)?;
-    let http10 = version(version_text, Refusal::StatusLine)?;
+    let http10 = parse_version(version_text, Refusal::StatusLine)?;
     let [
         b' ',
         a @ b'1'..=b'9',

@@ -63,7 +63,8 @@ fn keep_alive_follows_version_and_connection() {
 
 #[test]
 fn ambiguous_framing_is_rejected() {
-    let with = |fields: &str| rejection(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+    let rejection_of =
+        |fields: &str| rejection(&format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5\r\n",
         "Content-Length: 5, 5\r\n",
@@ -74,7 +75,7 @@ fn ambiguous_framing_is_rejected() {
         "Content-Length: \r\n",
         "Content-Length: 1234567890123456789\r\n",
     ] {
-        assert_eq!(with(fields), Refusal::ContentLength, "{fields:?}");
+        assert_eq!(rejection_of(fields), Refusal::ContentLength, "{fields:?}");
     }
     for fields in [
         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
@@ -87,10 +88,14 @@ fn ambiguous_framing_is_rejected() {
         "Transfer-Encoding: chunked;q=1\r\n",
         "Transfer-Encoding:\r\n",
     ] {
-        assert_eq!(with(fields), Refusal::TransferEncoding, "{fields:?}");
+        assert_eq!(
+            rejection_of(fields),
+            Refusal::TransferEncoding,
+            "{fields:?}"
+        );
     }
     assert!(matches!(
-        with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+        rejection_of("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
         Refusal::TransferEncoding | Refusal::ContentLength
     ));
     assert_eq!(

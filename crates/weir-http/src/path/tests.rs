@@ -52,7 +52,7 @@ fn literal_decodes_all_escapes_and_merges_slashes() {
         let found = literal(&target, &mut buffer)?;
         Some(String::from_utf8(found.as_bytes().to_vec()).expect("ASCII"))
     };
-    for same in [
+    for path in [
         "/a/b?x=%2F//",
         "/a%20b",
         "/%C3%A4",
@@ -61,7 +61,7 @@ fn literal_decodes_all_escapes_and_merges_slashes() {
         "/%",
         "/%zz",
     ] {
-        assert_eq!(literal_text(same), None, "{same}");
+        assert_eq!(literal_text(path), None, "{path}");
     }
     for (spelling, expected) in [
         ("/admin%2Fx?q", "/admin/x?q"),
@@ -108,7 +108,7 @@ fn rfc_3986_examples_are_normalized() {
 
 #[test]
 fn query_parameters_and_reserved_escapes_are_kept() {
-    for same in [
+    for path in [
         "/a?b=/../c//%61%zz%00\\",
         "/a;b=/..;/c",
         "/a%2Fb%3B%40%25",
@@ -119,7 +119,7 @@ fn query_parameters_and_reserved_escapes_are_kept() {
         "/a%252e%252e/b",
         "/caf%C3%A9",
     ] {
-        assert_eq!(normal(same), same);
+        assert_eq!(normal(path), path);
     }
     assert_eq!(normal("/a%2fb%c3%a9"), "/a%2Fb%C3%A9");
     assert_eq!(normal("//a?x//y/.."), "/a?x//y/..");
@@ -130,27 +130,33 @@ fn query_parameters_and_reserved_escapes_are_kept() {
 
 #[test]
 fn encoded_slashes_follow_their_setting() {
-    let by = |text: &str, encoded_slash| {
+    let normal_with = |text: &str, encoded_slash| {
         let found = normal_by(text.as_bytes(), &rules(true, encoded_slash));
         found.map(|text| String::from_utf8(text).expect("ASCII"))
     };
-    let ways = "/x%2f..%5C..\\admin";
+    let path = "/x%2f..%5C..\\admin";
     assert_eq!(
-        by(ways, EncodedSlash::Keep).unwrap(),
+        normal_with(path, EncodedSlash::Keep).unwrap(),
         "/x%2F..%5C..%5Cadmin"
     );
-    assert_eq!(by(ways, EncodedSlash::Decode).unwrap(), "/admin");
-    assert_eq!(by(ways, EncodedSlash::Reject), Err(Refusal::EncodedSlash));
+    assert_eq!(normal_with(path, EncodedSlash::Decode).unwrap(), "/admin");
     assert_eq!(
-        by("/a%5cb", EncodedSlash::Reject),
+        normal_with(path, EncodedSlash::Reject),
         Err(Refusal::EncodedSlash)
     );
     assert_eq!(
-        by("/a\\b", EncodedSlash::Reject),
+        normal_with("/a%5cb", EncodedSlash::Reject),
         Err(Refusal::EncodedSlash)
     );
-    assert_eq!(by("/%2F%2fa", EncodedSlash::Decode).unwrap(), "/a");
-    assert_eq!(by("/a?%2F", EncodedSlash::Reject).unwrap(), "/a?%2F");
+    assert_eq!(
+        normal_with("/a\\b", EncodedSlash::Reject),
+        Err(Refusal::EncodedSlash)
+    );
+    assert_eq!(normal_with("/%2F%2fa", EncodedSlash::Decode).unwrap(), "/a");
+    assert_eq!(
+        normal_with("/a?%2F", EncodedSlash::Reject).unwrap(),
+        "/a?%2F"
+    );
 }
 
 #[test]
@@ -195,42 +201,42 @@ fn normal_path_is_not_copied() {
 
 #[test]
 fn patterns_are_checked_and_normalized() {
-    let by = |written: &str| pattern(written, &NormalizePath::default());
+    let checked = |written: &str| check_pattern(written, &NormalizePath::default());
     let respelled = |text: &str| Pattern::Normalized(text.to_owned());
-    let never = |text: &str| Pattern::Never(Some(text.to_owned()));
-    for same in [
+    let unmatchable = |text: &str| Pattern::Unmatchable(Some(text.to_owned()));
+    for written in [
         "/img/*", "*.png", "*", "/a*/..b", "/a/..*", "/a%*", "/a%4*", "*//x/",
     ] {
-        if same == "*//x/" {
-            assert_eq!(by(same), Pattern::Never(None));
+        if written == "*//x/" {
+            assert_eq!(checked(written), Pattern::Unmatchable(None));
         } else {
-            assert_eq!(by(same), Pattern::Normal, "{same}");
+            assert_eq!(checked(written), Pattern::Normal, "{written}");
         }
     }
-    assert_eq!(by("/caf%c3%a9/*"), respelled("/caf%C3%A9/*"));
-    assert_eq!(by("/%7Euser/*"), respelled("/~user/*"));
-    assert_eq!(by("/{id}|*"), respelled("/%7Bid%7D%7C*"));
-    assert_eq!(by("//admin/*"), never("/admin/*"));
-    assert_eq!(by("/x/../admin/*"), never("/admin/*"));
-    assert_eq!(by("/%2e%2E/admin"), never("/admin"));
-    assert_eq!(by("/./*"), never("/*"));
-    assert_eq!(by("/a/.."), never("/"));
-    assert_eq!(by("/a//..*"), never("/a/..*"));
-    assert_eq!(by("*/../*"), Pattern::Never(None));
-    assert_eq!(by("/a/*/../b"), Pattern::Never(None));
-    assert_eq!(by("*/.."), Pattern::Never(None));
-    assert_eq!(by("/100%"), Pattern::Never(None));
-    assert_eq!(by("/a%00*"), Pattern::Never(None));
+    assert_eq!(checked("/caf%c3%a9/*"), respelled("/caf%C3%A9/*"));
+    assert_eq!(checked("/%7Euser/*"), respelled("/~user/*"));
+    assert_eq!(checked("/{id}|*"), respelled("/%7Bid%7D%7C*"));
+    assert_eq!(checked("//admin/*"), unmatchable("/admin/*"));
+    assert_eq!(checked("/x/../admin/*"), unmatchable("/admin/*"));
+    assert_eq!(checked("/%2e%2E/admin"), unmatchable("/admin"));
+    assert_eq!(checked("/./*"), unmatchable("/*"));
+    assert_eq!(checked("/a/.."), unmatchable("/"));
+    assert_eq!(checked("/a//..*"), unmatchable("/a/..*"));
+    assert_eq!(checked("*/../*"), Pattern::Unmatchable(None));
+    assert_eq!(checked("/a/*/../b"), Pattern::Unmatchable(None));
+    assert_eq!(checked("*/.."), Pattern::Unmatchable(None));
+    assert_eq!(checked("/100%"), Pattern::Unmatchable(None));
+    assert_eq!(checked("/a%00*"), Pattern::Unmatchable(None));
     let raw = rules(false, EncodedSlash::Keep);
-    assert_eq!(pattern("//admin/*", &raw), Pattern::Normal);
+    assert_eq!(check_pattern("//admin/*", &raw), Pattern::Normal);
 }
 
 /// Implements the definition directly; slow.
 fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
-    let mut decode_escape: Vec<Vec<u8>> = Vec::new();
+    let mut decoded: Vec<Vec<u8>> = Vec::new();
     let mut rest = path;
     while let Some((byte, tail)) = rest.split_first() {
-        let (byte, plain) = match byte {
+        let (byte, is_plain) = match byte {
             b'%' => {
                 let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
                 if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -255,15 +261,15 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
                 )
             }
         };
-        let slash = !plain && matches!(byte, b'/' | b'\\');
-        decode_escape.push(match (plain, rules.encoded_slash) {
+        let is_slash = !is_plain && matches!(byte, b'/' | b'\\');
+        decoded.push(match (is_plain, rules.encoded_slash) {
             (true, _) => vec![byte],
-            (false, EncodedSlash::Decode) if slash => b"/".to_vec(),
-            (false, EncodedSlash::Reject) if slash => return None,
+            (false, EncodedSlash::Decode) if is_slash => b"/".to_vec(),
+            (false, EncodedSlash::Reject) if is_slash => return None,
             (false, _) => format!("%{byte:02X}").into_bytes(),
         });
     }
-    let mut path = String::from_utf8(decode_escape.concat()).ok()?;
+    let mut path = String::from_utf8(decoded.concat()).ok()?;
     while rules.merge_slashes && path.contains("//") {
         path = path.replace("//", "/");
     }
@@ -276,7 +282,7 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
             input = format!("/{}", input.get(4..).unwrap_or_default());
             output.truncate(output.rfind('/').unwrap_or(0));
         } else {
-            let end = input[1..].find('/').map_or(input.len(), |at| at + 1);
+            let end = input[1..].find('/').map_or(input.len(), |index| index + 1);
             output.push_str(&input[..end]);
             input = input[end..].to_owned();
         }
@@ -285,7 +291,7 @@ fn reference(path: &[u8], rules: &NormalizePath) -> Option<Vec<u8>> {
 }
 
 fn any_rules() -> impl Strategy<Value = NormalizePath> {
-    (any::<bool>(), 0..3_usize).prop_map(|(merge, at)| rules(merge, EncodedSlash::ALL[at]))
+    (any::<bool>(), 0..3_usize).prop_map(|(merge, index)| rules(merge, EncodedSlash::ALL[index]))
 }
 
 /// Generates paths of significant parts, and of arbitrary bytes.
@@ -327,10 +333,10 @@ proptest! {
         prop_assert_eq!(found.first(), Some(&b'/'));
         prop_assert!(found.split(|byte| *byte == b'/').all(|segment| !is_dots(segment)));
         prop_assert!(!rules.merge_slashes || memchr::memmem::find(&found, b"//").is_none());
-        for at in memchr::memchr_iter(b'%', &found) {
-            let value = decode_escape(&found[at..]).expect("escape is valid");
+        for offset in memchr::memchr_iter(b'%', &found) {
+            let value = decode_escape(&found[offset..]).expect("escape is valid");
             prop_assert!(!is_unreserved(value));
-            prop_assert!(!found[at + 1..at + 3].iter().any(u8::is_ascii_lowercase));
+            prop_assert!(!found[offset + 1..offset + 3].iter().any(u8::is_ascii_lowercase));
         }
     }
 
@@ -339,26 +345,26 @@ proptest! {
         let mut buffer = Vec::new();
         if let Ok(target) = normalize(&text, &rules, &mut buffer) {
             prop_assert!(!target.path().is_empty());
-            let query = memchr::memchr(b'?', &text).map_or(&b""[..], |at| &text[at..]);
+            let query = memchr::memchr(b'?', &text).map_or(&b""[..], |offset| &text[offset..]);
             prop_assert_eq!(target.query_part(), query);
         }
         if let Ok(text) = std::str::from_utf8(&text) {
-            let _ = pattern(text, &rules);
+            let _ = check_pattern(text, &rules);
         }
     }
 
     /// A normalized pattern is normal, and a pattern without stars that is kept or normalized is its own normal form.
     #[test]
     fn patterns_agree_with_paths(path in "/[a./%2Ef*]{0,10}", rules in any_rules()) {
-        match pattern(&path, &rules) {
-            Pattern::Normalized(other) => prop_assert_eq!(pattern(&other, &rules), Pattern::Normal),
-            Pattern::Never(Some(other)) if !path.contains('*') => {
+        match check_pattern(&path, &rules) {
+            Pattern::Normalized(other) => prop_assert_eq!(check_pattern(&other, &rules), Pattern::Normal),
+            Pattern::Unmatchable(Some(other)) if !path.contains('*') => {
                 prop_assert_eq!(normal_by(path.as_bytes(), &rules), Ok(other.into_bytes()));
             }
             Pattern::Normal if !path.contains('*') => {
                 prop_assert_eq!(normal_by(path.as_bytes(), &rules), Ok(path.into_bytes()));
             }
-            Pattern::Normal | Pattern::Never(_) => {}
+            Pattern::Normal | Pattern::Unmatchable(_) => {}
         }
     }
 }

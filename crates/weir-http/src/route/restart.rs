@@ -31,8 +31,8 @@ impl Restarted {
 }
 
 impl RouteTable {
-    /// Applies the routes with `restart` to a request, until another route matches. Calls `rewrites` with the index of
-    /// each route that rewrites the path, and the new path. `buffer` receives the last new path.
+    /// Applies the routes with `restart` to a request, until another route matches. Calls `on_rewrite` with the index
+    /// of each route that rewrites the path, and the new path. `buffer` receives the last new path.
     ///
     /// New paths are normalized by the same rules as received paths.
     ///
@@ -43,7 +43,7 @@ impl RouteTable {
         facts: &RequestFacts<'_>,
         rules: Option<&NormalizePath>,
         buffer: &mut Vec<u8>,
-        mut rewrites: impl FnMut(usize, &[u8]),
+        mut on_rewrite: impl FnMut(usize, &[u8]),
     ) -> Result<Restarted, Refusal> {
         let mut count = 0;
         let mut first_route = 0;
@@ -56,14 +56,16 @@ impl RouteTable {
                 target: &target,
                 ..*facts
             };
-            let Some(at) = self.choose(&facts) else { break };
-            let Some(route) = self.routes().get(at) else {
+            let Some(route_index) = self.choose(&facts) else {
+                break;
+            };
+            let Some(route) = self.routes().get(route_index) else {
                 break;
             };
             let RouteAction::Restart(restart_at) = route.action else {
                 break;
             };
-            let next = u32::try_from(at + 1).unwrap_or(u32::MAX);
+            let next = u32::try_from(route_index + 1).unwrap_or(u32::MAX);
             let Some(mut path) = new_path(route, &facts) else {
                 first_route = next;
                 continue;
@@ -72,7 +74,7 @@ impl RouteTable {
                 let mut normal = Vec::new();
                 path = normalize(&path, rules, &mut normal)?.as_bytes().to_vec();
             }
-            rewrites(at, &path);
+            on_rewrite(route_index, &path);
             *buffer = path;
             count += 1;
             first_route = match restart_at {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 
 use weir_model::{HostPattern, RegexSet, Route, RouteAction};
 
-use super::{RequestFacts, unmet, unmet_except};
+use super::{RequestFacts, unmet, unmet_with};
 
-/// Up to this number of routes, they are compared one by one.
+/// Maximum number of routes that are compared one by one.
 const LINEAR_MAX: usize = 8;
-/// From this number of regular expressions, they are searched for together.
+/// Minimum number of regular expressions that are searched for together.
 const SET_MIN: usize = 8;
 /// Maximum number of segments of a path that are indexed.
 const SEGMENTS_MAX: usize = 6;
@@ -45,7 +45,7 @@ impl RouteTable {
         let needs_tls = routes
             .iter()
             .flat_map(Route::conditions)
-            .any(|one| one.needs_tls());
+            .any(|conditions| conditions.needs_tls());
         let restarts = routes
             .iter()
             .any(|route| matches!(route.action, RouteAction::Restart(_)));
@@ -63,12 +63,12 @@ impl RouteTable {
         &self.routes
     }
 
-    /// Whether a condition depends on the TLS connection.
+    /// Returns whether a condition depends on the TLS connection.
     pub const fn needs_tls(&self) -> bool {
         self.needs_tls
     }
 
-    /// Whether any route restarts route selection with another path.
+    /// Returns whether any route restarts route selection with another path.
     pub const fn restarts(&self) -> bool {
         self.restarts
     }
@@ -89,13 +89,13 @@ impl Index {
     fn new(routes: &[Route]) -> Self {
         let mut lists: HashMap<u64, Vec<u32>> = HashMap::new();
         let mut segments = 0;
-        for (at, route) in (0u32..).zip(routes) {
+        for (route_index, route) in (0u32..).zip(routes) {
             for host in host_hashes(route) {
                 for (path, count) in path_hashes(route) {
                     segments |= 1 << count;
                     let list = lists.entry(key(host, path)).or_default();
-                    if list.last() != Some(&at) {
-                        list.push(at);
+                    if list.last() != Some(&route_index) {
+                        list.push(route_index);
                     }
                 }
             }
@@ -122,15 +122,15 @@ impl Index {
 
     fn choose(&self, routes: &[Route], facts: &RequestFacts<'_>) -> Option<usize> {
         let host = facts.host();
-        let from = facts.target.first_route();
+        let first_route = facts.target.first_route();
         let path = facts.target.path();
         let mut lists: [&[u32]; LISTS_MAX] = [&[]; LISTS_MAX];
-        let mut used = 0;
+        let mut list_count = 0;
         let mut add = |path_hash: u64| {
             for host in [Some(hash_of_host(host)), None] {
                 if let Some(list) = self.lists.get(&key(host, path_hash)) {
-                    lists[used] = list;
-                    used += 1;
+                    lists[list_count] = list;
+                    list_count += 1;
                 }
             }
         };
@@ -139,36 +139,40 @@ impl Index {
                 add(hash);
             }
         }
-        let lists = &mut lists[..used];
+        let lists = &mut lists[..list_count];
         let mut hits = None;
         loop {
             // The next candidate in file order; a route may be in several lists.
-            let at = lists
+            let route_index = lists
                 .iter()
                 .filter_map(|list| list.first())
                 .min()
                 .copied()?;
             for list in lists.iter_mut() {
-                if list.first() == Some(&at) {
+                if list.first() == Some(&route_index) {
                     *list = &list[1..];
                 }
             }
-            if (at as usize) < from {
+            if (route_index as usize) < first_route {
                 continue;
             }
-            let route = routes.get(at as usize)?;
-            let first_in_set = self.first_regex.get(at as usize).copied().flatten();
+            let route = routes.get(route_index as usize)?;
+            let first_in_set = self
+                .first_regex
+                .get(route_index as usize)
+                .copied()
+                .flatten();
             let unmet = match (&self.set, first_in_set) {
-                (Some(set), Some(first)) => unmet_except(route, facts, host, |when| {
+                (Some(set), Some(first)) => unmet_with(route, facts, host, |when| {
                     let hits = hits.get_or_insert_with(|| set.matches(path));
                     (first as usize..)
                         .take(when.path_regexes.len())
-                        .any(|one| hits.matched(one))
+                        .any(|index| hits.matched(index))
                 }),
                 _ => unmet(route, facts, host),
             };
             if unmet.is_none() {
-                return Some(at as usize);
+                return Some(route_index as usize);
             }
         }
     }
@@ -234,19 +238,19 @@ const fn hash_byte(hash: u64, byte: u8) -> u64 {
 
 /// Returns the hashes of the first 0, 1, 2 … segments of a path, each of which begins with a slash.
 fn prefixes(path: &[u8]) -> impl Iterator<Item = u64> {
-    let slash = path.first() == Some(&b'/');
+    let has_slash = path.first() == Some(&b'/');
     let segments = path
         .strip_prefix(b"/")
         .unwrap_or_default()
         .split(|byte| *byte == b'/');
-    let segments = segments.take(if slash { SEGMENTS_MAX } else { 0 });
-    let later = segments.scan(BASIS, |hash, segment| {
+    let segments = segments.take(if has_slash { SEGMENTS_MAX } else { 0 });
+    let following = segments.scan(BASIS, |hash, segment| {
         *hash = segment
             .iter()
             .fold(hash_byte(*hash, b'/'), |hash, byte| hash_byte(hash, *byte));
         Some(*hash)
     });
-    std::iter::once(BASIS).chain(later)
+    std::iter::once(BASIS).chain(following)
 }
 
 fn hash_of_host(host: &[u8]) -> u64 {

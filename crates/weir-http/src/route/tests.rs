@@ -47,8 +47,8 @@ fn get(host: &str, target: &str) -> String {
 fn server_name_selects_a_route_by_host() {
     let client = "192.0.2.1".parse().unwrap();
     let exact = Some(HostPattern::Exact("a.example".to_owned()));
-    let below = Some(HostPattern::Suffix(".example".to_owned()));
-    let mut routes = vec![route(exact, None), route(below, None)];
+    let suffix = Some(HostPattern::Suffix(".example".to_owned()));
+    let mut routes = vec![route(exact, None), route(suffix, None)];
     for (name, expected) in [
         (Some("a.example"), Some(0)),
         (Some("A.EXAMPLE"), Some(0)),
@@ -71,10 +71,10 @@ fn server_name_selects_a_route_by_host() {
 #[test]
 fn first_matching_route_is_chosen() {
     let exact = || Some(HostPattern::Exact("a.example".to_owned()));
-    let below = || Some(HostPattern::Suffix(".example".to_owned()));
+    let suffix = || Some(HostPattern::Suffix(".example".to_owned()));
     let routes = [
         route(exact(), Some("/img/*")),
-        route(below(), None),
+        route(suffix(), None),
         route(None, Some("/status")),
     ];
     assert_eq!(
@@ -101,18 +101,18 @@ fn first_matching_route_is_chosen() {
 
 #[test]
 fn methods_and_fields_are_matched() {
-    let mut wanted = route(None, None);
-    wanted.when.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
-    wanted.when.headers = vec![named("accept", Some("text/html")), named("host", None)];
+    let mut route = route(None, None);
+    route.when.methods = vec!["GET".to_owned(), "HEAD".to_owned()];
+    route.when.headers = vec![named("accept", Some("text/html")), named("host", None)];
     assert_eq!(
-        chosen(std::slice::from_ref(&wanted), &get("a", "/")),
+        chosen(std::slice::from_ref(&route), &get("a", "/")),
         Some(0)
     );
-    wanted.when.headers[0] = named("accept", Some("text"));
-    assert_eq!(chosen(std::slice::from_ref(&wanted), &get("a", "/")), None);
-    wanted.when.headers.clear();
-    wanted.when.methods = vec!["POST".to_owned()];
-    assert_eq!(chosen(&[wanted], &get("a", "/")), None);
+    route.when.headers[0] = named("accept", Some("text"));
+    assert_eq!(chosen(std::slice::from_ref(&route), &get("a", "/")), None);
+    route.when.headers.clear();
+    route.when.methods = vec!["POST".to_owned()];
+    assert_eq!(chosen(&[route], &get("a", "/")), None);
 }
 
 #[test]
@@ -120,22 +120,22 @@ fn query_cookies_and_source_are_matched() {
     let text = "GET /x?v=2&w HTTP/1.1\r\nHost: a\r\nCookie: a=1; beta=yes\r\n\r\n";
     let pair = named;
     let matches = |change: &dyn Fn(&mut Route)| {
-        let mut one = route(None, None);
-        change(&mut one);
-        chosen(std::slice::from_ref(&one), text).is_some()
+        let mut changed = route(None, None);
+        change(&mut changed);
+        chosen(std::slice::from_ref(&changed), text).is_some()
     };
     assert!(matches(
-        &|one| one.when.queries = vec![pair("v", Some("2")), pair("w", None)]
+        &|route| route.when.queries = vec![pair("v", Some("2")), pair("w", None)]
     ));
     assert!(!matches(
-        &|one| one.when.queries = vec![pair("v", Some("1"))]
+        &|route| route.when.queries = vec![pair("v", Some("1"))]
     ));
-    assert!(!matches(&|one| one.when.queries = vec![pair("x", None)]));
+    assert!(!matches(&|route| route.when.queries = vec![pair("x", None)]));
     assert!(matches(
-        &|one| one.when.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
+        &|route| route.when.cookies = vec![pair("beta", Some("yes")), pair("a", None)]
     ));
     assert!(!matches(
-        &|one| one.when.cookies = vec![pair("beta", Some("no"))]
+        &|route| route.when.cookies = vec![pair("beta", Some("no"))]
     ));
     let network = |address: &&str| Network {
         address: address.parse().unwrap(),
@@ -143,10 +143,10 @@ fn query_cookies_and_source_are_matched() {
     };
     let networks = |addresses: &[&str]| addresses.iter().map(network).collect::<NetworkSet>();
     assert!(matches(
-        &|one| one.when.sources = Some(networks(&["10.0.0.0", "192.0.2.0"]))
+        &|route| route.when.sources = Some(networks(&["10.0.0.0", "192.0.2.0"]))
     ));
     assert!(!matches(
-        &|one| one.when.sources = Some(networks(&["10.0.0.0"]))
+        &|route| route.when.sources = Some(networks(&["10.0.0.0"]))
     ));
 }
 
@@ -154,11 +154,11 @@ fn query_cookies_and_source_are_matched() {
 fn alternatives_and_negations_are_matched() {
     let text = "GET /a/x?v=1&v=2 HTTP/1.1\r\nHost: www.example\r\nAccept: text/html\r\nX-A: 1\r\nX-A: 2\r\n\r\n";
     let matches = |change: &dyn Fn(&mut Conditions, &mut Conditions)| {
-        let mut one = route(None, None);
+        let mut changed = route(None, None);
         let mut not = Conditions::default();
-        change(&mut one.when, &mut not);
-        one.not = (!not.is_empty()).then(|| Box::new(not));
-        chosen(std::slice::from_ref(&one), text).is_some()
+        change(&mut changed.when, &mut not);
+        changed.not = (!not.is_empty()).then(|| Box::new(not));
+        chosen(std::slice::from_ref(&changed), text).is_some()
     };
     let exact = |host: &str| HostPattern::Exact(host.to_owned());
     let wild = |name: &str, value: &str| NamedCondition {
@@ -220,7 +220,7 @@ fn alternatives_and_negations_are_matched() {
 }
 
 #[test]
-fn unmet_condition_is_named() {
+fn unmet_condition_is_returned() {
     let text = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n";
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
@@ -236,20 +236,20 @@ fn unmet_condition_is_named() {
         tls: TlsFacts::default(),
         secure: false,
     };
-    let mut one = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
+    let mut changed = route(Some(HostPattern::Exact("h".to_owned())), Some("/b"));
     assert_eq!(
-        unmet(&one, &facts, facts.host()),
+        unmet(&changed, &facts, facts.host()),
         Some((ConditionKey::Path, false))
     );
-    one.when.paths.clear();
-    assert_eq!(unmet(&one, &facts, facts.host()), None);
+    changed.when.paths.clear();
+    assert_eq!(unmet(&changed, &facts, facts.host()), None);
     let not = Conditions {
         methods: vec!["GET".to_owned()],
         ..Conditions::default()
     };
-    one.not = Some(Box::new(not));
+    changed.not = Some(Box::new(not));
     assert_eq!(
-        unmet(&one, &facts, facts.host()),
+        unmet(&changed, &facts, facts.host()),
         Some((ConditionKey::Method, true))
     );
 }

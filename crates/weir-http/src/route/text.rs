@@ -1,4 +1,4 @@
-//! Templates whose variables are replaced by the values of one request. A value cannot add a line to a head, or a
+//! Templates whose variables are replaced with the values of one request. A value cannot add a line to a head, or a
 //! delimiter to a URL.
 
 use std::borrow::Cow;
@@ -38,8 +38,8 @@ impl RequestId {
     /// Returns an identifier of 32 hexadecimal digits.
     pub fn generated(random: u128) -> Self {
         let mut bytes = [0; Self::MAX];
-        for (at, byte) in bytes.iter_mut().take(32).enumerate() {
-            let digit = (random >> (124 - 4 * at)) & 15;
+        for (index, byte) in bytes.iter_mut().take(32).enumerate() {
+            let digit = (random >> (124 - 4 * index)) & 15;
             *byte = b"0123456789abcdef"[digit as usize];
         }
         Self { bytes, len: 32 }
@@ -97,46 +97,53 @@ pub struct Surroundings<'a> {
 pub const SERVER_MARK: u8 = 0;
 
 /// Appends a template with the values of its variables. `?{query}` is omitted if there is no query.
-pub fn fill(text: &Template, target: Target, from: &Surroundings<'_>, out: &mut Vec<u8>) {
-    let begin = out.len();
+pub fn fill(text: &Template, target: Target, surroundings: &Surroundings<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
     for part in text.parts() {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(variable) => {
-                let value = from.value(variable);
+                let value = surroundings.value(variable);
                 if *variable == Variable::Query
                     && value.as_bytes().is_empty()
-                    && out[begin..].ends_with(b"?")
+                    && out[start..].ends_with(b"?")
                 {
                     out.pop();
                 }
-                append(variable, value.as_bytes(), target, begin, out);
+                append(variable, value.as_bytes(), target, start, out);
             }
         }
     }
 }
 
 /// Returns the key of a request in a map; hosts are in lower case.
-pub fn map_key<'a>(map: &ValueMap, from: &Surroundings<'a>) -> Cow<'a, [u8]> {
+pub fn map_key<'a>(map: &ValueMap, surroundings: &Surroundings<'a>) -> Cow<'a, [u8]> {
     if let [Part::Variable(variable)] = map.key.parts()
         && *variable != Variable::Host
-        && let Value::Borrowed(value) = from.value(variable)
+        && let Value::Borrowed(value) = surroundings.value(variable)
     {
         return Cow::Borrowed(value);
     }
-    Cow::Owned(key_text(&map.key, from))
+    Cow::Owned(key_text(&map.key, surroundings))
 }
 
 /// Returns a template with the values of its variables as received, for use as a lookup key; hosts are in lower case.
-pub fn key_text(text: &Template, from: &Surroundings<'_>) -> Vec<u8> {
+pub fn key_text(text: &Template, surroundings: &Surroundings<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.parts() {
         match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Variable(Variable::Host) => {
-                out.extend(from.value(&Variable::Host).as_bytes().to_ascii_lowercase());
+                out.extend(
+                    surroundings
+                        .value(&Variable::Host)
+                        .as_bytes()
+                        .to_ascii_lowercase(),
+                );
             }
-            Part::Variable(variable) => out.extend_from_slice(from.value(variable).as_bytes()),
+            Part::Variable(variable) => {
+                out.extend_from_slice(surroundings.value(variable).as_bytes())
+            }
         }
     }
     out
@@ -200,11 +207,12 @@ impl<'a> Surroundings<'a> {
             Variable::TlsSni => tls.server_name.unwrap_or_default().as_bytes(),
             Variable::ClientCertSubject => tls.client_subject.unwrap_or_default().as_bytes(),
             Variable::Header(name) => {
-                let is = |name: &str, found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
+                let is_named =
+                    |name: &str, found: &[u8]| found.eq_ignore_ascii_case(name.as_bytes());
                 let found = facts
                     .fields
                     .iter()
-                    .find(|field| is(name, field.name_in(head)));
+                    .find(|field| is_named(name, field.name_in(head)));
                 found.map_or(&b""[..], |field| field.value_in(head))
             }
             Variable::Group(number) => self.group(usize::from(*number)),
@@ -253,7 +261,7 @@ impl<'a> Surroundings<'a> {
     }
 }
 
-fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: &mut Vec<u8>) {
+fn append(variable: &Variable, value: &[u8], target: Target, start: usize, out: &mut Vec<u8>) {
     match target {
         Target::Field if *variable == Variable::Server => out.extend_from_slice(value),
         Target::Field => out.extend(
@@ -262,11 +270,11 @@ fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: 
                 .map(|byte| if is_value_byte(*byte) { *byte } else { b'_' }),
         ),
         Target::Body => {
-            let control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+            let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
             out.extend(
                 value
                     .iter()
-                    .map(|byte| if control(byte) { b'_' } else { *byte }),
+                    .map(|byte| if is_control(byte) { b'_' } else { *byte }),
             );
         }
         Target::Url => match variable {
@@ -279,7 +287,7 @@ fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: 
                 out.extend_from_slice(value);
             }
             Variable::Path | Variable::Query | Variable::Group(_) | Variable::Rest
-                if !is_in_authority(&out[begin..], value) =>
+                if !is_in_authority(&out[start..], value) =>
             {
                 out.extend_from_slice(value);
             }
@@ -288,13 +296,15 @@ fn append(variable: &Variable, value: &[u8], target: Target, begin: usize, out: 
     }
 }
 
-/// Whether a value appended to the beginning of a URL would be part of the URL's authority.
+/// Returns whether a value appended to the beginning of a URL would be part of the URL's authority.
 fn is_in_authority(written: &[u8], value: &[u8]) -> bool {
-    let Some(at) = memchr::memmem::find(written, b"://") else {
+    let Some(offset) = memchr::memmem::find(written, b"://") else {
         return written.is_empty() && !value.starts_with(b"/");
     };
     // The authority ends with the next of these (RFC 3986 section 3.2).
-    let is_ended = written[at + 3..].iter().any(|byte| b"/?#".contains(byte));
+    let is_ended = written[offset + 3..]
+        .iter()
+        .any(|byte| b"/?#".contains(byte));
     !is_ended && !value.is_empty() && !value.starts_with(b"/")
 }
 
@@ -312,20 +322,20 @@ fn encode(value: &[u8], out: &mut Vec<u8>) {
 
 /// Returns the rewritten path and query for the server, or `None` if the path is not changed. Parts of the path are
 /// taken from its normal form: parts of the path as received could escape the route's prefix.
-pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>> {
-    let target = from.facts.target;
+pub fn rewritten(edit: &PathRewrite, surroundings: &Surroundings<'_>) -> Option<Vec<u8>> {
+    let target = surroundings.facts.target;
     if let Some(regex) = &edit.regex
         && !regex.matches(target.path())
     {
         return None;
     }
-    let from = Surroundings {
+    let surroundings = Surroundings {
         regex: edit.regex.as_ref(),
-        ..*from
+        ..*surroundings
     };
     let to = &edit.to;
     let mut out = Vec::with_capacity(to.as_str().len() + target.as_bytes().len());
-    fill(to, Target::Url, &from, &mut out);
+    fill(to, Target::Url, &surroundings, &mut out);
     // As in nginx: the query of the request is added to that of the new path, unless the new path ends with `?`.
     match (to.as_str().ends_with('?'), to.as_str().contains('?')) {
         (true, _) => {
@@ -342,9 +352,9 @@ pub fn rewritten(edit: &PathRewrite, from: &Surroundings<'_>) -> Option<Vec<u8>>
 }
 
 /// Returns the value of `Location` for a redirect.
-pub fn location(to: &Template, from: &Surroundings<'_>) -> Vec<u8> {
+pub fn location(to: &Template, surroundings: &Surroundings<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(to.as_str().len() + 64);
-    fill(to, Target::Url, from, &mut out);
+    fill(to, Target::Url, surroundings, &mut out);
     // A reference that begins with two slashes names a host (RFC 3986 section 4.2), and browsers read `\` as `/`.
     let slashes = out
         .iter()

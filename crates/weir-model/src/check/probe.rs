@@ -113,7 +113,7 @@ pub struct ExchangeStep {
 }
 
 impl ExchangeStep {
-    /// Whether the step waits for data.
+    /// Returns whether the step waits for data.
     pub const fn expects_something(&self) -> bool {
         !self.expect.is_empty() || self.regex.is_some()
     }
@@ -277,7 +277,7 @@ impl Probe {
         }
     }
 
-    /// Whether the probe uses a port.
+    /// Returns whether the probe uses a port.
     pub const fn needs_port(&self) -> bool {
         self.protocol().is_some()
     }

@@ -11,25 +11,30 @@ pub(super) fn compare(edits: Edits, old: &[Check], new: &[Check]) -> Edits {
     if !same_kinds {
         return edits.compare("check", old, new, |checks| summary(checks));
     }
+    let count = old.len();
     let pairs = old.iter().zip(new).enumerate();
-    pairs.fold(edits, |edits, (at, (before, now))| {
-        let table = match old.len() {
+    pairs.fold(edits, |edits, (index, (old, new))| {
+        let table = match count {
             1 => "check".to_owned(),
-            _ => format!("check {} ({})", at + 1, kind(before)),
+            _ => format!("check {} ({})", index + 1, kind(old)),
         };
-        edits.within(&table, |edits| keys(edits, before, now))
+        edits.within(&table, |edits| compare_keys(edits, old, new))
     })
 }
 
 /// Returns the kinds and intervals of checks, such as `http every 2s`.
 pub(super) fn summary(checks: &[Check]) -> String {
-    let one = |check: &Check| {
+    let describe = |check: &Check| {
         let interval = duration(&check.timing.interval);
         format!("{} every {interval}", kind(check))
     };
     match checks {
         [] => "none".to_owned(),
-        _ => checks.iter().map(one).collect::<Vec<_>>().join(" and "),
+        _ => checks
+            .iter()
+            .map(describe)
+            .collect::<Vec<_>>()
+            .join(" and "),
     }
 }
 
@@ -42,7 +47,7 @@ fn kind(check: &Check) -> &'static str {
     }
 }
 
-fn keys(edits: Edits, old: &Check, new: &Check) -> Edits {
+fn compare_keys(edits: Edits, old: &Check, new: &Check) -> Edits {
     let edits = timing(edits, &old.timing, &new.timing)
         .compare("on_failure", old.on_failure, new.on_failure, |value| {
             value.as_str().to_owned()

@@ -145,9 +145,9 @@ pub(super) fn listed(values: Vec<String>) -> String {
 
 /// Formats status codes as in the configuration: `200-299,304`.
 pub(super) fn statuses(ranges: &[(u16, u16)]) -> String {
-    let range = |(from, to): &(u16, u16)| match from == to {
-        true => from.to_string(),
-        false => format!("{from}-{to}"),
+    let range = |(first, last): &(u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
     };
     ranges.iter().map(range).collect::<Vec<_>>().join(",")
 }

@@ -16,7 +16,7 @@ pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
             }),
-            Matched::Kept { before, now, .. } => changed(before, now, changes),
+            Matched::Kept { old, new, .. } => diff_pool(old, new, changes),
             Matched::Added(pool) => changes.push(Change::PoolAdded {
                 pool: pool.name.clone(),
                 servers: pool.servers.len(),
@@ -25,15 +25,15 @@ pub(super) fn diff(old: &[Pool], new: &[Pool], changes: &mut Vec<Change>) {
     );
 }
 
-fn changed(before: &Pool, now: &Pool, changes: &mut Vec<Change>) {
-    let edits = edits(before, now);
+fn diff_pool(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
+    let edits = edits(old, new);
     if !edits.is_empty() {
         changes.push(Change::PoolChanged {
-            pool: before.name.clone(),
+            pool: old.name.clone(),
             edits,
         });
     }
-    diff_servers(before, now, changes);
+    diff_servers(old, new, changes);
 }
 
 fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
@@ -49,10 +49,10 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
                 pool: pool.clone(),
                 server: server.name.clone(),
             }),
-            Matched::Kept { before, now, at } => {
-                reordered |= at < next;
-                next = at;
-                changed_server(pool, before, now, changes);
+            Matched::Kept { old, new, index } => {
+                reordered |= index < next;
+                next = index;
+                diff_server(pool, old, new, changes);
             }
             Matched::Added(server) => changes.push(Change::ServerAdded {
                 pool: pool.clone(),
@@ -66,12 +66,12 @@ fn diff_servers(old: &Pool, new: &Pool, changes: &mut Vec<Change>) {
     }
 }
 
-fn changed_server(pool: &str, before: &Server, now: &Server, changes: &mut Vec<Change>) {
-    let edits = server_edits(before, now);
+fn diff_server(pool: &str, old: &Server, new: &Server, changes: &mut Vec<Change>) {
+    let edits = server_edits(old, new);
     if !edits.is_empty() {
         changes.push(Change::ServerChanged {
             pool: pool.to_owned(),
-            server: before.name.clone(),
+            server: old.name.clone(),
             edits,
         });
     }
@@ -140,27 +140,28 @@ fn servers_dns(edits: Edits, old: &[ServersDns], new: &[ServersDns]) -> Edits {
             listed(all.iter().map(|dns| dns.name.clone()).collect())
         });
     }
+    let count = old.len();
     let pairs = old.iter().zip(new).enumerate();
-    pairs.fold(edits, |edits, (at, (before, now))| {
-        let table = match old.len() {
+    pairs.fold(edits, |edits, (index, (old, new))| {
+        let table = match count {
             1 => "servers_dns".to_owned(),
-            _ => format!("servers_dns {}", at + 1),
+            _ => format!("servers_dns {}", index + 1),
         };
         edits.within(&table, |edits| {
             edits
-                .compare("name", &before.name, &now.name, |name| (*name).clone())
-                .compare("record", before.record, now.record, |it| {
+                .compare("name", &old.name, &new.name, |name| (*name).clone())
+                .compare("record", old.record, new.record, |it| {
                     it.as_str().to_owned()
                 })
-                .compare("port", before.port, now.port, |port| or_none(port.as_ref()))
-                .compare("weight", before.weight, now.weight, ToString::to_string)
+                .compare("port", old.port, new.port, |port| or_none(port.as_ref()))
+                .compare("weight", old.weight, new.weight, ToString::to_string)
                 .compare(
                     "max_connections",
-                    before.max_connections,
-                    now.max_connections,
+                    old.max_connections,
+                    new.max_connections,
                     ToString::to_string,
                 )
-                .compare("resolvers", &before.resolvers, &now.resolvers, |all| {
+                .compare("resolvers", &old.resolvers, &new.resolvers, |all| {
                     listed(all.iter().map(ToString::to_string).collect())
                 })
         })

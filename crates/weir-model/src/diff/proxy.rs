@@ -92,16 +92,23 @@ fn without_source(proxy: &Proxy) -> Proxy {
 fn routes(edits: Edits, old: &[Route], new: &[Route]) -> Edits {
     if old.len() == new.len() {
         let pairs = old.iter().zip(new).enumerate();
-        return pairs.fold(edits, |edits, (at, (old, new))| {
-            route(edits, &format!("route {}", at + 1), old, new)
+        return pairs.fold(edits, |edits, (index, (old, new))| {
+            route(edits, &format!("route {}", index + 1), old, new)
         });
     }
-    let same = |(old, new): &(&Route, &Route)| old == new;
-    let front = old.iter().zip(new).take_while(same).count();
-    let (old, new) = (&old[front..], &new[front..]);
-    let back = old.iter().rev().zip(new.iter().rev()).take_while(same);
-    let back = back.count();
-    let (old, new) = (&old[..old.len() - back], &new[..new.len() - back]);
+    let is_unchanged = |(old, new): &(&Route, &Route)| old == new;
+    let prefix_count = old.iter().zip(new).take_while(is_unchanged).count();
+    let (old, new) = (&old[prefix_count..], &new[prefix_count..]);
+    let suffix_count = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take_while(is_unchanged);
+    let suffix_count = suffix_count.count();
+    let (old, new) = (
+        &old[..old.len() - suffix_count],
+        &new[..new.len() - suffix_count],
+    );
     edits.compare("routes", old, new, |routes| {
         let lines = routes.iter().map(ToString::to_string).collect();
         format!("[{}]", listed(lines))
@@ -201,8 +208,8 @@ fn options(edits: Edits, old: &Route, new: &Route) -> Edits {
         ("timeouts.tunnel", |it| it.tunnel),
         ("timeouts.total", |it| it.total),
     ];
-    timeouts.into_iter().fold(edits, |edits, (key, of)| {
-        edits.compare(key, of(&old.timeouts), of(&new.timeouts), |it| {
+    timeouts.into_iter().fold(edits, |edits, (key, get)| {
+        edits.compare(key, get(&old.timeouts), get(&new.timeouts), |it| {
             it.map_or_else(|| as_service.to_owned(), |it| duration(&it))
         })
     })

@@ -22,10 +22,10 @@ pub(super) fn of_service(
             )
             .compare("minimum", old.minimum, new.minimum, version)
             .compare("ciphers", &old.ciphers, &new.ciphers, |it| {
-                or_default(it.iter().map(|one| one.as_str()))
+                or_default(it.iter().map(|it| it.as_str()))
             })
             .compare("groups", &old.groups, &new.groups, |it| {
-                or_default(it.iter().map(|one| one.as_str()))
+                or_default(it.iter().map(|it| it.as_str()))
             })
             .compare("client_ca", &old.client_ca, &new.client_ca, |it| {
                 or_none(it.as_ref())
@@ -81,11 +81,11 @@ fn service_summary(tls: &ServiceTls) -> String {
         text += &format!(", from version {}", tls.minimum.as_str());
     }
     if !tls.ciphers.is_empty() {
-        let ciphers = or_default(tls.ciphers.iter().map(|one| one.as_str()));
+        let ciphers = or_default(tls.ciphers.iter().map(|it| it.as_str()));
         text += &format!(", ciphers {ciphers}");
     }
     if !tls.groups.is_empty() {
-        let groups = or_default(tls.groups.iter().map(|one| one.as_str()));
+        let groups = or_default(tls.groups.iter().map(|it| it.as_str()));
         text += &format!(", groups {groups}");
     }
     if tls.strict_sni {

@@ -25,8 +25,8 @@ impl fmt::Display for ValuePattern {
     }
 }
 
-/// A condition on a header field, a query parameter or a cookie: it must be present, and its value must match the
-/// pattern, if there is one.
+/// A condition on a header field, a query parameter or a cookie: the item must be present, and its value must
+/// match the pattern, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedCondition {
     /// Name; that of a header field is in lower case.
@@ -180,7 +180,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Whether there is a condition on a key.
+    /// Returns whether there is a condition on a key.
     pub fn has(&self, key: ConditionKey) -> bool {
         match key {
             ConditionKey::Method => !self.methods.is_empty(),
@@ -198,12 +198,12 @@ impl Conditions {
         }
     }
 
-    /// Whether there are no conditions.
+    /// Returns whether there are no conditions.
     pub fn is_empty(&self) -> bool {
         !ConditionKey::ALL.iter().any(|key| self.has(*key))
     }
 
-    /// Whether there are only conditions on the host and the client's address.
+    /// Returns whether there are only conditions on the host and the client's address.
     pub fn is_about_connection(&self) -> bool {
         let is_other =
             |key: &&ConditionKey| !matches!(key, ConditionKey::Host | ConditionKey::Source);
@@ -213,32 +213,36 @@ impl Conditions {
             .any(|key| self.has(*key))
     }
 
-    /// Whether a condition depends on the TLS connection.
+    /// Returns whether a condition depends on the TLS connection.
     pub fn needs_tls(&self) -> bool {
         ConditionKey::ALL
             .into_iter()
             .any(|key| key.part() == RequestPart::TlsConnection && self.has(key))
     }
 
-    /// Whether these conditions match every request that `other` matches; false if the texts do not prove it.
+    /// Returns whether these conditions match every request that `other` matches; false if the texts do not prove it.
     pub(super) fn covers(&self, other: &Self) -> bool {
         ConditionKey::ALL
             .iter()
             .all(|key| !self.has(*key) || (other.has(*key) && self.covers_key(*key, other)))
     }
 
-    /// Whether the alternatives of a key cover those of `other`; both must have the key.
+    /// Returns whether the alternatives of a key cover those of `other`; both must have the key.
     fn covers_key(&self, key: ConditionKey, other: &Self) -> bool {
         match key {
             ConditionKey::Method => all_in(&other.methods, &self.methods, PartialEq::eq),
             ConditionKey::Scheme => all_in(&other.schemes, &self.schemes, PartialEq::eq),
             ConditionKey::Host => {
                 (other.host_set.is_none() || other.host_set == self.host_set)
-                    && all_in(&other.hosts, &self.hosts, |theirs, own| own.covers(theirs))
+                    && all_in(&other.hosts, &self.hosts, |covered, pattern| {
+                        pattern.covers(covered)
+                    })
             }
-            ConditionKey::Path => all_in(&other.paths, &self.paths, |theirs, own| {
-                let fixed = own.strip_suffix('*').filter(|fixed| !fixed.contains('*'));
-                own == theirs || fixed.is_some_and(|fixed| theirs.starts_with(fixed))
+            ConditionKey::Path => all_in(&other.paths, &self.paths, |covered, pattern| {
+                let prefix = pattern
+                    .strip_suffix('*')
+                    .filter(|prefix| !prefix.contains('*'));
+                pattern == covered || prefix.is_some_and(|prefix| covered.starts_with(prefix))
             }),
             ConditionKey::PathRegex => {
                 all_in(&other.path_regexes, &self.path_regexes, PartialEq::eq)
@@ -250,8 +254,8 @@ impl Conditions {
             ConditionKey::TlsVersion => {
                 all_in(&other.tls_versions, &self.tls_versions, PartialEq::eq)
             }
-            ConditionKey::TlsSni => all_in(&other.tls_snis, &self.tls_snis, |theirs, own| {
-                own.covers(theirs)
+            ConditionKey::TlsSni => all_in(&other.tls_snis, &self.tls_snis, |covered, pattern| {
+                pattern.covers(covered)
             }),
             ConditionKey::ClientCertSubject => all_in(
                 &other.client_cert_subjects,
@@ -262,20 +266,20 @@ impl Conditions {
     }
 
     /// Returns the alternatives of a key as `weir plan` shows them. If `is_public`, values of header fields and cookies
-    /// that may be secrets are omitted.
+    /// that may be secrets are replaced with short hashes.
     pub fn listed(&self, key: ConditionKey, is_public: bool) -> String {
-        let named = |list: &[NamedCondition], between: &str| {
-            let texts: Vec<String> = list.iter().map(|one| one.shown(is_public)).collect();
-            texts.join(between)
+        let named = |list: &[NamedCondition], separator: &str| {
+            let texts: Vec<String> = list.iter().map(|item| item.shown(is_public)).collect();
+            texts.join(separator)
         };
-        fn join<T: fmt::Display>(list: &[T], between: &str) -> String {
+        fn join<T: fmt::Display>(list: &[T], separator: &str) -> String {
             let texts: Vec<String> = list.iter().map(ToString::to_string).collect();
-            texts.join(between)
+            texts.join(separator)
         }
         match key {
             ConditionKey::Method => self.methods.join(" "),
             ConditionKey::Scheme => {
-                let texts: Vec<&str> = self.schemes.iter().map(|one| one.as_str()).collect();
+                let texts: Vec<&str> = self.schemes.iter().map(|item| item.as_str()).collect();
                 texts.join("|")
             }
             ConditionKey::Host => {
@@ -288,7 +292,7 @@ impl Conditions {
                 let texts: Vec<String> = self
                     .path_regexes
                     .iter()
-                    .map(|one| format!("~{}", one.as_str()))
+                    .map(|item| format!("~{}", item.as_str()))
                     .collect();
                 texts.join("|")
             }
@@ -301,7 +305,7 @@ impl Conditions {
                 .map(ToString::to_string)
                 .unwrap_or_default(),
             ConditionKey::TlsVersion => {
-                let texts: Vec<&str> = self.tls_versions.iter().map(|one| one.as_str()).collect();
+                let texts: Vec<&str> = self.tls_versions.iter().map(|it| it.as_str()).collect();
                 texts.join("|")
             }
             ConditionKey::TlsSni => join(&self.tls_snis, "|"),
@@ -329,20 +333,21 @@ fn short_hash(text: &str) -> u32 {
     (hash >> 16) ^ (hash & 0xffff)
 }
 
-fn all_in<T>(theirs: &[T], own: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
-    theirs
+fn all_in<T>(covered: &[T], patterns: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    covered
         .iter()
-        .all(|theirs| own.iter().any(|own| covers(theirs, own)))
+        .all(|covered| patterns.iter().any(|pattern| covers(covered, pattern)))
 }
 
-/// Whether `theirs` requires every name of `own`, and only allows values that `own` allows.
-fn names_cover(own: &[NamedCondition], theirs: &[NamedCondition]) -> bool {
-    own.iter().all(|required| {
-        let mut same = theirs
+/// Returns whether `covered` requires every name of `conditions`, and only allows values that `conditions` allows.
+fn names_cover(conditions: &[NamedCondition], covered: &[NamedCondition]) -> bool {
+    conditions.iter().all(|required| {
+        let mut with_same_name = covered
             .iter()
-            .filter(|theirs| theirs.name == required.name)
+            .filter(|condition| condition.name == required.name)
             .peekable();
-        same.peek().is_some() && same.all(|theirs| own.iter().any(|own| own.covers(theirs)))
+        with_same_name.peek().is_some()
+            && with_same_name.all(|covered| conditions.iter().any(|it| it.covers(covered)))
     })
 }
 
@@ -366,7 +371,7 @@ impl fmt::Display for Conditions {
                 write!(f, "{paths} {regexes}")?;
             }
         }
-        for (key, before) in [
+        for (key, prefix) in [
             (ConditionKey::Scheme, "scheme="),
             (ConditionKey::Header, ""),
             (ConditionKey::Query, "?"),
@@ -376,7 +381,7 @@ impl fmt::Display for Conditions {
             (ConditionKey::ClientCertSubject, "client_cert_subject="),
         ] {
             if self.has(key) {
-                write!(f, " {before}{}", self.listed(key, is_public))?;
+                write!(f, " {prefix}{}", self.listed(key, is_public))?;
             }
         }
         match &self.sources {

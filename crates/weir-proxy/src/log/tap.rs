@@ -163,7 +163,7 @@ impl Tap {
         } else {
             LogFormat::Template(LINE.to_owned())
         };
-        let kind = AccessLog::to("-", format);
+        let kind = AccessLog::new("-", format);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         let log = Arc::new(Log::new(
             &kind,

@@ -119,7 +119,7 @@ impl Session {
             .variables
             .iter()
             .map(|name| {
-                let variable = Variable::named(name).map(|variable| from.text(&variable));
+                let variable = Variable::from_name(name).map(|variable| from.text(&variable));
                 variable.or_else(|| of_map(name)).unwrap_or_default()
             })
             .collect();

@@ -39,7 +39,7 @@ impl Session {
             self.request.selection.set_sticky_server(server);
             let rest = match sticky.kind.mode {
                 StickyMode::Rewrite => continue,
-                StickyMode::Insert => cookie::without(value, &span),
+                StickyMode::Insert => cookie::value_without(value, &span),
                 StickyMode::Prefix => {
                     [&value[..span.start], client_value, &value[span.end..]].concat()
                 }

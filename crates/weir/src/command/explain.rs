@@ -76,7 +76,7 @@ fn explain_from_file(request: &Request, file: &Path) -> Result<Answer, Failure> 
 
 /// Explains the code of a diagnostic. Requires no daemon.
 fn explain_code(number: &str, json: bool) -> Outcome {
-    let Some(code) = Code::named(number) else {
+    let Some(code) = Code::parse(number) else {
         let message = format!(
             "explain: unknown code {}; docs/manual/codes.md lists all codes. Packets need --packet, requests --request",
             number.escape_debug()

@@ -131,12 +131,12 @@ impl CheckKind {
         others.chain(optional).copied()
     }
 
-    /// Whether a key that is only valid for some kinds is valid for this one.
+    /// Returns whether a key that is only valid for some kinds is valid for this one.
     pub(crate) fn allows(self, key: &str) -> bool {
         self.keys().any(|allowed| allowed == key)
     }
 
-    /// Whether a key is only valid for some kinds.
+    /// Returns whether a key is only valid for some kinds.
     pub(crate) fn is_kind_specific(key: &str) -> bool {
         Self::ALL.into_iter().any(|kind| kind.allows(key))
     }
@@ -150,7 +150,7 @@ const TLS: &[&str] = &["verify", "ca", "server_name"];
 
 pub(super) fn kinds() -> Choices {
     Choices {
-        now: CheckKind::ALL.map(CheckKind::as_str).to_vec(),
+        values: CheckKind::ALL.map(CheckKind::as_str).to_vec(),
         known_as: &[
             ("connect", "tcp"),
             ("TCP_CHECK", "tcp"),
@@ -171,7 +171,7 @@ pub(super) fn kinds() -> Choices {
 
 pub(super) fn records() -> Choices {
     Choices {
-        now: DnsRecord::ALL
+        values: DnsRecord::ALL
             .iter()
             .map(|record| record.as_str())
             .collect(),
@@ -181,21 +181,21 @@ pub(super) fn records() -> Choices {
 
 pub(super) fn versions() -> Choices {
     Choices {
-        now: vec!["1.0", "1.1"],
+        values: vec!["1.0", "1.1"],
         ..Choices::default()
     }
 }
 
 pub(super) fn starts() -> Choices {
     Choices {
-        now: Start::ALL.iter().map(|start| start.as_str()).collect(),
+        values: Start::ALL.iter().map(|start| start.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 pub(super) fn on_failures() -> Choices {
     Choices {
-        now: OnFailure::ALL
+        values: OnFailure::ALL
             .iter()
             .map(|choice| choice.as_str())
             .collect(),
@@ -205,14 +205,14 @@ pub(super) fn on_failures() -> Choices {
 
 pub(super) fn vias() -> Choices {
     Choices {
-        now: Via::ALL.iter().map(|via| via.as_str()).collect(),
+        values: Via::ALL.iter().map(|via| via.as_str()).collect(),
         ..Choices::default()
     }
 }
 
 pub(in crate::catalog) fn proxy_protocols() -> Choices {
     Choices {
-        now: ProxyHeader::ALL
+        values: ProxyHeader::ALL
             .iter()
             .map(|version| version.as_str())
             .collect(),
@@ -222,7 +222,7 @@ pub(in crate::catalog) fn proxy_protocols() -> Choices {
 
 pub(in crate::catalog) fn requires() -> Choices {
     Choices {
-        now: Require::ALL.iter().map(|choice| choice.as_str()).collect(),
+        values: Require::ALL.iter().map(|choice| choice.as_str()).collect(),
         ..Choices::default()
     }
 }

@@ -16,17 +16,17 @@ pub(super) fn probe(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -
     match kind {
         CheckKind::Http | CheckKind::Https => Probe::Http(Box::new(http(sink, view))),
         CheckKind::Grpc => Probe::Grpc {
-            service: line_or(sink, view, "service", ""),
+            service: single_line_or(sink, view, "service", ""),
         },
         CheckKind::Smtp => Probe::Smtp {
-            helo: line_or(sink, view, "helo", "localhost"),
+            helo: single_line_or(sink, view, "helo", "localhost"),
         },
         CheckKind::Redis => Probe::Redis,
         CheckKind::Mysql => Probe::Mysql {
-            user: line_or(sink, view, "user", "weir"),
+            user: single_line_or(sink, view, "user", "weir"),
         },
         CheckKind::Postgres => Probe::Postgres {
-            user: line_or(sink, view, "user", "postgres"),
+            user: single_line_or(sink, view, "user", "postgres"),
         },
         CheckKind::Agent => Probe::Agent {
             send: view.text(sink, "send").map(|(text, _)| text.to_owned()),
@@ -73,13 +73,13 @@ fn exchange(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<ExchangeStep> {
     steps
 }
 
-fn line_or(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str, default: &str) -> String {
-    let text = line(sink, view, name).map(|(text, _)| text);
+fn single_line_or(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str, default: &str) -> String {
+    let text = single_line(sink, view, name).map(|(text, _)| text);
     text.unwrap_or(default).to_owned()
 }
 
 fn dns(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
-    let query = line(sink, view, "query");
+    let query = single_line(sink, view, "query");
     if let Some((name, span)) = query
         && (name.len() > 253 || name.split('.').any(|label| label.len() > 63))
     {
@@ -118,7 +118,7 @@ fn udp(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Probe {
 fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec<Option<u8>>> {
     let (text, span) = view.text(sink, name)?;
     let digits: Vec<char> = text.chars().filter(|c| !c.is_whitespace()).collect();
-    let byte = |pair: &[char]| match pair {
+    let parse_byte = |pair: &[char]| match pair {
         ['x' | 'X', 'x' | 'X'] => Some(None),
         [high, low] => {
             let byte = high.to_digit(16)? * 16 + low.to_digit(16)?;
@@ -126,7 +126,7 @@ fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec
         }
         _ => None,
     };
-    let bytes: Option<Vec<Option<u8>>> = digits.chunks(2).map(byte).collect();
+    let bytes: Option<Vec<Option<u8>>> = digits.chunks(2).map(parse_byte).collect();
     if bytes.is_none() {
         let message = format!(
             "expected hexadecimal bytes, found `{}`",
@@ -141,7 +141,7 @@ fn hex_bytes(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> Option<Vec
 fn script(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Script {
     Script {
         command: command(sink, view, "command"),
-        user: line_or(sink, view, "user", crate::lower::SCRIPT_USER),
+        user: single_line_or(sink, view, "user", crate::lower::SCRIPT_USER),
         dynamic: view.flag(sink, "dynamic").unwrap_or(false),
     }
 }
@@ -159,8 +159,8 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
             continue;
         };
         if command.is_empty() {
-            absolute(sink, argument, span);
-            crate::lower::present::program(sink, argument, span);
+            check_absolute(sink, argument, span);
+            crate::lower::present::check_program(sink, argument, span);
         }
         command.push(argument.to_owned());
     }
@@ -174,7 +174,7 @@ pub(crate) fn command(sink: &mut Sink<'_>, view: &View<'_, '_>, name: &str) -> V
     command
 }
 
-/// Returns a program without arguments.
+/// Returns a program that is given as a string, without arguments.
 fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
     let Some((path, span)) = text(sink, item, &Kind::Text) else {
         return Vec::new();
@@ -188,29 +188,29 @@ fn program(sink: &mut Sink<'_>, item: &Item<'_>) -> Vec<String> {
         let diagnostic = Diagnostic::new(Code::WrongType, span, message);
         sink.push(diagnostic.fix(format!("write [{}]", words.join(", "))));
     } else {
-        absolute(sink, path, span);
-        crate::lower::present::program(sink, path, span);
+        check_absolute(sink, path, span);
+        crate::lower::present::check_program(sink, path, span);
     }
     vec![path.to_owned()]
 }
 
 fn file(sink: &mut Sink<'_>, view: &View<'_, '_>) -> String {
-    let Some((path, span)) = line(sink, view, "file") else {
+    let Some((path, span)) = single_line(sink, view, "file") else {
         return String::new();
     };
-    absolute(sink, path, span);
+    check_absolute(sink, path, span);
     path.to_owned()
 }
 
-/// Returns the TLS settings of a kind that uses TLS; `None` = no TLS.
+/// Returns the TLS settings of a check; `None` = it does not use TLS.
 pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> Option<CheckTls> {
     let uses_tls = view.flag(sink, "tls").unwrap_or(false);
     let verify = view.flag(sink, "verify");
-    let ca = line(sink, view, "ca").map(|(path, span)| {
-        absolute(sink, path, span);
+    let ca = single_line(sink, view, "ca").map(|(path, span)| {
+        check_absolute(sink, path, span);
         path.to_owned()
     });
-    let name = line(sink, view, "server_name").map(|(name, _)| name.to_owned());
+    let name = single_line(sink, view, "server_name").map(|(name, _)| name.to_owned());
     if kind == CheckKind::Grpc && !uses_tls {
         for key in ["verify", "ca", "server_name"] {
             if let Some((entry, _)) = view.get(key) {
@@ -239,7 +239,7 @@ pub(super) fn tls(sink: &mut Sink<'_>, view: &View<'_, '_>, kind: CheckKind) -> 
 }
 
 /// Reports a path that is not absolute.
-pub(crate) fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
+pub(crate) fn check_absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
     if !path.starts_with('/') || path.contains('\0') {
         let message = format!("`{}` is not an absolute path", path.escape_debug());
         sink.push(Diagnostic::new(Code::BadText, span, message).fix("start it with `/`"));
@@ -248,7 +248,7 @@ pub(crate) fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) {
 
 fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
     let default = Http::default();
-    let path = line(sink, view, "path").map(|(path, span)| {
+    let path = single_line(sink, view, "path").map(|(path, span)| {
         if !path.starts_with('/') || path.contains(' ') {
             let message = format!("`{path}` is not a valid path");
             let diagnostic = Diagnostic::new(Code::BadText, span, message);
@@ -256,7 +256,7 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
         }
         path.to_owned()
     });
-    let method = line(sink, view, "method").map(|(method, span)| {
+    let method = single_line(sink, view, "method").map(|(method, span)| {
         if method.is_empty() || !method.bytes().all(is_token) {
             let message = format!("`{method}` is not a valid method");
             sink.push(
@@ -266,7 +266,7 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
         }
         method.to_owned()
     });
-    let zero = view
+    let is_version_1_0 = view
         .text(sink, "version")
         .is_some_and(|(version, _)| version == "1.0");
     if let Some((entry, kind)) = view.get("version") {
@@ -275,8 +275,8 @@ fn http(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Http {
     let mut http = Http {
         method: method.unwrap_or(default.method),
         path: path.unwrap_or(default.path),
-        minor_version: u8::from(!zero),
-        host: line(sink, view, "host").map(|(host, _)| host.to_owned()),
+        minor_version: u8::from(!is_version_1_0),
+        host: single_line(sink, view, "host").map(|(host, _)| host.to_owned()),
         headers: headers(sink, view),
         body: view.text(sink, "body").map(|(body, _)| body.to_owned()),
         ..default
@@ -301,12 +301,12 @@ fn pattern(sink: &mut Sink<'_>, expect: &View<'_, '_>, name: &str) -> Option<Pat
     let (text, span) = expect.text(sink, name)?;
     match Pattern::new(text) {
         Ok(pattern) => Some(pattern),
-        Err(why) => {
+        Err(cause) => {
             let message = format!(
                 "`{}` is not a valid regular expression",
                 text.escape_debug()
             );
-            let diagnostic = Diagnostic::new(Code::BadText, span, message).cause(why);
+            let diagnostic = Diagnostic::new(Code::BadText, span, message).cause(cause);
             sink.push(
                 diagnostic
                     .fix("in TOML, use single quotes '…' so that `\\` is not an escape character"),
@@ -328,12 +328,12 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
         .chunks(2)
         .map(|pair| pair.iter().fold(0, |sum, digit| sum << 4 | digit))
         .collect();
-    let found = match text.len() {
+    let digest = match text.len() {
         32 => bytes.try_into().ok().map(Digest::Md5),
         64 => bytes.try_into().ok().map(Digest::Sha256),
         _ => None,
     };
-    if found.is_none() {
+    if digest.is_none() {
         let message = format!("`{}` is not a valid digest", text.escape_debug());
         let diagnostic = Diagnostic::new(Code::BadText, span, message);
         sink.push(
@@ -342,7 +342,7 @@ fn digest(sink: &mut Sink<'_>, expect: &View<'_, '_>) -> Option<Digest> {
             ),
         );
     }
-    found
+    digest
 }
 
 /// Opens `expect` of a check whose kind supports `keys`; reports other keys.
@@ -380,16 +380,16 @@ pub(in crate::lower) fn status(
             return None;
         }
     };
-    let code = |text: &str| {
+    let parse_code = |text: &str| {
         let code: u16 = text.trim().parse().ok()?;
         (100..600).contains(&code).then_some(code)
     };
-    let range = |part: &str| {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        let (from, to) = (code(from)?, code(to)?);
-        (from <= to).then_some((from, to))
+    let parse_range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (parse_code(first)?, parse_code(last)?);
+        (first <= last).then_some((first, last))
     };
-    let ranges: Option<Vec<(u16, u16)>> = text.split(',').map(range).collect();
+    let ranges: Option<Vec<(u16, u16)>> = text.split(',').map(parse_range).collect();
     if ranges.is_none() {
         let message = format!("`{text}` is not a list of status codes");
         let diagnostic = Diagnostic::new(Code::BadText, &item.span, message);
@@ -420,8 +420,8 @@ fn headers(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     headers
 }
 
-/// Returns a text, and reports control characters in it, because it becomes part of a request.
-fn line<'a>(
+/// Returns a text; reports control characters in it, because it becomes part of a request.
+fn single_line<'a>(
     sink: &mut Sink<'_>,
     view: &View<'a, '_>,
     name: &str,
@@ -439,7 +439,7 @@ fn is_line(text: &str) -> bool {
     !text.chars().any(char::is_control)
 }
 
-/// Whether a byte may be part of a token (RFC 9110 §5.6.2).
+/// Returns whether a byte may be part of a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

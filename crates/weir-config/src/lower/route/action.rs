@@ -60,13 +60,13 @@ pub(super) fn action(
         return written.close(sink);
     }
     let restart = view.choice(sink, "restart", &RestartAt::ALL, RestartAt::as_str);
-    if let Some(at) = restart {
-        return written.restart(sink, at);
+    if let Some(restart) = restart {
+        return written.restart(sink, restart);
     }
     written.report_without_effect(sink, "split_by", "split");
     written.report_without_effect(sink, "server", "pool");
     if is_mapped {
-        return written.mapped(sink, when);
+        return written.mapped_pool(sink, when);
     }
     if view.get("files").is_some() {
         return written.files(sink);
@@ -76,7 +76,7 @@ pub(super) fn action(
     }
     match (written.pool, written.redirect, written.status) {
         (Some((pool, _)), _, _) => written.pool(sink, pool),
-        (None, Some(to), _) => written.redirect(sink, to),
+        (None, Some(target), _) => written.redirect(sink, target),
         (None, None, Some(status)) => {
             let body = match written.body {
                 None => Template::default(),
@@ -111,11 +111,11 @@ impl ActionKeys<'_, '_, '_> {
             self.report_contradiction(sink, "split", message, "remove the others");
         }
         let parts = edit::split(sink, self.view)?;
-        let by = match self.view.text(sink, "split_by") {
+        let key = match self.view.text(sink, "split_by") {
             Some((text, span)) => Some(template(sink, text, span, self.scope)?),
             None => None,
         };
-        Some(RouteAction::Split(Split { parts, by }))
+        Some(RouteAction::Split(Split { parts, by: key }))
     }
 
     /// Reports a key that has no effect without another key.
@@ -133,7 +133,7 @@ impl ActionKeys<'_, '_, '_> {
     }
 
     /// Lowers `restart`; the only other keys allowed are conditions and `rewrite`.
-    fn restart(&self, sink: &mut Sink<'_>, at: RestartAt) -> Option<RouteAction> {
+    fn restart(&self, sink: &mut Sink<'_>, restart: RestartAt) -> Option<RouteAction> {
         let others = [
             "pool",
             "split",
@@ -146,7 +146,7 @@ impl ActionKeys<'_, '_, '_> {
             "max_connections",
             "access_log",
         ];
-        if !self.is_without(sink, "restart", &others) {
+        if !self.check_without(sink, "restart", &others) {
             return None;
         }
         let Some((entry, _)) = self.view.get("rewrite") else {
@@ -178,7 +178,7 @@ impl ActionKeys<'_, '_, '_> {
             );
             return None;
         }
-        Some(RouteAction::Restart(at))
+        Some(RouteAction::Restart(restart))
     }
 
     fn pool(&self, sink: &mut Sink<'_>, pool: &str) -> Option<RouteAction> {
@@ -200,8 +200,8 @@ impl ActionKeys<'_, '_, '_> {
         Some(RouteAction::Pool(pool.to_owned()))
     }
 
-    /// Whether none of `others` is set together with `key`; reports the first one that is set.
-    fn is_without(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
+    /// Returns whether none of `others` is set together with `key`; reports the first one that is set.
+    fn check_without(&self, sink: &mut Sink<'_>, key: &str, others: &[&str]) -> bool {
         let found = others.iter().find(|other| self.view.get(other).is_some());
         if let Some(other) = found {
             let message = format!("`{key}` cannot be combined with `{other}`");
@@ -211,8 +211,8 @@ impl ActionKeys<'_, '_, '_> {
     }
 
     /// Lowers `pool = { map = … }`.
-    fn mapped(&self, sink: &mut Sink<'_>, when: &Conditions) -> Option<RouteAction> {
-        if !self.is_without(
+    fn mapped_pool(&self, sink: &mut Sink<'_>, when: &Conditions) -> Option<RouteAction> {
+        if !self.check_without(
             sink,
             "pool",
             &["split", "redirect", "status", "body", "files"],
@@ -236,7 +236,7 @@ impl ActionKeys<'_, '_, '_> {
             sink.push(Diagnostic::new(Code::UnknownValue, span, message).fix(fix));
             return None;
         };
-        // A map with an error has been reported.
+        // A map with an error was already reported.
         let mut map = ValueMap::clone(&*map?);
         if let Some((text, span)) = view.text(sink, "key") {
             let scope = Scope {
@@ -253,7 +253,7 @@ impl ActionKeys<'_, '_, '_> {
     }
 
     fn files(&self, sink: &mut Sink<'_>) -> Option<RouteAction> {
-        if !self.is_without(sink, "files", &["pool", "split", "redirect", "body"]) {
+        if !self.check_without(sink, "files", &["pool", "split", "redirect", "body"]) {
             return None;
         }
         let files = files::files(sink, self.view, self.status)?;
@@ -306,7 +306,7 @@ impl ActionKeys<'_, '_, '_> {
     }
 }
 
-/// Whether the variable has no value before a route is selected.
+/// Returns whether a `rewrite` with `restart` must not use the variable.
 const fn is_unknown_at_restart(variable: &Variable) -> bool {
     match variable {
         Variable::ClientPort

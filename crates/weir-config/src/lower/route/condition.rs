@@ -117,19 +117,19 @@ fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPatt
             .ok();
     }
     let name = text.strip_prefix("*.").unwrap_or(text);
-    let label = |label: &str| {
+    let is_label = |label: &str| {
         !label.is_empty()
             && label
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"-_*".contains(&byte))
     };
-    let address = text.parse::<std::net::IpAddr>().is_ok()
+    let is_address = text.parse::<std::net::IpAddr>().is_ok()
         || (text.starts_with('[')
             && text
                 .trim_matches(['[', ']'])
                 .parse::<std::net::Ipv6Addr>()
                 .is_ok());
-    if !address && !name.split('.').all(label) {
+    if !is_address && !name.split('.').all(is_label) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
@@ -140,17 +140,17 @@ fn host(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<HostPatt
         );
         return None;
     }
-    let lower = name.to_ascii_lowercase();
+    let lower_case = name.to_ascii_lowercase();
     Some(match (text.starts_with("*."), name.contains('*')) {
-        (true, false) => HostPattern::Suffix(format!(".{lower}")),
+        (true, false) => HostPattern::Suffix(format!(".{lower_case}")),
         (_, true) => HostPattern::Wildcard(text.to_ascii_lowercase()),
-        (false, false) => HostPattern::Exact(lower),
+        (false, false) => HostPattern::Exact(lower_case),
     })
 }
 
 fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let sent = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
-    if !text.starts_with(['/', '*']) || !text.bytes().all(sent) {
+    let is_sent = |byte: u8| byte > b' ' && byte < 0x7f && !b"?#".contains(&byte);
+    if !text.starts_with(['/', '*']) || !text.bytes().all(is_sent) {
         let diagnostic = Diagnostic::new(
             Code::BadName,
             span,
@@ -185,8 +185,8 @@ fn report_regex(sink: &mut Sink<'_>, span: &Range<usize>, error: &weir_model::Pa
 }
 
 fn method(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let upper = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
-    if text.is_empty() || !text.bytes().all(upper) {
+    let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte == b'-';
+    if text.is_empty() || !text.bytes().all(is_allowed) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
@@ -206,8 +206,8 @@ fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedC
     let (name, pattern) = text
         .split_once(':')
         .map_or((text, None), |(name, value)| (name, Some(value.trim())));
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    if name.is_empty() || name.contains('*') || !name.bytes().all(token) {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.contains('*') || !name.bytes().all(is_token) {
         sink.push(
             Diagnostic::new(
                 Code::BadName,
@@ -218,7 +218,7 @@ fn header(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<NamedC
         );
         return None;
     }
-    named(sink, name.to_ascii_lowercase(), pattern, span)
+    named_condition(sink, name.to_ascii_lowercase(), pattern, span)
 }
 
 /// Parses `"name"` or `"name=value"`.
@@ -226,9 +226,13 @@ fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Opti
     let (name, pattern) = text
         .split_once('=')
         .map_or((text, None), |(name, value)| (name, Some(value)));
-    let graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-    let expression = pattern.is_some_and(|pattern| pattern.starts_with('~'));
-    if name.is_empty() || name.contains('*') || !graphic(name) || !(expression || graphic(text)) {
+    let is_graphic = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_expression = pattern.is_some_and(|pattern| pattern.starts_with('~'));
+    if name.is_empty()
+        || name.contains('*')
+        || !is_graphic(name)
+        || !(is_expression || is_graphic(text))
+    {
         sink.push(
             Diagnostic::new(Code::BadName, span, format!("invalid {key} condition"))
                 .cause("values are compared without decoding")
@@ -236,10 +240,10 @@ fn pair(sink: &mut Sink<'_>, key: &str, text: &str, span: &Range<usize>) -> Opti
         );
         return None;
     }
-    named(sink, name.to_owned(), pattern, span)
+    named_condition(sink, name.to_owned(), pattern, span)
 }
 
-fn named(
+fn named_condition(
     sink: &mut Sink<'_>,
     name: String,
     pattern: Option<&str>,
@@ -268,16 +272,16 @@ fn choices<T: Copy>(
     view: &View<'_, '_>,
     key: &'static str,
     all: &[T],
-    name: impl Fn(T) -> &'static str,
+    as_str: impl Fn(T) -> &'static str,
 ) -> Vec<T> {
     let Some((_, kind)) = view.get(key) else {
         return Vec::new();
     };
     let mut found = Vec::new();
     for item in items(sink, view, key) {
-        let word = keyword(sink, item, kind);
+        let keyword = keyword(sink, item, kind);
         let mut all = all.iter().copied();
-        found.extend(all.find(|one| Some(name(*one)) == word));
+        found.extend(all.find(|it| Some(as_str(*it)) == keyword));
     }
     found
 }
@@ -319,8 +323,8 @@ fn host_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec
     Some(hosts)
 }
 
-/// Returns the listed networks and the networks of files. A file that cannot be read is an error, because its route
-/// would admit the wrong clients.
+/// Returns the listed networks and the networks of files; `None` without `source`. A file that cannot be read is an
+/// error, because its route would match the wrong clients.
 fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
     view.get("source")?;
     let (mut listed, mut files) = (Vec::new(), Vec::new());
@@ -328,10 +332,12 @@ fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
         if let Value::Table(table) = &item.value {
             let view = View::open(sink, &catalog::ADDRESS_FILE, table, &item.span);
             if let Some((path, span)) = view.text(sink, "file") {
-                files.extend(file(sink, path, span).map(|networks| (path.to_owned(), networks)));
+                files.extend(
+                    network_file(sink, path, span).map(|networks| (path.to_owned(), networks)),
+                );
             }
         } else if let Some((text, span)) = text(sink, item, &Kind::Network) {
-            match address::network(text) {
+            match address::parse_network(text) {
                 Ok(network) => listed.push(network),
                 Err(error) => report_error(sink, span, error),
             }
@@ -340,18 +346,15 @@ fn sources(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<NetworkSet> {
     Some(NetworkSet::new(listed, files))
 }
 
-fn file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<Network>> {
+fn network_file(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<Vec<Network>> {
     let content = list_file::read(sink, path, span, "addresses")?;
     let mut networks = Vec::new();
     for (number, line) in (1..).zip(content.lines()) {
-        let line = line
-            .split_once('#')
-            .map_or(line, |(before, _)| before)
-            .trim();
+        let line = line.split_once('#').map_or(line, |(text, _)| text).trim();
         if line.is_empty() {
             continue;
         }
-        match address::network(line) {
+        match address::parse_network(line) {
             Ok(network) => networks.push(network),
             Err(_) => {
                 // The line is not shown, because the user may not be allowed to read the file.

@@ -81,14 +81,14 @@ pub(super) fn edits(sink: &mut Sink<'_>, view: &View<'_, '_>, when: &Conditions)
         response,
     };
     for key in std::iter::once("rewrite").chain(HEADER_KEYS) {
-        let is_written = matches!(key, "set_response_header" | "add_response_header")
+        let is_applied_to_answer = matches!(key, "set_response_header" | "add_response_header")
             && (view.get("redirect").is_some() || view.get("status").is_some());
         if let Some((entry, _)) = view.get(key)
             && view.get("pool").is_none()
             && view.get("split").is_none()
             && !has_pool(view)
             && !(key.ends_with("_response_header") && view.get("files").is_some())
-            && !is_written
+            && !is_applied_to_answer
             && !(key == "rewrite" && view.get("restart").is_some())
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");
@@ -115,23 +115,23 @@ pub(crate) fn header_edits(
         add_response,
         remove_response,
     ] = HEADER_KEYS;
-    let early = Scope {
+    let request_scope = Scope {
         server: false,
         route,
         regex: None,
     };
-    let late = Scope {
+    let response_scope = Scope {
         server: true,
-        ..early
+        ..request_scope
     };
     let request = HeaderEdits {
-        set: fields(sink, view, set, early),
-        add: fields(sink, view, add, early),
+        set: fields(sink, view, set, request_scope),
+        add: fields(sink, view, add, request_scope),
         remove: names(sink, view, remove),
     };
     let response = HeaderEdits {
-        set: fields(sink, view, set_response, late),
-        add: fields(sink, view, add_response, late),
+        set: fields(sink, view, set_response, response_scope),
+        add: fields(sink, view, add_response, response_scope),
         remove: names(sink, view, remove_response),
     };
     (request, response)
@@ -177,14 +177,14 @@ fn path(
         regex,
     };
     let template = template(sink, text, span, scope)?;
-    let begins = text.starts_with('/') || text.starts_with("{path}");
-    let sent = |byte: u8| byte.is_ascii_graphic() && !b"{}#".contains(&byte);
+    let is_absolute = text.starts_with('/') || text.starts_with("{path}");
+    let is_sent_byte = |byte: u8| byte.is_ascii_graphic() && !b"{}#".contains(&byte);
     let is_sent = |part: &Part| match part {
-        Part::Text(text) => text.bytes().all(sent),
+        Part::Text(text) => text.bytes().all(is_sent_byte),
         Part::Variable(_) => true,
     };
     let queries = text.bytes().filter(|byte| *byte == b'?').count();
-    if begins && queries <= 1 && template.parts().iter().all(is_sent) {
+    if is_absolute && queries <= 1 && template.parts().iter().all(is_sent) {
         return Some(template);
     }
     sink.push(
@@ -218,11 +218,11 @@ const UNCHANGEABLE: [&str; 11] = [
 ];
 
 pub(super) fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> {
-    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    let lower = text.to_ascii_lowercase();
-    let own = UNCHANGEABLE.contains(&lower.as_str());
-    if text.is_empty() || !text.bytes().all(token) || own {
-        let message = if own {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    let lower_case = text.to_ascii_lowercase();
+    let is_unchangeable = UNCHANGEABLE.contains(&lower_case.as_str());
+    if text.is_empty() || !text.bytes().all(is_token) || is_unchangeable {
+        let message = if is_unchangeable {
             format!("`{text}` cannot be changed here")
         } else {
             format!("invalid header field name `{}`", text.escape_debug())
@@ -230,7 +230,7 @@ pub(super) fn name(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Opti
         sink.push(Diagnostic::new(Code::BadName, span, message).fix("use another field"));
         return None;
     }
-    Some(lower)
+    Some(lower_case)
 }
 
 fn names(sink: &mut Sink<'_>, view: &View<'_, '_>, key: &'static str) -> Vec<String> {

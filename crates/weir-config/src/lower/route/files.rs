@@ -22,11 +22,11 @@ pub(super) fn files(
     let mut files = match &entry.item.value {
         Value::Table(table) => {
             let view = View::open(sink, &catalog::FILES, table, &entry.key_span);
-            table_form(sink, &view)?
+            lower_table(sink, &view)?
         }
         _ => {
             let (root, span) = view.text(sink, "files")?;
-            StaticFiles::new(absolute(sink, root, span)?)
+            StaticFiles::new(absolute_directory(sink, root, span)?)
         }
     };
     if let Some(status) = status {
@@ -67,9 +67,9 @@ pub(super) fn has_pool(view: &View<'_, '_>) -> bool {
         })
 }
 
-fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
+fn lower_table(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
     let (root, span) = view.text(sink, "root")?;
-    let mut files = StaticFiles::new(absolute(sink, root, span)?);
+    let mut files = StaticFiles::new(absolute_directory(sink, root, span)?);
     if let Some((strip, span)) = view.text(sink, "strip") {
         if !strip.starts_with('/') {
             let message = "`strip` must begin with `/`";
@@ -79,14 +79,14 @@ fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
         files.strip = strip.trim_end_matches('/').to_owned();
     }
     if let Some(names) = texts(sink, view, "index") {
-        files.index = checked(sink, &names, "a file name without `/`", |name| {
+        files.index = checked_texts(sink, &names, "a file name without `/`", |name| {
             !name.is_empty() && !name.contains(['/', '\0']) && !name.starts_with('.')
         })?;
     }
     if let Some(paths) = texts(sink, view, "try") {
         let what =
             "a path such as \"{path}.html\" or \"/index.html\"; `{path}` is the only variable";
-        files.attempts = checked(sink, &paths, what, is_attempt)?;
+        files.attempts = checked_texts(sink, &paths, what, is_attempt)?;
     }
     files.pool = view.text(sink, "pool").map(|(pool, _)| pool.to_owned());
     Some(files)
@@ -94,8 +94,10 @@ fn table_form(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Option<StaticFiles> {
 
 fn is_attempt(path: &str) -> bool {
     let has_base = path.starts_with('/') || path.starts_with(StaticFiles::PATH);
-    let rest = path.replace(StaticFiles::PATH, "");
-    has_base && !rest.contains(['{', '}', '\0']) && !rest.split('/').any(|part| part == "..")
+    let fixed_part = path.replace(StaticFiles::PATH, "");
+    has_base
+        && !fixed_part.contains(['{', '}', '\0'])
+        && !fixed_part.split('/').any(|part| part == "..")
 }
 
 fn texts<'a>(
@@ -112,7 +114,7 @@ fn texts<'a>(
     )
 }
 
-fn checked(
+fn checked_texts(
     sink: &mut Sink<'_>,
     texts: &[(&str, &Range<usize>)],
     what: &str,
@@ -130,7 +132,7 @@ fn checked(
     Some(all)
 }
 
-fn absolute(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<String> {
+fn absolute_directory(sink: &mut Sink<'_>, path: &str, span: &Range<usize>) -> Option<String> {
     if path.starts_with('/') && !path.contains('\0') {
         return Some(path.to_owned());
     }

@@ -74,24 +74,26 @@ fn path(sink: &mut Sink<'_>, text: &str, span: &Range<usize>) -> Option<String> 
 fn copies(sink: &mut Sink<'_>, view: &View<'_, '_>) -> Vec<(String, String)> {
     let mut copies: Vec<(String, String)> = Vec::new();
     for (text, span) in texts(sink, view, "copy_header") {
-        let (to, from) = match text.split_once(':') {
-            Some((to, from)) => (to, from.trim()),
+        let (target, source) = match text.split_once(':') {
+            Some((target, source)) => (target, source.trim()),
             None => (text, text),
         };
-        if name(sink, to, span).is_none() || from != to && name(sink, from, span).is_none() {
+        if name(sink, target, span).is_none()
+            || source != target && name(sink, source, span).is_none()
+        {
             continue;
         }
         if copies
             .iter()
-            .any(|(known, _)| known.eq_ignore_ascii_case(to))
+            .any(|(known, _)| known.eq_ignore_ascii_case(target))
         {
-            let message = format!("`{to}` is listed twice");
+            let message = format!("`{target}` is listed twice");
             sink.push(
                 Diagnostic::new(Code::DuplicateEntry, span, message).fix("remove one of them"),
             );
             continue;
         }
-        copies.push((to.to_owned(), from.to_owned()));
+        copies.push((target.to_owned(), source.to_owned()));
     }
     copies
 }

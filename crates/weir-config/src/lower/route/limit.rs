@@ -10,7 +10,7 @@ use crate::tree::Value;
 use crate::view::{Sink, View, wrong_type};
 
 /// Maximum duration of a burst at its rate, in seconds, because the time of a client's next request has 32 bits.
-const AHEAD_MAX_S: u64 = 32_000;
+const BURST_MAX_S: u64 = 32_000;
 
 pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
     let Some((entry, kind)) = view.get("limits") else {
@@ -27,11 +27,11 @@ pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
         concurrent: view.integer(sink, "concurrent").unwrap_or(0),
         key: limit_key(sink, &view),
     };
-    burst(sink, &view, limits.per_minute, limits.burst());
+    check_burst(sink, &view, limits.per_minute, limits.burst());
     if limits.per_minute == 0 && limits.concurrent == 0 {
         let message = "`limits` sets no limit";
-        let key = limits.key != HashKey::default() || limits.burst > 0;
-        if key || table.entries.is_empty() {
+        let has_other_keys = limits.key != HashKey::default() || limits.burst > 0;
+        if has_other_keys || table.entries.is_empty() {
             sink.push(
                 Diagnostic::new(Code::NoEffect, &entry.key_span, message)
                     .fix("add `rate` or `concurrent`"),
@@ -42,22 +42,22 @@ pub(super) fn limits(sink: &mut Sink<'_>, view: &View<'_, '_>) -> RouteLimits {
 }
 
 /// Rejects a burst that is too large for its rate.
-pub(in crate::lower) fn burst(
+pub(in crate::lower) fn check_burst(
     sink: &mut Sink<'_>,
     view: &View<'_, '_>,
     per_minute: u32,
     burst: u32,
 ) {
-    let ahead = u64::from(burst) * 60 / u64::from(per_minute.max(1));
+    let duration_s = u64::from(burst) * 60 / u64::from(per_minute.max(1));
     if let Some((entry, _)) = view.get("burst")
         && per_minute > 0
-        && ahead > AHEAD_MAX_S
+        && duration_s > BURST_MAX_S
     {
         let message = "`burst` is too large for this rate";
         sink.push(
             Diagnostic::new(Code::OutOfRange, &entry.item.span, message)
                 .cause(format!(
-                    "it is more than the rate allows in {AHEAD_MAX_S} seconds"
+                    "it is more than the rate allows in {BURST_MAX_S} seconds"
                 ))
                 .fix("reduce `burst`"),
         );

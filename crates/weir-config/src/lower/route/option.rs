@@ -32,10 +32,11 @@ pub(super) fn options(
     view: &View<'_, '_>,
     when: &Conditions,
 ) -> Option<Box<RouteOptions>> {
-    let sends = view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
+    let reaches_server =
+        view.get("pool").is_some() || view.get("split").is_some() || has_pool(view);
     for key in SERVER_KEYS {
         if let Some((entry, _)) = view.get(key)
-            && !sends
+            && !reaches_server
         {
             let message = format!("`{key}` has no effect: the request is not sent to a server");
             sink.push(

@@ -16,8 +16,8 @@ fn route(path: &str, action: RouteAction) -> Route {
     route
 }
 
-fn restart(path: &str, regex: Option<&str>, to: &str, at: RestartAt) -> Route {
-    let mut route = route(path, RouteAction::Restart(at));
+fn restart(path: &str, regex: Option<&str>, to: &str, restart_at: RestartAt) -> Route {
+    let mut route = route(path, RouteAction::Restart(restart_at));
     route.edits.path = Some(PathRewrite {
         regex: regex.map(|regex| TextRegex::new(regex).expect("regular expression is valid")),
         to: template(to),
@@ -63,10 +63,10 @@ fn chosen(routes: &[Route], path: &str) -> (String, Option<usize>, usize) {
 
 #[test]
 fn new_path_is_compared_from_the_first_or_the_next_route() {
-    let routes = |at| {
+    let routes = |start| {
         [
             pool("/new/*"),
-            restart("/old/*", None, "/new/{rest}", at),
+            restart("/old/*", None, "/new/{rest}", start),
             pool("*"),
         ]
     };
@@ -121,7 +121,7 @@ fn new_path_is_normalized() {
 #[test]
 fn large_tables_choose_the_same_routes() {
     let mut routes = vec![restart("/old/*", None, "/new/{rest}", RestartAt::Next)];
-    routes.extend((0..20).map(|at| pool(&format!("/p{at}/*"))));
+    routes.extend((0..20).map(|number| pool(&format!("/p{number}/*"))));
     routes.push(pool("/new/*"));
     assert_eq!(
         chosen(&routes, "/old/x"),

@@ -57,9 +57,9 @@ fn compare(
     table: &RouteTable,
     host: &str,
     path: &str,
-    more: &str,
+    extra_fields: &str,
 ) -> (Option<usize>, Option<usize>) {
-    let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
+    let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{extra_fields}\r\n");
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
@@ -87,8 +87,8 @@ proptest! {
     ) {
         let table = RouteTable::new(routes);
         for (host, path, field) in requests {
-            let more = if field { "X-A: 1\r\n" } else { "" };
-            let (chosen, expected) = compare(&table, &host, &path, more);
+            let extra_fields = if field { "X-A: 1\r\n" } else { "" };
+            let (chosen, expected) = compare(&table, &host, &path, extra_fields);
             prop_assert_eq!(chosen, expected, "{} {}", host, path);
         }
     }
@@ -110,10 +110,10 @@ proptest! {
 
 #[test]
 fn large_table_chooses_the_first_match() {
-    let route = |at: usize| {
+    let route = |number: usize| {
         let mut route = Route::new(RouteAction::Close);
-        route.when.hosts = vec![HostPattern::Exact(format!("h{}.example", at % 10))];
-        route.when.paths = vec![format!("/app/{at}/*")];
+        route.when.hosts = vec![HostPattern::Exact(format!("h{}.example", number % 10))];
+        route.when.paths = vec![format!("/app/{number}/*")];
         route
     };
     let table = RouteTable::new((0..1000).map(route).collect());
@@ -129,9 +129,9 @@ fn large_table_chooses_the_first_match() {
 
 #[test]
 fn many_regular_expressions_match_like_single_ones() {
-    let route = |at: usize| {
+    let route = |number: usize| {
         let mut route = Route::new(RouteAction::Close);
-        route.when.path_regexes = vec![TextRegex::new(&format!("/{at}\\.(png|gif)$")).unwrap()];
+        route.when.path_regexes = vec![TextRegex::new(&format!("/{number}\\.(png|gif)$")).unwrap()];
         route
     };
     let table = RouteTable::new((0..1000).map(route).collect());

@@ -12,8 +12,12 @@ fn parsed(text: &str) -> Template {
     Template::parse(text).unwrap()
 }
 
-/// Calls `with` with the surroundings of a request.
-fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+/// Calls `function` with the surroundings of a request.
+fn within<T>(
+    text: &str,
+    route: Option<&Route>,
+    function: impl FnOnce(&Surroundings<'_>) -> T,
+) -> T {
     let mut fields = Vec::new();
     let request = head::request(text.as_bytes(), &HeadLimits::default(), &mut fields)
         .unwrap()
@@ -34,7 +38,7 @@ fn within<T>(text: &str, route: Option<&Route>, with: impl FnOnce(&Surroundings<
         },
         secure: true,
     };
-    with(&Surroundings {
+    function(&Surroundings {
         facts,
         client,
         port: 8443,
@@ -52,22 +56,22 @@ fn get(host: &str, target: &str) -> String {
 }
 
 fn filled(text: &str, target: Target, request: &str, route: Option<&Route>) -> String {
-    within(request, route, |from| {
+    within(request, route, |surroundings| {
         let mut out = Vec::new();
-        fill(&parsed(text), target, from, &mut out);
+        fill(&parsed(text), target, surroundings, &mut out);
         String::from_utf8(out).unwrap()
     })
 }
 
 fn redirected(to: &str, request: &str, route: Option<&Route>) -> String {
     let to = parsed(to);
-    let has_query = to.variables().any(|one| *one == Variable::Query);
+    let has_query = to.variables().any(|variable| *variable == Variable::Query);
     let to = match has_query {
         true => to,
         false => to.replacing(&Variable::Path, &Variable::PathAndQuery),
     };
-    within(request, route, |from| {
-        String::from_utf8(location(&to, from)).unwrap()
+    within(request, route, |surroundings| {
+        String::from_utf8(location(&to, surroundings)).unwrap()
     })
 }
 
@@ -88,8 +92,8 @@ fn resulting_target(regex: Option<&str>, to: &str, target: &str, route: &Route) 
         regex: regex.map(|text| TextRegex::new(text).unwrap()),
         to: parsed(to),
     };
-    let path = within(&get("h", target), Some(route), |from| {
-        rewritten(&edit, from)
+    let path = within(&get("h", target), Some(route), |surroundings| {
+        rewritten(&edit, surroundings)
     });
     path.map_or_else(String::new, |path| String::from_utf8(path).unwrap())
 }
@@ -130,12 +134,12 @@ fn rewritten_path_keeps_the_query() {
 
 #[test]
 fn redirect_contains_host_and_path() {
-    let to = redirected(
+    let location = redirected(
         "https://{host}{path}#{ x}{",
         &get("a.example:8080", "/x?y=1"),
         None,
     );
-    assert_eq!(to, "https://a.example/x?y=1#{ x}{");
+    assert_eq!(location, "https://a.example/x?y=1#{ x}{");
     let old = "GET /x HTTP/1.0\r\n\r\n";
     assert_eq!(
         redirected("https://{host}{path}", old, None),
@@ -181,12 +185,12 @@ fn parts_of_a_path_do_not_name_a_host() {
         redirected("/{rest}", &get("h", "/go//evil.example/"), Some(&rest)),
         "/evil.example/"
     );
-    let to = redirected(
+    let location = redirected(
         "https://{rest}",
         &get("h", "/go/evil.example/x"),
         Some(&rest),
     );
-    assert_eq!(to, "https://evil.example%2Fx");
+    assert_eq!(location, "https://evil.example%2Fx");
     assert_eq!(
         redirected("{rest}", &get("h", "/go/http:evil"), Some(&rest)),
         "http%3Aevil"
@@ -204,13 +208,13 @@ fn parts_of_a_path_do_not_name_a_host() {
 
 #[test]
 fn every_variable_has_a_value() {
-    let mut own = route(Some("/a/*"), Some("(b)"));
-    own.source.line = 12;
+    let mut route = route(Some("/a/*"), Some("(b)"));
+    route.source.line = 12;
     let text = "{client} {client_port} {listen_port} {scheme} {host} {path} {query} {method} {pool} {route} \
                 {tls_version} {tls_sni} {client_cert_subject} {header.x-a} {cookie.u} {1} {rest} {request_id} \
                 {header.none}{cookie.none}.";
     assert_eq!(
-        filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&own)),
+        filled(text, Target::Field, &get("H:80", "/a/b?c"), Some(&route)),
         "192.0.2.1 4000 8443 https H /a/b c GET p 12 1.3 a.example CN=x__y b/c d v b b \
          000000000000000000000000000000ab ."
     );
@@ -237,12 +241,12 @@ proptest! {
         text in "(\\{(header\\.x-a|path|query|host|rest|1|cookie\\.u)\\}|/|a|:){1,6}",
     ) {
         let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nX-A: {field}\r\n\r\n");
-        let own = route(Some("*"), Some("(.*)"));
-        let value = filled(&text, Target::Field, &request, Some(&own));
+        let route = route(Some("*"), Some("(.*)"));
+        let value = filled(&text, Target::Field, &request, Some(&route));
         prop_assert!(!value.contains(['\r', '\n', '\0']));
-        let to = redirected(&text, &request, Some(&own));
-        prop_assert!(!to.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", to);
-        prop_assert!(text.starts_with("//") || !to.starts_with("//"), "{}", to);
+        let location = redirected(&text, &request, Some(&route));
+        prop_assert!(!location.contains(|c: char| c.is_ascii_control() || c == ' '), "{}", location);
+        prop_assert!(text.starts_with("//") || !location.starts_with("//"), "{}", location);
     }
 }
 
